@@ -7,6 +7,7 @@ BIN    := $(VENV)/bin
 RUN_READY    := $(VENV)/.ready-run
 AGENTS_READY := $(VENV)/.ready-agents
 READY        := $(VENV)/.ready
+LONG_READY   := $(VENV)/.ready-long
 BROWSER_READY := $(VENV)/.ready-browser
 CHECK_READY  := $(VENV)/.ready-check
 # Compiled when first imported: compiling all that comes along takes a third of the time of an installation.
@@ -44,7 +45,7 @@ run: $(RUN_READY) ## start the daemon here, on sessions.d/, in the foreground
 agents: $(AGENTS_READY) ## fetch the libraries of sessions that think; a daemon that runs finds them
 	@echo "sessions that think have their libraries; set a key with: $(BIN)/wakeful secret set ANTHROPIC_API_KEY"
 
-setup: $(READY) ## fetch all that contributors need: tests and agents as well
+setup: $(READY) $(CHECK_READY) ## fetch all that contributors need: tests and agents as well
 	@echo "$(BIN)/wakeful is in place, with what tests and agents need"
 
 check: $(CHECK_READY) ## lint, format and types: what a machine can judge without running anything
@@ -56,15 +57,17 @@ format: $(CHECK_READY) ## sort imports and format
 	$(BIN)/ruff check --select I --fix
 	$(BIN)/ruff format
 
-docs: $(READY) ## write the reference of docs/commands.md from the table of verbs
+docs: $(READY) ## write what the pages have from the code: commands, lifecycle, tests of rules, the walk of a save
 	$(BIN)/python scripts/write_commands_page.py
 	$(BIN)/python scripts/write_lifecycle_page.py
+	$(BIN)/python scripts/write_rules_page.py
+	$(BIN)/python scripts/write_walk_page.py
 
-test: $(READY) ## the whole suite, in about twelve minutes
+test: $(READY) ## the suite, in about seven minutes
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST)
 
-test-long: $(READY) ## the tests that take longer, and other random examples than those of `make test`
-	$(BIN)/python -m pytest -m long $(PYTEST)
+test-long: $(LONG_READY) ## the tests that take longer, and other random examples than those of `make test`
+	$(BIN)/python -m pytest -m long -n $(WORKERS) --dist worksteal $(PYTEST)
 	$(BIN)/python -m pytest -m hypothesis --hypothesis-profile others $(PYTEST)
 
 test-faults: $(READY) ## the faults that take longer: kills, shortages and damage put upon a real daemon
@@ -139,6 +142,10 @@ $(AGENTS_READY): $(RUN_READY)
 $(READY): $(RUN_READY)
 	@$(SHOW) "fetching what tests and agents need" $(INSTALL) --no-build-isolation --editable '.[test,agents]'
 	@touch $(AGENTS_READY) $@
+
+$(LONG_READY): $(READY)
+	@$(SHOW) "fetching what long tests need" $(INSTALL) --no-build-isolation --editable '.[test,agents,long]'
+	@touch $@
 
 $(BROWSER_READY): $(READY)
 	@$(SHOW) "fetching what browser tests need" $(INSTALL) --no-build-isolation --editable '.[test,agents,browser]'

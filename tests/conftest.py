@@ -37,6 +37,12 @@ _PERSONAL = (
 )  # fmt: skip
 
 
+_BESIDE_LIBRARIES = (
+    "test_any_request.py",
+    "test_encoders_beside_library.py",
+    "test_provider.py",
+    "test_streams_beside_library.py",
+)
 _has_failed: list[bool] = []
 
 
@@ -58,6 +64,12 @@ def _remove_place(place: str) -> None:
 def pytest_sessionfinish(exitstatus: int) -> None:
     if exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         _has_failed.append(True)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Tests beside libraries that `make test-long` installs are not even imported by `make test`."""
+    is_short = "not long" in (config.option.markexpr or "")
+    return True if is_short and collection_path.name in _BESIDE_LIBRARIES else None
 
 
 @pytest.hookimpl(wrapper=True)

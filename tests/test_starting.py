@@ -19,7 +19,7 @@ from wakeful.runners.contract import RunOrder
 from wakeful.runners.run.orders import Premises, make_order
 from wakeful.secrets.known import KnownSecrets
 from wakeful.secrets.store import SecretPlaces
-from wakeful.service.run_starter import RunStarter
+from wakeful.service.run_starter import ReadReceived, RunStarter
 from wakeful.sources.git.checkouts import Checkouts
 from wakeful.workspaces.run_workspaces import RunPlace, RunPlaces
 
@@ -68,6 +68,7 @@ class Gate:
             Core([self.session]),
             nobody,
             cast(Any, self.runner),
+            nobody,
             nobody,
             str(folder),
             self.reports.append,
@@ -132,7 +133,7 @@ async def test_a_workspace_that_is_being_filled_is_given_up_at_the_next_file(tmp
 class Quick:
     """A session without a workspace, its secret in a file, and the real ways from it to an order."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, read_received: ReadReceived = lambda session, run: []) -> None:
         self.secret = folder / "secrets" / "key"
         self.secret.parent.mkdir(0o700)
         self.keep("first of all")
@@ -153,8 +154,8 @@ class Quick:
         places = RunPlaces(str(folder / "state"), str(folder / "staged"), Checkouts())
         keeper = cast(Any, SimpleNamespace(save_outputs=lambda *_: None, begin=lambda *_: None))
         self.starter = RunStarter(
-            Core([self.session]), cast(Any, SimpleNamespace(peek=None, find=None)), cast(Any, self.runner), partial(make_order, premises=premises), str(folder / "runs"),
-            self.reports.append, keeper, known, lambda name: None, places,
+            Core([self.session]), cast(Any, SimpleNamespace(peek=None, find=None)), cast(Any, self.runner), partial(make_order, premises=premises), lambda session: None, str(folder / "runs"),
+            self.reports.append, keeper, known, lambda name: None, places, read_received=read_received,
         )  # fmt: skip
 
     def keep(self, value: str) -> None:
@@ -187,3 +188,18 @@ async def test_a_secret_that_is_gone_is_told_by_the_start_and_not_before(tmp_pat
     gate.starter.start(gate.session, gate.run)
     await asyncio.sleep(0)
     assert gate.runner.started == [] and "key" in str(gate.reports[0].problem)
+
+
+async def test_whatever_fails_while_a_start_is_being_recorded_is_told_by_the_start(tmp_path: Path) -> None:
+    """The reactor prepares amid a decision: an error there would end the daemon, with all its sessions."""
+    asyncio.get_running_loop().set_exception_handler(lambda _, said: None)
+
+    def fail(session: Session, run: OpenRun) -> list[Any]:
+        raise RuntimeError("half a record")
+
+    gate = Quick(tmp_path, fail)
+    gate.starter.prepare(gate.session, gate.run)
+    assert (gate.runner.prepared, gate.reports) == ([], [])
+    gate.starter.start(gate.session, gate.run)
+    await asyncio.sleep(0)
+    assert gate.runner.started == [] and "half a record" in str(gate.reports[0].problem)

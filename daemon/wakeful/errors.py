@@ -1,13 +1,12 @@
 """The one tree of errors. Each branch names the person who must act.
 
-A message says where, what was found, what was expected and what to do. Expected endings
-(a run that fails, a change that is undone) are outcomes in the log, never exceptions.
-Every package may add leaves; nobody raises the branches themselves without words.
+A message says where, what was found, what was expected and what to do. Expected endings (a run that fails, a change
+that is undone) are outcomes in the log, never exceptions. Every package may add subclasses. Each raise has a message.
 """
 
 
 class WakefulError(Exception):
-    """Anything this program reports in words rather than as a traceback."""
+    """An error that is reported with a message instead of a traceback."""
 
 
 class SpecError(WakefulError):
@@ -23,7 +22,7 @@ class CallerError(WakefulError):
 
 
 class KeyReused(CallerError):
-    """The key that makes a call safe to repeat belongs to another call."""
+    """The idempotency key of this call was used for another call."""
 
 
 class UnknownSession(CallerError):
@@ -31,4 +30,4 @@ class UnknownSession(CallerError):
 
 
 class InternalError(WakefulError):
-    """We must act: this is a defect of wakeful, and stopping is safer than going on."""
+    """The developers must act: this is a defect of wakeful, and stopping is safer than going on."""

@@ -1,7 +1,8 @@
-"""wakeful.yaml and the places of the daemon: from flags, environment and files to resolved values.
+"""Resolves the daemon's settings (wakeful.yaml) and its places (specs, state, socket).
 
-Called by wiring and the CLI. `ProjectReader` is what sources/declarations reads through: settings, agents and
-specs at one look. Never writes, and never makes a folder: it only says where things are.
+The values come from flags, the environment and files. Called by wiring and the CLI. `ProjectReader` reads settings,
+agents and specs together, for `sources/declarations`. It writes one file, the cache of parsed specs. No function here
+makes a folder.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ LONGEST_SOCKET_BYTES = 107
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The folders and addresses of a daemon: specs, state, socket, TCP. `http` None: wakeful.yaml decides."""
+    """The folders and addresses of a daemon: specs, state, socket, TCP. If `http` is None, wakeful.yaml decides."""
 
     specs: Path
     state: Path
@@ -66,9 +67,10 @@ class Places:
 
 
 def resolve_places(flags: Mapping[str, str | None], environ: Mapping[str, str], cwd: Path) -> Places:
-    """Flag, then WAKEFUL_ variable, then what systemd gave, then the XDG folders (design.md, section 8).
+    """Resolve each place: by the flag, else the WAKEFUL_ variable, else systemd's variables, else the XDG folders
+    (design.md, section 8).
 
-    `flags` has any of `specs`, `state`, `socket` and `http`.
+    `flags` may have the keys `specs`, `state`, `socket` and `http`. Raises OperatorError if a value is not usable.
     """
 
     def said(name: str) -> str | None:
@@ -99,7 +101,7 @@ def _home(environ: Mapping[str, str]) -> Path:
 
 
 def _xdg(environ: Mapping[str, str], name: str, otherwise: str) -> Path:
-    # The XDG specification: a relative path is invalid and counts as unset.
+    # By the XDG specification, a relative path is invalid and counts as unset.
     found = environ.get(name, "")
     return Path(found) if found.startswith("/") else _home(environ) / otherwise
 
@@ -110,7 +112,7 @@ def _default_specs(environ: Mapping[str, str], cwd: Path) -> Path:
 
 
 def _default_state(environ: Mapping[str, str]) -> Path:
-    # systemd lists several folders with colons; ours is the first.
+    # systemd separates several folders by colons; ours is the first.
     if given := environ.get("STATE_DIRECTORY", "").split(":")[0]:
         return Path(given)
     return _xdg(environ, "XDG_STATE_HOME", ".local/state") / "wakeful"
@@ -120,7 +122,7 @@ def _default_socket(environ: Mapping[str, str], state: Path) -> Path:
     if given := environ.get("RUNTIME_DIRECTORY", "").split(":")[0]:
         return Path(given) / SOCKET_FILE
     runtime = environ.get("XDG_RUNTIME_DIR", "")
-    # A login that ended takes the folder away while the variable lives on in a detached terminal.
+    # The folder is removed at logout, but a detached terminal still has the variable.
     return (Path(runtime) if runtime and os.path.isdir(runtime) else state) / SOCKET_FILE
 
 
@@ -137,22 +139,22 @@ def _parse_http(text: str | None) -> TcpAddress | Literal["off"] | None:
 
 
 def settings_home(environ: Mapping[str, str]) -> Path:
-    """The folder of a person's settings, ours and those of systemd."""
+    """Return the folder of a person's settings, for wakeful and for systemd."""
     return _xdg(environ, "XDG_CONFIG_HOME", ".config")
 
 
 def find_settings_file(specs_dir: Path, environ: Mapping[str, str] = os.environ) -> Path:
-    """Beside sessions.d/, else the person's own; the first where neither exists yet."""
+    """Find wakeful.yaml: next to sessions.d/, else in the person's settings. If neither exists, next to sessions.d/."""
     beside = Path(os.path.abspath(specs_dir)).parent / SETTINGS_FILE
     own = _xdg(environ, "XDG_CONFIG_HOME", ".config") / "wakeful" / SETTINGS_FILE
-    # os.path's `exists`: a folder that may not be entered is no error here; reading the file will say so.
+    # Not `Path.exists`, which raises if a folder may not be entered. Reading the file reports that error.
     return own if not os.path.exists(beside) and os.path.exists(own) else beside
 
 
 def read_settings(
     specs_dir: Path, environ: Mapping[str, str] = os.environ
 ) -> tuple[Settings, Defaults, tuple[Problem, ...]]:
-    """The settings with every default resolved; with problems, the settings are those of no file at all."""
+    """Read the settings with every default resolved. If there are problems, the settings are the built-in defaults."""
     return read_settings_file(find_settings_file(specs_dir, environ))
 
 
@@ -178,16 +180,19 @@ def default_settings() -> Settings:
 
 
 def read_known_prices() -> Mapping[str, Price]:
-    """The prices that come with wakeful."""
+    """Return the prices that come with wakeful."""
     return _read_price_list().prices
 
 
 def say_meant_model(prices: Prices, model: ModelSpec) -> str | None:
-    """A word of warning about a name that is probably misspelt. An address of one's own may know models by any name."""
+    """Return a warning if a model's name is probably misspelt. None if not.
+
+    A model with its own `base_url` is not checked, because a server may use any names.
+    """
     meant = find_meant_model(prices, model.name) if model.base_url is None else None
     return (
         f"{model.name} is not in the list of models of {_read_price_list().as_of}; did you mean {meant}? "
-        "A newer model works all the same"
+        "A newer model works, too"
         if meant
         else None
     )
@@ -200,13 +205,13 @@ def _read_price_list() -> _PriceList:
 
 class _PriceList(msgspec.Struct):
     about: str
-    # The month of the list, in words.
+    # The month of the list, as text.
     as_of: str
     prices: dict[str, Price]
 
 
 def _resolve_prices(keys: Mapping[str, PriceKeys], data: bytes, file: str) -> dict[str, Price]:
-    """One's own over those that are known: each name is a model, or the beginning of some."""
+    """Merge the given prices over the known ones. Each name is a model, or a prefix of models. Raises RefusedSpec."""
     for name in keys:
         is_external = name.startswith(f"{EXTERNAL}:")
         if not is_external and split_model(name.removesuffix("*") + ("x" if name.endswith(":*") else "")) is None:
@@ -233,7 +238,7 @@ def _read_bytes(path: Path) -> bytes:
 
 def _parse_settings(data: bytes, path: Path) -> tuple[Settings, Defaults]:
     file = path.name
-    # A file of comments alone, the usual first one, sets nothing.
+    # A file with only comments, as a new one has, sets nothing.
     if not any(line.strip() and not line.lstrip().startswith(b"#") for line in data.splitlines()):
         return default_settings(), NO_DEFAULTS
     value = read_mapping(data, file)
@@ -268,7 +273,7 @@ def _parse_settings(data: bytes, path: Path) -> tuple[Settings, Defaults]:
 
 
 def _resolve_http(keys: HttpKeys, path: Path, data: bytes) -> HttpChoice:
-    """Paths count from the folder of the file. What may not be listened on is refused here, with its place."""
+    """Resolve the key `http`. Paths are relative to the file's folder. Raises RefusedSpec if it may not be used."""
     if keys.listen == "off":
         return "off"
     certificate, key = (
@@ -288,7 +293,7 @@ def _resolve_http(keys: HttpKeys, path: Path, data: bytes) -> HttpChoice:
 
 
 def _resolve_limits(keys: LimitKeys, data: bytes, file: str) -> Limits:
-    """Put the given levels over the defaults. A hard level alone can lower the default warning, never raise it."""
+    """Merge the given levels over the defaults. A hard level alone can lower the default warning, never raise it."""
     given: dict[str, Levels] = {}
     for name, default in ((name, Limits().of(name)) for name in MEANINGS):
         found = getattr(keys, name)
@@ -311,7 +316,7 @@ def _resolve_limits(keys: LimitKeys, data: bytes, file: str) -> Limits:
 
 
 def _check_defaults(defaults: Defaults) -> None:
-    """Judge the defaults once, under the smallest session, so that a mistake in them is not shown in every file."""
+    """Check the defaults once, with the smallest session, so that a mistake in them is not reported for every file."""
     if defaults.value:
         read_text(
             b"objective: defaults\nrun: {command: ['true']}\n", "defaults", defaults.file, Surroundings("/"), defaults
@@ -338,27 +343,28 @@ class ProjectReading:
     folders: tuple[str, ...]
     warnings: tuple[Problem, ...] = ()
     globs: tuple[Glob, ...] = ()
-    # Files elsewhere that the specs depend on, each with its folder. A change of such a file is news as well.
+    # Files outside the specs' folders that specs depend on, as (folder, name). A change of one needs a new reading.
     outposts: frozenset[tuple[str, str]] = frozenset()
-    # Folders in which every change is news.
+    # Folders in which every change needs a new reading.
     attached: tuple[str, ...] = ()
     agents: Mapping[str, AgentSpec] = field(default_factory=dict)
-    # Why the file of one cannot be read, and why what it says may not count, by the agent's name.
+    # By the agent's name: why its file cannot be read, and why its content may not count yet (trust).
     agent_problems: Mapping[str, str] = field(default_factory=dict)
     agent_doubts: Mapping[str, str] = field(default_factory=dict)
 
     def is_news(self, folder: str, name: str) -> bool:
-        """Whether a file or folder of this name came or went where a template looks, or is one that specs lean on."""
+        """Does a change of this name in this folder need a new reading? True if a template or a spec depends on it."""
         if (folder, name) in self.outposts or any(f"{folder}/".startswith(f"{one}/") for one in self.attached):
             return True
         return any(glob.is_news(folder, name) for glob in self.globs)
 
 
 class ProjectReader:
-    """Reads wakeful.yaml, agents and specs, skipping what did not change; keeps the last good settings.
+    """Reads wakeful.yaml, agents and specs, skips files that did not change, and keeps the last good settings.
 
-    `kept` is where readings lie from one daemon to the next. `pools` are those of the daemon, for a project beside its
-    own folder: of such a project's wakeful.yaml the defaults alone count."""
+    `kept` is the file that saves readings for the next daemon. `pools` is set for a second project of the daemon, and
+    has the daemon's pools: of such a project's wakeful.yaml only the defaults count.
+    """
 
     def __init__(
         self,
@@ -369,13 +375,12 @@ class ProjectReader:
         accept: Callable[[Path], bytes | None] = lambda path: None,
         tell_far: TellFar = tell_nobody,
     ) -> None:
-        """`accept` gives the text that counts in the place of what the settings file says now;
-        None: the file counts as it stands."""
+        """`accept` returns the text that counts instead of the settings file. None if the file counts as it is."""
         self._specs_dir = Path(os.path.abspath(specs_dir))
         self._environ = environ
         self._settings = default_settings()
         self.pools = pools
-        # Those of the daemon, for a project beside its own folder.
+        # The daemon's notifiers, if this is a second project of the daemon.
         self.notifiers: frozenset[str] | None = None
         self._accept = accept
         self.defaults = NO_DEFAULTS
@@ -389,7 +394,7 @@ class ProjectReader:
         settings, defaults, problems = self._read_accepted()
         if not problems:
             self._settings = settings
-            # The same text read again is the same basis, and keeps every file's reading valid.
+            # Equal defaults stay the same object, so that the readings of all files stay valid.
             self.defaults = self.defaults if defaults == self.defaults else defaults
         around = Surroundings(
             str(self._specs_dir.parent),
@@ -401,7 +406,7 @@ class ProjectReader:
         )
         if self._folder is None and self._kept is not None:
             self._left = load_readings(self._kept, self.defaults, around)
-        # The kept readings were made under the defaults of the first reading, and are valid under no others.
+        # The saved readings are valid only with the defaults of the first reading.
         kept = self._left if self._folder is None else None
         folder = self._folder = read_folder(self._specs_dir, around, self.defaults, self._folder, kept, self._tell_far)
         refused = dict(folder.refused)
@@ -439,7 +444,7 @@ class ProjectReader:
 
     @property
     def folder(self) -> FolderReading | None:
-        """The folder as the last reading found it."""
+        """The last reading of the folder."""
         return self._folder
 
     @property
@@ -448,7 +453,7 @@ class ProjectReader:
         return find_settings_file(self._specs_dir, self._environ) if is_own else self._specs_dir.parent / SETTINGS_FILE
 
     def keep(self) -> None:
-        """Leave what was read to the next daemon, if it is news. Blocks; any thread."""
+        """Save the readings for the next daemon, if they changed. Blocking. Any thread."""
         folder = self._folder
         if self._kept is None or folder is None:
             return
@@ -459,8 +464,7 @@ class ProjectReader:
             self._left = folder.files
 
     def _watched_folders(self, folder: FolderReading) -> tuple[str, ...]:
-        """Where a change shows: every folder of specs, the one beside them, the one wakeful.yaml may lie in, and
-        those of prompts and skills."""
+        """List the folders to watch: of specs, around them, of wakeful.yaml, of prompts and of skills."""
         elsewhere = (*map(os.path.dirname, (*folder.agent_files, *folder.skill_folders)), *folder.skill_folders)
         around = (str(self._specs_dir.parent), str(self.settings_file.parent), *elsewhere)
         return tuple(dict.fromkeys((*folder.folders, *around)))

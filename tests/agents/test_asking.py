@@ -6,6 +6,8 @@ import json
 import subprocess
 from typing import Any
 
+import pytest
+
 from agents.provider import Hold, Provider, Say, Turns
 from agents.test_runs import KEY, declare
 from e2e.box import WAKEFUL, Box
@@ -25,6 +27,7 @@ def told(provider: Provider) -> list[str]:
     return [message.text for message in provider.requests[-1].messages]
 
 
+@pytest.mark.long
 def test_questions_of_one_person_are_a_conversation_beside_the_work(box: Box, provider: Provider) -> None:
     """Until --fresh, whatever ran between; the question is what is asked, and the standing prompt is told once, as context."""
     provider.play(Turns((Say("The page is true."),), by="message"))

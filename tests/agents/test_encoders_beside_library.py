@@ -31,6 +31,9 @@ from wakeful.core.agents.turns import Answered, Asked, Entry, Image, Returned, T
 from wakeful.core.spec.agent import ModelSettings
 from wakeful.settings import read_known_prices
 
+# Run by `make test-long`: the libraries take seconds to import.
+pytestmark = pytest.mark.long
+
 ADDRESS = "http://provider.example/base"
 # For each provider, models that differ in what they take.
 NAMES = {

@@ -113,6 +113,7 @@ def test_what_needs_a_person_ends_the_run_with_the_question_and_is_not_asked_twi
     assert row["last_run"]["outcome"] == "succeeded" and box.read("out/page.md")
 
 
+@pytest.mark.long
 def test_the_value_of_a_secret_does_not_pass_through_our_hands(box: Box) -> None:
     """It reads the name instead. What it would write over the value with that name is refused, and the file keeps its value."""
     folder = declare(box)
@@ -369,6 +370,7 @@ def test_a_program_is_not_handed_the_secrets_of_its_agent_s_servers(tmp_path: Pa
     assert read_secrets(("gh-token", "not-given"), environ) == {"GH_TOKEN": "value of gh-token"}
 
 
+@pytest.mark.long
 def test_it_is_handed_the_server_of_its_own_session(box: Box) -> None:
     """It remembers and sends as the run, without a socket or a token in its reach; what the policies deny is not offered."""
     calls = [

@@ -25,6 +25,7 @@ def begin(box: Box, spends: str, *, agent: str = "", budget: str = "", prices: s
     return folder
 
 
+@pytest.mark.long
 def test_it_is_stopped_when_its_budget_is_spent_by_our_estimate(box: Box) -> None:
     """It tells nothing. The session sleeps with the reason, the estimate is marked wherever it is shown, and a restart forgets none of it."""
     folder = begin(box, ENDLESS, budget="{day: {tokens: 100000}}")

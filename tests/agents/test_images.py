@@ -146,7 +146,7 @@ def test_images_of_files_and_servers_are_shown_kept_by_content_and_shown_again_t
     assert (
         "drawn" in drawn.content
         and "[an image, image/png, 2 x 2 pixels" in drawn.content
-        and "is no image of a known kind" in drawn.content
+        and "is not an image of a known kind" in drawn.content
     )
     encoded = base64.b64encode(PNG).decode()
     assert json.dumps(provider.requests[-1].raw).count(encoded) == 2

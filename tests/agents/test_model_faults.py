@@ -151,7 +151,7 @@ WRONG_TYPES = {
 async def test_an_event_with_values_of_other_types_is_no_answer(provider: Provider, ours: str) -> None:
     """JSON of the right names, and nothing that could be read."""
     fault = await fault_of(provider, ours, Garbage("text", text=WRONG_TYPES[ours]))
-    assert fault.kind == "garbage" and "is no answer" in str(fault), str(fault)
+    assert fault.kind == "garbage" and "is not an answer" in str(fault), str(fault)
 
 
 @pytest.mark.parametrize("ours", PROVIDERS)

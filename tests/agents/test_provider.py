@@ -29,7 +29,8 @@ from agents.provider import Call, Cut, Empty, Fail, Garbage, Provider, Reply, Sa
 
 # One of them always, the others where there is time: every format is spoken by the tests of models, too.
 EACH = [FORMATS[0], *(pytest.param(format, marks=pytest.mark.long) for format in FORMATS[1:])]
-pytestmark = [pytest.mark.asyncio, pytest.mark.parametrize("format", EACH)]
+# Run by `make test-long`: the providers' own clients take seconds to import.
+pytestmark = [pytest.mark.asyncio, pytest.mark.long, pytest.mark.parametrize("format", EACH)]
 WAYS = pytest.mark.parametrize("is_streaming", [False, True], ids=["plain", "streaming"])
 
 ADD_1_2, ADD_3_4 = Call("add", {"a": 1, "b": 2}), Call("add", {"a": 3, "b": 4})

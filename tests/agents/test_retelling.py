@@ -49,5 +49,8 @@ def test_what_does_not_fit_is_told_by_rule_with_its_questions_decisions_and_name
                 "And now?",
             )
         ), told
-        assert "pieces do not fit; what they came to, told by rule" in told and "earlier turns left out" not in told
+        assert (
+            "pieces of this conversation do not fit; here they are condensed without a model" in told
+            and "earlier turns left out" not in told
+        )
     assert "before: May." in tell_all(beginning, "acp:program")

@@ -429,6 +429,7 @@ def test_tokens_and_money_are_told_and_are_the_cost_of_who_worked(box: Box, prov
     assert f"{rows['security']['tokens']:,} tokens, {rows['security']['usd']:.4f} USD" in words
 
 
+@pytest.mark.long
 def test_who_asks_beside_others_hears_their_own_answer(box: Box, provider: Provider) -> None:
     """However many ask at once: whoever asks waits for the run that read their own message."""
 

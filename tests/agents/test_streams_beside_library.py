@@ -19,7 +19,8 @@ from wakeful.agents.models.provider_model import make_model
 from wakeful.core.agents.turns import Asked
 from wakeful.core.spec.agent import DEFAULT_SILENCE_SECONDS, ModelSpec
 
-pytestmark = pytest.mark.asyncio
+# Run by `make test-long`.
+pytestmark = [pytest.mark.asyncio, pytest.mark.long]
 
 REQUEST = ModelRequest(instructions="Be brief.", entries=(Asked(text="Hello?"),), tools=(ADD,))
 SPENT = Usage(input=7, output=3)

@@ -283,7 +283,9 @@ async def test_a_server_that_dawdles_and_one_that_talks_nonsense_are_results(mon
             refused = await fetch(f"http://127.0.0.1:{port}/", f"127.0.0.1:{port}")
             assert refused.is_error, nonsense[:40]
     async with serving(sending(head("application/pdf") + b"%PDF\0")) as (port, _):
-        assert "is no text, and cannot be shown" in (await fetch(f"http://127.0.0.1:{port}/", f"127.0.0.1:{port}")).text
+        assert (
+            "is not text, and cannot be shown" in (await fetch(f"http://127.0.0.1:{port}/", f"127.0.0.1:{port}")).text
+        )
 
 
 @pytest.mark.asyncio

@@ -116,7 +116,7 @@ def test_no_secret_passes_in_pieces_and_an_answer_that_broke_off_begins_anew(box
     with started(box, "ask", "docs", "Count.") as asking:
         out, err = asking.communicate(timeout=PATIENCE_SECONDS)
     assert out.decode().splitlines()[-1] == "All of it." and out.decode().startswith("one")
-    assert err.decode() == "wakeful: the answer broke off, and begins anew\n"
+    assert err.decode() == "wakeful: the answer broke off and starts again\n"
     # For people: text, thoughts and calls, each on lines of their own.
     spoken = Hold("spoken", Say("Nothing\nis known."), after_chunks=4)
     provider.play(Turns(((Think("Hm."), Call("recall", {})), spoken), by="message"))

@@ -228,8 +228,8 @@ def open_stream(speaker: Speaker, target: str, token: str) -> Any:
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ({"name": "", "role": "observer"}, "no name of a person"),
-        ({"name": "ana ben", "role": "observer"}, "no name of a person"),
+        ({"name": "", "role": "observer"}, "not a name for a person"),
+        ({"name": "ana ben", "role": "observer"}, "not a name for a person"),
         ({"name": "1000", "role": "observer"}, "taken for a uid"),
         ({"name": "ana", "role": "king"}, "Invalid enum value 'king'"),
         ({"name": "ana", "role": "observer", "session": "nothing"}, "no session is called"),

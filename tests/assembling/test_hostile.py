@@ -193,5 +193,5 @@ def test_turns_that_are_left_out_are_handed_to_the_summariser_and_the_oldest_of_
     assert all(entry.raw is None for entry in left if isinstance(entry, Answered))
     monkeypatch.setattr("wakeful.model_context.assemble.MOST_LEFT_OUT_BYTES", 2_000)
     first, *rest = find_left_out(whole, kept)
-    assert isinstance(first, Asked) and "Is 20 open?" in first.text and "told by rule" in first.text
+    assert isinstance(first, Asked) and "Is 20 open?" in first.text and "condensed without a model" in first.text
     assert 0 < len(rest) < 20 and tuple(rest) == left[-len(rest) :]

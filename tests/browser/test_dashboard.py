@@ -111,7 +111,7 @@ def test_the_scrubber_shows_the_state_at_a_record_and_the_address_has_it(tab: Ta
     tab.go("#/session/hr%2Fpayroll", ".facts")
     tab.page.locator("input[type=range]").fill("5")
     tab.wait_for_place("#/session/hr%2Fpayroll?at=5")
-    tab.page.wait_for_selector("text=It knows nothing by heart yet")
+    tab.page.wait_for_selector("text=It has no facts yet")
     tab.page.click("text=Rewind to here")
     tab.page.wait_for_selector("dialog[open]")
     assert tab.text("dialog .command-line") == "wakeful rewind hr/payroll 5"

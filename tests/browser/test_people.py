@@ -81,7 +81,7 @@ def test_three_people_see_each_other_and_one_conversation(three: dict[str, Tab],
     assert [one["author"] for one in box.log("payroll", "--kind", "message_added")] == [
         f"person:{who}" for who, _ in wanted
     ]
-    assert three["ana"].page.inner_text(".compose") == "You may look here, and not write."
+    assert three["ana"].page.inner_text(".compose") == "You may read here, but not write."
     for tab in three.values():
         tab.check()
 

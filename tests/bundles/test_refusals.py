@@ -172,7 +172,7 @@ def test_a_line_without_end_is_refused_at_its_limit(there: Place, tmp_path: Path
     ],
 )
 def test_lines_that_are_none_are_refused(there: Place, tmp_path: Path, lines: bytes) -> None:
-    refuse(there, write_raw(tmp_path / "odd", lines), "no manifest")
+    refuse(there, write_raw(tmp_path / "odd", lines), "not a manifest")
 
 
 def test_a_bundle_of_another_format_says_which_release_reads_it(there: Place, bundle: Path, tmp_path: Path) -> None:
@@ -222,16 +222,16 @@ def swap(lines: list[AnyLine], one: int, other: int) -> list[AnyLine]:
         (change_record(3, run=2**80), "record 3|line 4"),
         (change_manifest(session="another"), "record 1: its hash does not follow"),
         (change_manifest(head="00" * 32), "do not end at the head"),
-        (change_manifest(records=9), "says otherwise"),
-        (lambda lines: [line for line in lines if not isinstance(line, RecordLine)], "says otherwise"),
+        (change_manifest(records=9), "declares other numbers"),
+        (lambda lines: [line for line in lines if not isinstance(line, RecordLine)], "declares other numbers"),
         (
             lambda lines: [line for line in lines if not (isinstance(line, RecordLine) and line.seq == 5)],
             "stands where 5 is expected",
         ),
         (lambda lines: swap(lines, 2, 3), "stands where 2 is expected"),
         (lambda lines: [lines[0], *lines[11:], *lines[1:11]], "stands where"),
-        (lambda lines: [*lines, lines[0]], "is none that a bundle has"),
-        (lambda lines: [*lines[:1], ChunkLine(b"x"), *lines[1:]], "belongs to nothing"),
+        (lambda lines: [*lines, lines[0]], "is not a line of a bundle"),
+        (lambda lines: [*lines[:1], ChunkLine(b"x"), *lines[1:]], "belongs to no blob or file"),
         (change_blobs(BlobLine(address="blake2b-" + "0" * 64, size=1), b"x"), "differs from its address"),
         (change_blobs(BlobLine(address="../../etc/passwd", size=1), b"x"), "differs from its address"),
         (change_blobs(BlobLine(address="blake2b-" + "0" * 64, size=2), b"x"), "chunk of 2 bytes was expected"),

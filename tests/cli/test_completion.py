@@ -109,7 +109,7 @@ def test_the_other_shells_are_answered_in_their_own_way(
 def test_a_description_reaches_fish_whole(wakeful: Command) -> None:
     """Its script parts an answer at commas."""
     answers = wakeful(_WAKEFUL_COMPLETE="fish_complete", COMP_WORDS="wakeful rec", COMP_CWORD="rec").stdout.splitlines()
-    assert answers == ["plain,recall\tone fact; or all"]
+    assert answers == ["plain,recall\tprint one fact; or all facts"]
 
 
 def test_fish_itself_offers_the_names(known: RunningDaemon) -> None:

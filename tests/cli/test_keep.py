@@ -331,7 +331,7 @@ def test_check_tells_which_files_are_read_and_wake_nobody(project: Path) -> None
         in told
     )
     assert 'lib: {file: "lib.sh"}' in told and "build.sh is read" not in told and "data.csv is read" not in told
-    assert "/home is asked for as an interpreter, and is no regular executable file" in told
+    assert "/home is named as an interpreter, and is not a regular executable file" in told
     assert "build: its programs also reach tools/e.sh" in told and told.endswith("1 session: all good\n")
     file.write_text(
         text.replace("data.csv}\n", 'data.csv}\n  rates-2: {file: "rates.csv"}\n  lib: {file: "lib.sh"}\n', 1)

@@ -39,6 +39,7 @@ def test_a_verb_that_does_not_exist_is_answered_by_its_meaning(typed: str, meant
     assert done.stderr.count("wakeful --help") == 1
 
 
+@pytest.mark.long
 def test_no_slip_of_the_finger_suggests_a_dangerous_verb() -> None:
     """One letter dropped, doubled, swapped or replaced, anywhere in any verb."""
     for verb in COMMANDS:

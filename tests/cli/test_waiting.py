@@ -93,7 +93,7 @@ def slow(tmp_path: Path) -> Iterator[Slow]:
 
 def test_a_slow_answer_is_counted_in_seconds_and_leaves_no_trace(slow: Slow) -> None:
     """For every verb alike: they all ask by the same client. What is printed can be piped."""
-    counted = "the daemon works on it, or starts: 1 s of at most 60"
+    counted = "waiting for the daemon: 1 s of at most 60"
     said, seen = on_terminal(sys.executable, "-c", ASK, slow.path, until=counted, then=slow.go.set)
     assert said == "{}\n" and counted in seen
     assert seen.rstrip("\r").rsplit("\r", 1)[-1].strip() == ""

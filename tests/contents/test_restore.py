@@ -82,7 +82,7 @@ def test_what_other_hands_changed_is_refused_unless_forced_and_then_kept_first(w
     (world.root / "b").unlink()
     made = plan(world)
     assert [(step.path, step.action, step.reason) for step in made.steps] == [
-        ("a", "refuse", "changed by other hands since run 1"),
+        ("a", "refuse", "changed by others since run 1"),
         ("b", "same", None),
     ]
     assert [one.ending for one in carry_out(world.blobs, made)] == ["refused", "same"] and world.read(

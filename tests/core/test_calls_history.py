@@ -187,7 +187,7 @@ def test_a_checkpoint_names_a_seq_and_keeps_it() -> None:
         world.call(calls.Save(name="payroll", mark="far", position=9999))
 
 
-def test_a_rewind_appends_and_brings_back_what_was_known() -> None:
+def test_rule_44_a_rewind_appends_and_brings_back_what_was_known() -> None:
     """Rule 44: facts, memory, hand-off and conversation go back, nothing is deleted, nothing runs."""
     world = payroll()
     remember(world, "payroll", "month", "March")
@@ -207,7 +207,7 @@ def test_a_rewind_appends_and_brings_back_what_was_known() -> None:
     assert not world.processes
 
 
-def test_a_rewind_never_starts_a_run_and_the_next_change_does() -> None:
+def test_rule_44_a_rewind_never_starts_a_run_and_the_next_change_does() -> None:
     """Rule 44: seen becomes looked; a file that changed since the position is no news."""
     world = payroll()
     there = state(world, "payroll").seq
@@ -222,7 +222,7 @@ def test_a_rewind_never_starts_a_run_and_the_next_change_does() -> None:
     assert state(world, "payroll").tally.runs == 3
 
 
-def test_what_was_owed_before_a_rewind_is_no_longer() -> None:
+def test_rule_44_what_was_owed_before_a_rewind_is_no_longer() -> None:
     """Rule 44: it counts as seen with everything else that is there; a message is still owed."""
     world = payroll()
     there = state(world, "payroll").seq
@@ -281,7 +281,7 @@ def test_a_running_session_is_not_rewound() -> None:
 # -- fork ------------------------------------------------------------------------------------------
 
 
-def test_a_fork_has_an_identity_of_its_own_and_sleeps_until_activated() -> None:
+def test_rule_43_a_fork_has_an_identity_of_its_own_and_sleeps_until_activated() -> None:
     """Rule 43: seen and good of its seq, an empty mailbox, cron at now, no write bindings, no open wake."""
     world = rest(World(session("payroll", read("rates.csv"), cron("0 * * * *")), files={"rates.csv": "1"}))
     remember(world, "payroll", "month", "March")
@@ -301,7 +301,7 @@ def test_a_fork_has_an_identity_of_its_own_and_sleeps_until_activated() -> None:
     assert state(world, "april").tally.runs == 1 and state(world, "payroll").tally.runs == 1
 
 
-def test_what_was_asked_of_the_parent_is_not_asked_of_the_fork() -> None:
+def test_rule_43_what_was_asked_of_the_parent_is_not_asked_of_the_fork() -> None:
     """Activations and messages are counted anew: the first of each wakes it."""
     world = rest(World(session("payroll", read("rates.csv")), files={"rates.csv": "1"}))
     for _ in range(3):
@@ -691,7 +691,7 @@ def test_a_session_that_departed_says_so_whatever_it_slept_for() -> None:
     assert world.hold("payroll") == "moved to another host; this is its record"
 
 
-def test_a_session_that_arrived_goes_on_with_its_seen() -> None:
+def test_rule_45_a_session_that_arrived_goes_on_with_its_seen() -> None:
     """Rule 45: what is the same at the target is no news; it sleeps until activated (rule 43)."""
     world = payroll()
     world.call(calls.Freeze(name="payroll", move="m1", to="laptop"))

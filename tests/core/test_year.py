@@ -127,6 +127,7 @@ def live_a_year(seed: int, days: int) -> Year:
     return year
 
 
+@pytest.mark.long
 def test_a_month_breaks_no_promise() -> None:
     """The same as the year below, for everybody who changes the core."""
     year = live_a_year(1, 30)

@@ -146,7 +146,7 @@ def test_variables_meant_for_another_process_hand_nothing_over(environ: dict[str
 
 @pytest.mark.parametrize(
     ("count", "kind", "said"),
-    [("2", socket.SOCK_STREAM, "leave one ListenStream="), ("1", socket.SOCK_DGRAM, "no listening UNIX socket")],
+    [("2", socket.SOCK_STREAM, "leave one ListenStream="), ("1", socket.SOCK_DGRAM, "not a listening UNIX socket")],
 )
 def test_what_cannot_be_listened_on_is_refused(box: Box, count: str, kind: int, said: str) -> None:
     """Two sockets, or one of another kind, end the start with the line of the unit that is wrong."""

@@ -138,5 +138,5 @@ def test_a_rewind_whose_daemon_died_before_its_files_is_finished_by_its_key(box:
     assert kinds.count("session_rewound") == 1
     (root / "out/sum.txt").write_text("by hand\n")
     done = box.run("rewind", "sum", "first", "--files", "--key", "k")
-    assert done.returncode == 1 and "by other hands" in " ".join(done.stdout.split())
+    assert done.returncode == 1 and "by others" in " ".join(done.stdout.split())
     assert (root / "out/sum.txt").read_text() == "by hand\n"

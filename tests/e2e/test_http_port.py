@@ -309,6 +309,7 @@ def test_nothing_of_a_token_is_logged(box: Box) -> None:
 # -- crowds --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_six_hundred_idle_connections_do_not_lock_the_owner_out(box: Box) -> None:
     """The places of TCP are its own: commands go on meanwhile, and the port answers again when the idle ones are cut off."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

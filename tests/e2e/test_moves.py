@@ -52,6 +52,7 @@ def hashes(box: Box) -> list[str]:
     return [record["hash"] for record in box.log("count")]
 
 
+@pytest.mark.long
 def test_a_session_goes_away_and_comes_home_again_and_again(box: Box, there: Box) -> None:
     """One history in both logs, verified; it lives in one place at a time, also across kills; what it learnt away it knows at home."""
     start_counting(box)

@@ -81,6 +81,7 @@ def test_a_venv_is_used_as_soon_as_it_is_there_and_after_it_was_rebuilt(project:
         assert (outcome, said.split()) == ("succeeded", ["installed", str(project.box.folder / ".venv")]), said
 
 
+@pytest.mark.long
 def test_a_program_of_npm_is_found_when_it_is_installed(project: Project) -> None:
     """By the link that npm makes, with the packages beside it; and again after it was removed and installed elsewhere."""
     project.declare("node_modules/.bin/x, go")

@@ -160,7 +160,7 @@ def test_a_storm_of_processes_in_a_full_group_takes_no_daemon_down(box: Box, ful
     )
     box.write("go.txt", "go")
     eventually(
-        lambda: "cannot start 'echo': the system gave no process" in box.output.read_text(),
+        lambda: "cannot start 'echo': the system refused a new process" in box.output.read_text(),
         what="the start of the other was refused",
     )
     box.ask("interrupt", "storm")
@@ -209,7 +209,7 @@ def test_a_start_that_the_kernel_refuses_is_recorded_and_tried_again_later(box: 
     box.wait_at_rest("work", runs=1)
     assert box.daemon is not None
     report = tmp_path / "strace"
-    refusal = "cannot start 'cat': the system gave no process"
+    refusal = "cannot start 'cat': the system refused a new process"
     # Where a vfork is refused, Python tries a fork.
     with attach(box.daemon.pid, report, "trace=vfork,clone", "inject=vfork,clone:error=EAGAIN"):
         box.write("in.txt", "2")

@@ -28,7 +28,7 @@ def test_a_daemon_whose_socket_was_removed_is_named_by_doctor_and_listens_anew(b
     assert box.socket.stat().st_mode & 0o777 == 0o600
     box.ask("note", "talk", "still here")
     assert json.loads(next(following))["kind"] == "note_added"
-    eventually(lambda: "listening anew" in box.output.read_text())
+    eventually(lambda: "listening again" in box.output.read_text())
     assert box.stop() == 0
     assert not box.socket.exists()
 

@@ -165,13 +165,13 @@ def test_what_a_person_changed_meanwhile_stays_and_so_does_the_runs_own(staged: 
 
 FAULT = """
 import os, signal
-from wakeful.core import finish
-from wakeful.runners import landing
+from wakeful.core.deciding import run_end
+from wakeful.runners.outputs import landing
 
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 
-whole, put, end = landing.put_in_place, landing._put, finish.finish_run
+whole, put, end = landing.put_in_place, landing.put_output, run_end.finish_run
 count = 0
 
 def put_some(*arguments):
@@ -194,11 +194,11 @@ match "{step}":
     case "staged":
         landing.put_in_place = die
     case "landing":
-        landing._put = put_some
+        landing.put_output = put_some
     case "in place":
         landing.put_in_place = land_and_die
     case "landed":
-        finish.finish_run = end_unless_landed
+        run_end.finish_run = end_unless_landed
 """
 
 

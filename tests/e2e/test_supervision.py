@@ -79,6 +79,7 @@ def silence(heard: socket.socket) -> None:
     heard.settimeout(PATIENCE_SECONDS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rule", ["so_far", "all"])
 def test_a_daemon_that_records_without_pause_is_alive(box: Box, heard: socket.socket, rule: str) -> None:
     """The watchdog waits for what was recorded so far. Waiting until nothing is on its way to disk, it would hear nothing, and kill a busy daemon."""

@@ -238,6 +238,7 @@ def test_a_kill_between_acceptance_and_run_loses_and_doubles_nothing(box: HookBo
     assert knock(box, "triage/hub", body, sign(body, "d-0-0"))[1]["is_repeated"] is True
 
 
+@pytest.mark.long
 def test_a_thousand_deliveries_at_once_are_all_taken_once(box: HookBox) -> None:
     """Each is answered, recorded once and reaches a run, in few runs."""
     make_triage(box)

@@ -214,7 +214,7 @@ def test_a_merge_is_undone_by_rewind(box: Box) -> None:
     box.ask("merge", "sum", "trial")
     (root / "out/b.txt").write_text("by a person\n")
     done = box.run("rewind", "sum", str(seq), "--files")
-    assert done.returncode == 1 and "changed by other hands since the merge of trial" in " ".join(done.stdout.split())
+    assert done.returncode == 1 and "changed by others since the merge of trial" in " ".join(done.stdout.split())
     assert (root / "out/a.txt").read_text() == "before\n" and not (root / "out/new.txt").exists()
     assert (root / "out/b.txt").read_text() == "by a person\n"
     (root / "out/b.txt").write_text("before\n")

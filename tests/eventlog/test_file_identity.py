@@ -163,7 +163,7 @@ def test_a_state_folder_that_was_deleted_is_not_made_anew_while_it_is_locked(
     make(state / "blobs" / "ab")
     shutil.rmtree(state)
     for path in (state / "blobs" / "ab", tmp_path / "real" / "state" / "scratch"):
-        with pytest.raises(FileNotFoundError, match="not made anew while its daemon runs"):
+        with pytest.raises(FileNotFoundError, match="not made again while its daemon runs"):
             make(path)
     assert not state.exists()
     lock.release()

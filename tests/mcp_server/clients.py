@@ -7,12 +7,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 from mcp import Client, StdioServerParameters
 
 from e2e.box import WAKEFUL, Box
 
 # Both revisions that the package speaks: with the handshake of before, and without one.
-MODES = ("legacy", "auto")
+# Clients of the protocol of before are tried by `make test-long`.
+MODES = (pytest.param("legacy", marks=pytest.mark.long), "auto")
 
 
 def declare(box: Box, name: str = "pay", command: str = "true", more: str = "") -> None:

@@ -129,6 +129,7 @@ async def test_to_cancel_a_task_interrupts_its_run(box: Box) -> None:
     assert box.row("pay")["last_run"]["outcome"] == "interrupted"
 
 
+@pytest.mark.long
 async def test_a_handle_that_was_never_given_and_a_client_that_does_not_know_them(box: Box) -> None:
     declare(box)
     box.start()

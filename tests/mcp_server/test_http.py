@@ -127,7 +127,7 @@ async def test_strangers_are_refused_before_mcp_is_read(box: Box) -> None:
     good = {"Authorization": f"Bearer {token}", "Content-Type": "application/json", "Accept": "*/*"}
     async with httpx2.AsyncClient(timeout=PATIENCE_SECONDS) as http:
         for headers, status, words in (
-            (good | {"Authorization": f"Bearer {token[:-4]}0000"}, 401, "opens nothing"),
+            (good | {"Authorization": f"Bearer {token[:-4]}0000"}, 401, "is not valid"),
             ({name: value for name, value in good.items() if name != "Authorization"}, 401, "wakeful token new"),
             (good | {"Host": "evil.example"}, 403, "Host is"),
             (good | {"Origin": "https://evil.example"}, 403, "evil.example"),

@@ -44,6 +44,7 @@ async def test_new_sessions_change_the_list(box: Box) -> None:
             assert await anext(changes) == ResourcesListChanged()
 
 
+@pytest.mark.long
 async def test_after_a_restart_of_the_daemon_everything_is_read_again(box: Box) -> None:
     declare(box)
     box.start()
@@ -68,6 +69,7 @@ async def test_nobody_listens_to_what_is_not_there(box: Box) -> None:
                     raise AssertionError("it was accepted")
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:resources/:mcp.MCPDeprecationWarning")
 async def test_a_client_of_before_subscribes_and_unsubscribes(box: Box) -> None:
     declare(box)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import pytest
 from msgspec.structs import replace
 
 from core.specs import after, read, session
@@ -93,6 +94,7 @@ def test_a_session_that_lacks_a_secret_is_told_once() -> None:
     ]
 
 
+@pytest.mark.long
 def test_ten_thousand_sessions_are_looked_at_in_pieces_and_then_cost_little() -> None:
     """No piece holds the loop for long, and a question about sessions that rest compares them with what is kept."""
     core = Core()

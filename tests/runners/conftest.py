@@ -104,6 +104,7 @@ def subreaper() -> Iterator[None]:
 async def open_bench(folder: Path, **named: object) -> AsyncIterator[Bench]:
     """`named` goes to the runner."""
     bench = Bench(folder, **named)
+    await bench.runner.settle()
     yield bench
     for run_id in bench.under_way():
         bench.runner.stop(run_id, "kill", 0)

@@ -245,14 +245,14 @@ async def test_a_system_that_gives_no_process_fails_the_run_in_words(bench, tmp_
         daemon.stdout.close()
         bench.children.gone(daemon.pid)
     assert "INJECTED" in trace.read_text()
-    assert "the system gave no process" in reported
+    assert "the system refused a new process" in reported
 
 
 @pytest.mark.parametrize(
     ("number", "words"),
     [
-        (errno.EAGAIN, "end some, or raise the limit of processes"),
-        (errno.ENOMEM, "end some, or raise the limit of processes"),
+        (errno.EAGAIN, "end some processes, or raise the limit of processes"),
+        (errno.ENOMEM, "end some processes, or raise the limit of processes"),
         (errno.ENFILE, "run out of file descriptors"),
         (errno.ENOSPC, "no room for the run's folder"),
         (errno.EIO, "Input/output error at '/state/runs/1'"),

@@ -46,6 +46,8 @@ ORDERS: dict[str, Callable[[Bench], RunOrder]] = {
 @pytest.fixture(autouse=True)
 def uncollected() -> Iterator[None]:
     gc.collect()
+    # Out of the sight of the collections below: whatever other tests imported takes a second of each.
+    gc.freeze()
     gc.disable()
     yield
     gc.enable()

@@ -156,7 +156,7 @@ async def test_what_a_strict_run_does_not_see_is_named(bench: Bench) -> None:
 async def test_where_nothing_is_known_it_says_that_isolation_is_on(bench: Bench, script: str) -> None:
     """One short line, that names what finds out."""
     hint = await fail(bench, script)
-    assert hint == "isolation is on (standard): `wakeful trace payroll` tells whether it was denied anything"
+    assert hint == "isolation is on (standard): `wakeful trace payroll` shows whether it was denied anything"
 
 
 async def test_a_denial_without_a_name_leads_to_a_trace(bench: Bench) -> None:

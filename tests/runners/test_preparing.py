@@ -63,6 +63,24 @@ async def test_a_check_is_confined_as_its_command_was_though_etc_was_looked_at_a
     assert (ended.exit_code, ended.problem) == (0, None), bench.output(ended)
 
 
+async def test_a_run_that_has_to_wait_for_a_look_at_etc_does_not_wait_on_the_loop(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    makers: list[bool] = []
+    make = system._make_guard
+
+    def note() -> system._Made:
+        makers.append(threading.current_thread() is threading.main_thread())
+        return make()
+
+    monkeypatch.setattr(system, "_make_guard", note)
+    monkeypatch.setattr(system, "_read_changes", lambda: (0, 0))
+    assert (await bench.run(confined(bench, "cat in.txt"))).exit_code == 0
+    assert makers == [False]
+    assert (await bench.run(confined(bench, "cat in.txt"))).exit_code == 0
+    assert makers == [False], "what was made is used again"
+
+
 @pytest.mark.parametrize(
     ("level", "is_traced"),
     [

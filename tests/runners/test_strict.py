@@ -346,7 +346,7 @@ async def test_what_is_neither_stays_and_the_runs_own_is_kept(
         berth.target.write_text(present)
     for _ in range(2):
         [words] = berth.land(base=base)
-        assert "theirs stands" in words
+        assert "their version stays" in words
         assert (berth.target.read_text() if berth.target.exists() else None) == present
         assert (berth.aside / "out" / "x").read_text() == "new"
 
@@ -367,7 +367,7 @@ async def test_an_edit_in_the_last_moment_goes_back_where_it_was(
 
     monkeypatch.setattr(landing, "rename_at", edit_and_rename)
     [words] = berth.land(base="old")
-    assert "theirs stands" in words and berth.target.read_text() == "theirs"
+    assert "their version stays" in words and berth.target.read_text() == "theirs"
     assert (berth.aside / "out" / "x").read_text() == "new"
     # Nor is one overwritten that was not there before.
     berth = Berth(tmp_path / "again")
@@ -411,7 +411,7 @@ async def test_what_cannot_be_kept_aside_either_is_told(tmp_path: Path) -> None:
     berth.target.write_text("theirs")
     berth.aside.write_text("no folder")
     [words] = berth.land(base="old")
-    assert "theirs stands" in words and "could not be kept" in words and berth.target.read_text() == "theirs"
+    assert "their version stays" in words and "could not be kept" in words and berth.target.read_text() == "theirs"
 
 
 async def test_a_link_that_was_swapped_in_leads_nowhere(tmp_path: Path) -> None:
@@ -476,7 +476,7 @@ async def test_only_what_a_write_binding_means_is_landed(tmp_path: Path, path: s
     berth = Berth(tmp_path)
     write = "out/**" if path.startswith("elsewhere") else "**"
     [words] = berth.land(base=None, path=path, write=write)
-    assert words == "no write binding means it" and not (berth.root / path).exists()
+    assert words == "no write binding matches it" and not (berth.root / path).exists()
 
 
 async def test_outputs_land_on_another_file_system(tmp_path: Path) -> None:

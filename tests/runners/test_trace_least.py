@@ -95,6 +95,7 @@ async def test_caches_are_allowed_and_not_bound(bench: Bench) -> None:
     assert (await follow(bench, script, lines)).exit_code == 0
 
 
+@pytest.mark.long
 async def test_the_tests_of_a_project_run_under_what_their_trace_proposes(bench: Bench) -> None:
     """The real pytest, which makes its cache under another name and renames it."""
     (bench.root / "test_it.py").write_text("def test_it():\n    assert True\n")

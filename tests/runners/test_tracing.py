@@ -192,7 +192,7 @@ async def test_a_program_that_floods_its_trace_is_not_listened_to_for_ever(bench
         done; exit 2
     """
     ended = await bench.run(traced(bench, script))
-    assert ended.exit_code == 2 and ended.trace is not None and "more than could be looked at" in str(ended.trace.words)
+    assert ended.exit_code == 2 and ended.trace is not None and "more than could be checked" in str(ended.trace.words)
 
 
 async def test_names_that_are_no_text_can_be_recorded(bench: Bench) -> None:

@@ -139,6 +139,7 @@ async def test_an_orphan_comes_to_us_whichever_thread_spawned_its_parent(bench):
         os.waitpid(spawned[0], 0)
 
 
+@pytest.mark.long
 async def test_two_hundred_runs_leave_no_zombie_and_no_descriptor(bench):
     await bench.run(bench.shell("(setsid sleep 600 &) ; echo x"))
     descriptors = len(os.listdir("/proc/self/fd"))

@@ -122,6 +122,20 @@ def test_what_is_shown_is_what_is_trusted_and_load_can_ask_at_once(stranger: Hos
     assert [record["author"].partition(":")[0] for record in trusted] == ["person"]
 
 
+def test_the_agent_that_a_loaded_session_would_have_here_is_shown_before_it_is_trusted(
+    stranger: Host, home: Host
+) -> None:
+    """Its programs and keys are those of this host: a person trusts the session with them."""
+    for host in (stranger, home):
+        host.write("sessions.d/agents/hr.yaml", f"prompt: Help.\nmodel: openai:{host.folder.name}\n")
+    stranger.spec("helper", "objective: Help.\nagent: hr\nrun: {prompt: Help.}\nenabled: false\n")
+    stranger.start()
+    stranger.ask("save", "helper", "-o", "helper.bundle")
+    home.start()
+    home.ask("load", str(stranger.folder / "helper.bundle"), "--root", str(home.folder))
+    assert home.json("trust", "helper")["agent"]["models"] == [f"openai:{home.folder.name}"]
+
+
 COUNTING = """
     objective: Count the lines.
     bindings: {input: {file: in.txt, settle: 10ms}, out: {file: out/n.txt, access: write}}

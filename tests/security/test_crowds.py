@@ -153,6 +153,7 @@ def is_turned_away(path: str) -> bool:
     return False
 
 
+@pytest.mark.long
 def test_a_storm_of_connections_does_not_keep_a_person_from_the_line(
     tmp_path: Path, ordinary_user: OrdinaryUser
 ) -> None:

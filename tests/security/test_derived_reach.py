@@ -106,7 +106,7 @@ def test_a_folder_is_no_interpreter(home: Home, is_defended: bool) -> None:
         return
     home.assert_shut()
     assert any(
-        str(home.home) in words and "no regular executable file" in words
+        str(home.home) in words and "not a regular executable file" in words
         for words in home.isolation("shut")["not_derived"]
     )
     assert home.isolation("shut")["derived"] == ["tools/e.sh"]

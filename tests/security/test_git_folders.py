@@ -232,7 +232,7 @@ def test_a_link_into_git_is_no_output(yard: Box, level: str) -> None:
     yard.wait_at_rest("shut", runs=1)
     assert yard.row("shut")["last_run"]["outcome"] == "failed"
     assert not (folder / ".git/hooks/post-commit").exists()
-    assert "written only where a spec names it" in yard.words("show", "shut")
+    assert "written only if a spec names it" in yard.words("show", "shut")
 
 
 def test_specs_and_state_are_out_of_an_ordinary_users_reach(ordinary_box: OrdinaryBox) -> None:

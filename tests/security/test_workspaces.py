@@ -39,14 +39,8 @@ class WorkspaceAttack(Attack):
             self.settle(name, runs=1)
 
     def disarm(self) -> None:
-        """The daemon that is started next lands whatever it is told to, wherever links lead."""
-        (self.folder / "faults").mkdir()
-        (self.folder / "faults/sitecustomize.py").write_text(
-            "from wakeful.runners import landing\nlanding._find_astray = lambda *_: None\n"
-        )
-
-    def environment(self) -> dict[str, str]:
-        return super().environment() | {"PYTHONPATH": str(self.folder / "faults")}
+        """The next daemon lands whatever it is told to, wherever links lead."""
+        self.weaken("land_anywhere")
 
     def obey(self, script: str, pattern: str = "out/**", kind: str = "copy") -> dict[str, Any]:
         """One run of a script that means harm; how it ended."""

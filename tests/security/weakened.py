@@ -19,6 +19,8 @@ from wakeful.core.record.observations import ProcessOwner
 from wakeful.runners.isolation import file_system_answers as looking
 from wakeful.runners.isolation import programs, reach
 from wakeful.runners.isolation import written_places as writing
+from wakeful.runners.outputs import landing
+from wakeful.runners.prepare import plan_cache
 from wakeful.runners.process import environment
 from wakeful.runners.process.mark import mark_of, read_run
 from wakeful.runners.run import run_folders as place
@@ -76,7 +78,8 @@ def pace_from_the_twentieth_start() -> None:
 
 def leave_folders_to_the_umask() -> None:
     """A folder that vanished returned with its parents as `os.makedirs` makes them."""
-    place.make_private = environment.make_private = lambda path: os.makedirs(path, 0o700, exist_ok=True)
+    for module in (place, environment, plan_cache):
+        module.make_private = lambda path: os.makedirs(path, 0o700, exist_ok=True)  # type: ignore[attr-defined]
 
 
 def believe_everybody() -> None:
@@ -111,6 +114,11 @@ def mount_nothing() -> None:
     """A machine that lets neither the daemon nor a user namespace mount: what lies beside an output cannot be shielded."""
     for module in (command, reach, writing):
         module.can_shield = lambda: False  # type: ignore[attr-defined]
+
+
+def land_anywhere() -> None:
+    """Outputs landed outside of root, through links, and where no run may write."""
+    landing.find_astray = lambda *_: None  # type: ignore[assignment]
 
 
 def ask_nobody_over_tcp() -> None:

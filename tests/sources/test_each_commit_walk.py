@@ -18,7 +18,8 @@ from wakeful.core.looking.targets import find_commit
 from wakeful.sources.git.changes import ABSENT, Question, look_at_each_commit
 from wakeful.sources.git.command import Repository, locate
 
-pytestmark = pytest.mark.asyncio
+# Run by `make test-long`.
+pytestmark = [pytest.mark.asyncio, pytest.mark.long]
 
 GRAPHS = 12
 COMMITS = 14

@@ -84,7 +84,7 @@ async def test_a_server_that_accepts_and_never_answers_is_down_for_http_and_up_f
 
 
 @pytest.mark.parametrize(
-    ("handle", "words"), [(hang_up, "without an answer"), (speak_something_else, "does not speak HTTP")]
+    ("handle", "words"), [(hang_up, "without an HTTP answer"), (speak_something_else, "does not speak HTTP")]
 )
 async def test_what_does_not_speak_http_is_down(handle: Handler, words: str) -> None:
     """An open port is not a web server."""

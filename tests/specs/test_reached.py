@@ -29,9 +29,7 @@ def reached(own: SessionSpec, *, is_open: bool) -> PossibleWriters:
 
 
 def find_writers(core: Core) -> PossibleWriters:
-    return PossibleWriters(
-        core, lambda one, is_guarded: list_writable(one, is_guarded=is_guarded), lambda: AT + 1_000_000
-    )
+    return PossibleWriters(core, list_writable, lambda: AT + 1_000_000)
 
 
 def known(own: SessionSpec, *, is_open: bool) -> Core:

@@ -97,7 +97,7 @@ async def test_an_edit_while_the_place_was_made_is_a_conflict(site: Site) -> Non
     site.write("out/a.txt", "theirs")
     area.take_stock()
     (root / "out/a.txt").write_text("ours")
-    assert "theirs stands" in site.land(area)["out/a.txt"] and (site.root / "out/a.txt").read_text() == "theirs"
+    assert "their version stays" in site.land(area)["out/a.txt"] and (site.root / "out/a.txt").read_text() == "theirs"
 
 
 @pytest.mark.asyncio

@@ -1,4 +1,4 @@
-"""`python -I -m wakeful.agents`: what the daemon starts for a run whose work is a prompt."""
+"""The program that the daemon starts for a run whose work is a prompt: `python -I -m wakeful.agents`."""
 
 import asyncio
 import os

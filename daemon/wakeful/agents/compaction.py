@@ -1,10 +1,9 @@
-"""Makes a conversation shorter by asking a model what it comes to: facts first,
-then a summary that the next turns begin with.
+"""Compresses a conversation: a model extracts facts and writes a summary, with which the next turns begin.
 
-Called by the process when a conversation passes its agent's threshold. All of it is read: what is longer than one
-request is summarised in pieces, and the summaries of these are made one (map, then reduce). The objective stands in a
-summary verbatim, decisions, open questions and files by name. A piece that no model summarises is told by rule.
-Attempts are bounded, every request is on record and in the budget.
+Called by process.py when a conversation exceeds its agent's threshold. All of it is read. If it is longer than one
+request, it is summarised in pieces, and these summaries are summarised again (map, then reduce). A summary repeats the
+objective verbatim and lists decisions, open questions and files. A piece that no model summarises is condensed without
+a model. The number of attempts is limited, and every request is recorded and counts for the budget.
 """
 
 from __future__ import annotations
@@ -42,16 +41,16 @@ from wakeful.core.spec.agent import ModelSettings
 
 ATTEMPTS = 2
 SUMMARY_TOKENS = 2_000
-# The summary at the beginning of a conversation takes at most this part of the model's window (model_context/parts.py).
+# The summary at the start of a conversation has at most the tenth part of the model's window (model_context/parts.py).
 SUMMARY_PART = 10
 _WORDS_A_TOKEN = 0.6
 # The most tokens of one request. Models read longer texts less well, whatever their window.
 MOST_TOLD_TOKENS = 120_000
-# The fewest tokens of one request, however small the window. Smaller pieces would be told by rule.
+# The fewest tokens of one request, however small the window. Smaller pieces are not worth a request.
 LEAST_TOLD_TOKENS = 300
-# The tokens of a request around its piece.
+# The tokens of a request's fixed texts around its piece.
 _AROUND_TOKENS = 120
-# And around each summary of a part.
+# The tokens of the label of each summary that is part of a request.
 _LABEL_TOKENS = 12
 
 INSTRUCTIONS = """\
@@ -70,10 +69,11 @@ _REDUCE = (
 
 
 class Shortened(Struct, frozen=True, kw_only=True):
-    """The outcome. `summary` is the new beginning of the conversation; None: the conversation is as long as it was.
+    """The result of a compression.
 
-    `stopped`: why the run is to begin nothing more, in words. `is_limit`: a limit of its own stopped it,
-    not a person."""
+    `summary` is the new beginning of the conversation, or None if the conversation was not changed. `stopped` is the
+    reason why the run must not continue. `is_limit`: a limit of the run stopped it, and not a person.
+    """
 
     summary: str | None = None
     stopped: str | None = None
@@ -81,7 +81,7 @@ class Shortened(Struct, frozen=True, kw_only=True):
 
 
 class _Stopped(Exception):
-    """The daemon said that nothing more is to be begun."""
+    """The daemon has ended the run: nothing more may be started."""
 
     def __init__(self, words: str, is_limit: bool) -> None:
         super().__init__(words)
@@ -90,7 +90,7 @@ class _Stopped(Exception):
 
 
 class _TooLong(Exception):
-    """The provider refused the size of a request: from now on there is room for half as much."""
+    """The provider refused the size of a request. The next requests have at most half of that size."""
 
 
 async def shorten(
@@ -103,11 +103,11 @@ async def shorten(
     most_tokens: int,
     pause: Callable[[float], Awaitable[Any]] = asyncio.sleep,
 ) -> Shortened:
-    """Have the conversation replaced by one for requests of at most so many tokens."""
+    """Summarise the conversation, and let the daemon replace it by one whose requests have at most `most_tokens`."""
     summariser = Summariser(beginning, models, record, say, most_tokens, pause)
     found = await summariser.summarise(entries)
     if summariser.stopped is not None and not summariser.stopped.is_limit:
-        # A person's word: the run that goes on finds the conversation as it is.
+        # A person stopped the run. The next run continues with the unchanged conversation.
         return Shortened(stopped=summariser.stopped.words)
     unkept = await _keep_facts(
         beginning, link, found.facts if found is not None else (), summariser.facts, summariser.turn
@@ -131,9 +131,9 @@ async def shorten(
 async def _keep_facts(
     beginning: work.Beginning, link: DaemonLink, told: Sequence[FoundFact], found: dict[str, FoundFact], turn: int
 ) -> list[str]:
-    """Set those of the summary, then those that only one part of it had: an old part overrules nothing that is known.
+    """Set the facts of the summary, then those that only a part had and whose keys are not set yet.
 
-    Returns the refused ones.
+    So an old part never overwrites a newer fact. Returns the facts that the daemon refused.
     """
     missing = {key: fact for key, fact in found.items() if key not in {one.key for one in told}}
     route = f"/sessions/{quote(os.fsencode(beginning.session), safe='')}/facts"
@@ -152,7 +152,7 @@ async def _keep_facts(
 
 
 class Summariser:
-    """Makes one summary. `facts` are all it found on the way, `by` says who made it, `turn` is its last request."""
+    """Makes one summary. `facts` has all facts of the parts, `by` names its models, `turn` is its last request."""
 
     def __init__(
         self,
@@ -171,7 +171,7 @@ class Summariser:
         self._record = record
         self._say = say
         self._pause = pause
-        # The models that made parts of it.
+        # The names of the models that made parts of the summary.
         self._models_used: dict[str, None] = {}
         self._has_ruled = False
         self._open = read_summary(beginning.summary).open_questions
@@ -186,7 +186,7 @@ class Summariser:
         return " and ".join((*self._models_used, *(["rule"] if self._has_ruled or not self._models_used else [])))
 
     async def summarise(self, entries: Sequence[Entry]) -> Summary | None:
-        """None: no model summarised anything of it."""
+        """Summarise a conversation. None if no model summarised any part of it."""
         told = tell_entries(entries)
         earlier = self._beginning.summary
         if estimate_tokens(tell_piece(tuple(told))) + estimate_tokens(earlier or "") <= self._room:
@@ -210,9 +210,9 @@ class Summariser:
     # -- map ----------------------------------------------------------------------------------
 
     async def _map(self, pieces: deque[Piece]) -> list[Summary]:
-        """A summary of each piece.
+        """Summarise each piece.
 
-        A piece that no model summarises is told by rule. When the run has to stop, so are all pieces that are left.
+        A piece that no model summarises is condensed without a model. If the run has to stop, so are all that remain.
         """
         parts: list[Summary] = []
         while pieces:
@@ -238,15 +238,17 @@ class Summariser:
     # -- reduce -------------------------------------------------------------------------------
 
     async def _reduce(self, parts: list[Summary]) -> Summary:
-        """One summary of several, group by group where they do not fit into one request."""
+        """Make one summary of several, group by group if they do not fit into one request."""
         while len(parts) > 1:
             with suppress(_TooLong):
                 parts = [await self._make_one(group) for group in self._group(parts)]
         return parts[0]
 
     def _group(self, parts: Sequence[Summary]) -> list[list[Summary]]:
-        """Neighbours that fit into one request together; two of them at least,
-        so that there are fewer with every round."""
+        """Group neighbours that fit into one request. A group has at least two, so that every round makes fewer.
+
+        Only the last group may have one.
+        """
         groups: list[list[Summary]] = []
         used = 0
         for part in parts:
@@ -268,15 +270,15 @@ class Summariser:
         told = "\n\n".join(f"Summary of part {number}:\n{text}" for number, text in enumerate(fitting, 1))
         made = await self._ask_until_stopped(f"{_REDUCE}\n\n{told}", merged.open_questions)
         if made is None:
-            # The facts of the merged summary count as facts that only parts had.
+            # Drop its facts, because facts of parts must not overwrite newer ones. They are in `self.facts`.
             return replace(merged, facts=())
-        # Two summaries that do not fit a very small window were read in part: their lists are kept by rule.
+        # In a very small window the summaries were cut, and the model has not read all. Add their full lists.
         return made if fitting == texts else merge_summaries([replace(merged, summary="", facts=()), made])
 
     # -- one request --------------------------------------------------------------------------
 
     async def _ask_until_stopped(self, text: str, questions: Sequence[str] = ()) -> Summary | None:
-        """Likewise; once the run has to stop, nothing is asked any more."""
+        """Ask like `_ask`. None if the run has to stop, and then nothing more is asked."""
         if self.stopped is not None:
             return None
         try:
@@ -286,7 +288,7 @@ class Summariser:
             return None
 
     async def _ask(self, text: str, questions: Sequence[str] = ()) -> Summary | None:
-        """A summary with these questions, open or settled. None: no model made any."""
+        """Ask for a summary that still has these questions, open or settled. None if no model made a summary."""
         best: Summary | None = None
         by = ""
         for attempt in range(ATTEMPTS):
@@ -306,9 +308,9 @@ class Summariser:
         return keep_questions(best, find_lost(questions, best))
 
     async def _find_answer(self, text: str, attempt: int) -> Answered | None:
-        """By the first model that answers, with the pauses that it wishes.
+        """Ask the models in turn, with retries, until one answers. None if none does.
 
-        A model that does not answer is asked no more.
+        A model that does not answer is not asked again.
         """
         self.turn += 1
         while self._models:

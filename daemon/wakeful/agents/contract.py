@@ -17,16 +17,19 @@ from wakeful.core.agents.turns import Answered, Entry, TokenUsage
 from wakeful.core.spec.agent import ModelSettings
 from wakeful.errors import OperatorError
 
-# The kind of a fault decides what to do: `key` and `refused` mend themselves never, `busy`, `unreached`, `network` and
-# `garbage` may in a moment, `too_long` is for whoever assembles the context. An `unreached` provider was sent nothing;
-# after `network` nobody knows what it has done.
+# The kinds of faults, which decide what to do:
+# - `key`, `refused`: another try does not help.
+# - `busy`, `unreached`, `network`, `garbage`: another try may help. Nothing was sent to an `unreached` provider. After
+#   `network` it is unknown whether the provider worked on the request.
+# - `too_long`: the conversation must be made shorter.
 FaultKind = Literal["key", "busy", "unreached", "network", "garbage", "too_long", "refused"]
 
 
 class ProviderFault(OperatorError):
-    """A request that brought no answer.
+    """A request without a usable answer.
 
-    `retry_after` is the provider's own word, in seconds; `useless` is an answer that came and was paid for.
+    `retry_after` is the number of seconds that the provider asked for. `useless` is an answer that cannot be used, but
+    was paid for.
     """
 
     def __init__(
@@ -45,7 +48,7 @@ class ProviderFault(OperatorError):
         self.useless = useless
 
     def count(self, input_tokens: int) -> TokenUsage | None:
-        """The usage of a request that was answered. None where nothing is known of it."""
+        """Return the usage of a request that got a useless answer. None if there was no answer."""
         return (
             complete_usage(self.useless.usage, input_tokens, self.useless.answered)
             if self.useless is not None
@@ -54,7 +57,7 @@ class ProviderFault(OperatorError):
 
 
 class ToolOffer(Struct, frozen=True, kw_only=True):
-    """A tool as a model is told of it. `parameters` is a JSON Schema of an object."""
+    """The description of a tool for a model. `parameters` is a JSON Schema of an object."""
 
     name: str
     description: str
@@ -62,16 +65,16 @@ class ToolOffer(Struct, frozen=True, kw_only=True):
 
 
 class ModelRequest(Struct, frozen=True, kw_only=True):
-    """One request.
+    """One request to a model.
 
-    `instructions` are the rules of whoever set this up; everything in `entries` is conversation and data.
+    `instructions` come from wakeful and the authors of the session. `entries` are the conversation, and are data.
     """
 
     instructions: str
     entries: Sequence[Entry]
     tools: tuple[ToolOffer, ...] = ()
     settings: ModelSettings = ModelSettings()
-    # The contents of images that entries name, by address. An image that is gone is told in words.
+    # The contents of images that entries name, by address. For an image that is missing here, a text is sent.
     images: Mapping[str, bytes] = {}
 
 
@@ -80,25 +83,25 @@ class ModelAnswer(Struct, frozen=True, kw_only=True):
     usage: TokenUsage
 
 
-# The kinds of words of a model: its answer, its thoughts, the name of a tool whose call it begins to write.
+# The kinds of streamed text: the answer, the thoughts, the name of a tool whose call the model begins to write.
 WordKind = Literal["text", "thinking", "call"]
 
 
 class Say(Protocol):
-    """Gets the words of a model as they come."""
+    """Receives the text of an answer while the model writes it."""
 
     def __call__(self, text: str, kind: WordKind = "text") -> None: ...
 
 
 class Hearing(Protocol):
-    """Takes the words of a run's answers as they come."""
+    """Receives the text of all answers of a run while the model writes them."""
 
     def begin(self, turn: int) -> Say:
-        """For the answer to one request of a turn."""
+        """Return the receiver for the answer to one request of a turn."""
         ...
 
     async def settle(self) -> None:
-        """Return when what must be told before the answer is recorded was told, or cannot be in a moment."""
+        """Wait a moment until the text that must be shown before the answer is recorded was posted."""
 
 
 class Model(Protocol):
@@ -108,19 +111,19 @@ class Model(Protocol):
     def name(self) -> str: ...
 
     async def answer(self, request: ModelRequest, say: Say, recorded: Awaitable[object] | None = None) -> ModelAnswer:
-        """`say` gets the words as they come. Raises ProviderFault, and nothing else that a provider can cause.
+        """Send a request and return the answer. `say` receives the text as it comes.
 
-        `recorded`: the request is made ready at once, and nothing of it is sent before this is done;
-        should it fail, nothing is sent at all."""
+        Raises ProviderFault for every error that a provider can cause. The request is prepared at once, but sent only
+        when `recorded` is done. If `recorded` fails, nothing is sent.
+        """
 
 
 class ToolResult(Struct, frozen=True):
-    """The result of a call, as the model is told it.
+    """The result of a call, as the model gets it. The model also reads errors, so that it can correct the call.
 
-    The model reads an error, and mends it. `images` are contents of files that `image.describe_image` knows.
-
-    `around` goes to the daemon with a page of a text: it finds secrets that reach across the page's ends when the
-    result is recorded."""
+    `images` are contents of files that `image.find_image` recognises. `around` goes to the daemon with a page of a
+    text, so that it finds secrets that lie across the page's ends.
+    """
 
     text: str
     is_error: bool = False
@@ -129,10 +132,11 @@ class ToolResult(Struct, frozen=True):
 
 
 class Tool(Protocol):
-    """One thing a model may do. `carry_out` is called after its intention is on record, and never twice for one call.
+    """A tool of a model. `carry_out` is called after the call is on record, and never twice for one call.
 
-    A look changes nothing that anybody could observe. The loop begins a look while its record is still being written.
-    The result of the look counts when that record is on disk."""
+    A look is a tool without observable effects. The loop starts a look while the record of the call is still being
+    written. The model gets the result when that record is on disk.
+    """
 
     @property
     def offer(self) -> ToolOffer: ...
@@ -141,4 +145,4 @@ class Tool(Protocol):
     def is_look(self) -> bool: ...
 
     async def carry_out(self, arguments: Mapping[str, Any], call_id: str) -> ToolResult:
-        """Carry out a call; `arguments` fit the offer's schema. A failure is a result; a defect of ours is raised."""
+        """Carry out a call. `arguments` match the offer's schema. A failure is a result; only defects are raised."""

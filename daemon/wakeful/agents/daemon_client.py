@@ -1,10 +1,8 @@
-"""The thinking process's side of the control socket: HTTP/1.1 with JSON,
-over connections that are kept open between calls.
+"""The client of the control socket in the agent's process: HTTP/1.1 with JSON, over connections that are kept open.
 
-Every step of the loop passes here, so a request is written and an answer read by hand: a fifth of what a general client
-takes. A daemon that restarts is waited for, up to a bound; what it may have done already is asked again only where that
-is harmless (a look, or a call that carries a key). Speaks with the run's own token,
-which is all the rights this process has.
+Every step of the loop passes here, so HTTP is written and parsed by hand, in a fifth of the time of a general client.
+If the daemon restarts, the client waits for it, up to a limit. A request that may have been carried out is repeated
+only if that is harmless: a GET, or a call with an idempotency key. The run's own token gives this process its rights.
 """
 
 from __future__ import annotations
@@ -34,24 +32,24 @@ from wakeful.system.http_wire import (
     write_head,
 )  # fmt: skip
 
-# How long a daemon may be away, or may take for an answer, before the run gives up.
+# Seconds that a daemon may be away, or may take for an answer, before the run gives up.
 PATIENCE_SECONDS = 60.0
-# The daemon closes a connection that nobody used for five seconds:
-# one that is nearly as old may be closing while we write to it.
+# Seconds after which an unused connection is not used again. The daemon closes it after five seconds, and it must not
+# close while we write.
 IDLE_SECONDS = 3.0
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.01, 0.5
-# Far above any answer we ask for: what comes beyond it is not kept in memory.
+# The most bytes of an answer, far above any that we expect. A longer answer is an error, so that memory stays bounded.
 LARGEST_ANSWER_BYTES = 64 * 1024 * 1024
 _LINES = "application/jsonl"
 _PIECE_BYTES = 1 << 16
 
 
-# The status of a call whose first request with the same key is under way.
+# The HTTP status if the first request with the same key is still under way.
 _UNDER_WAY = 409
 
 
 class DaemonRefused(CallerError):
-    """It answered, and said no. The words are the daemon's own."""
+    """The daemon refused the request. The message is the daemon's own."""
 
     def __init__(self, status: int, words: str) -> None:
         super().__init__(words)
@@ -59,15 +57,15 @@ class DaemonRefused(CallerError):
 
 
 class DaemonAway(OperatorError):
-    """Nothing that is our daemon answers, and nothing was done."""
+    """Our daemon does not answer, and nothing was done."""
 
 
 class EffectUnknown(DaemonAway):
-    """It left between the request and the answer; whether it did what it was asked is not known."""
+    """The daemon went away between the request and the answer. It is unknown whether it carried out the request."""
 
 
 class _ConnectionLost(Exception):
-    """The connection ended before a whole answer was there."""
+    """The connection ended before the answer was complete."""
 
 
 class _Answer(Struct, frozen=True):
@@ -77,7 +75,10 @@ class _Answer(Struct, frozen=True):
 
 
 class DaemonLink:
-    """`async with DaemonLink.from_environment(os.environ) as link:` Several calls may be under way at once."""
+    """A client of the daemon. Several calls may be under way at once.
+
+    Use it as `async with DaemonLink.from_environment(os.environ) as link:`.
+    """
 
     def __init__(self, path: str, token: str | None = None, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
         self._path = path
@@ -89,7 +90,7 @@ class DaemonLink:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str], *, patience_seconds: float = PATIENCE_SECONDS) -> DaemonLink:
-        """As a run finds it: the socket's place, and a file that holds the token."""
+        """Make a client from a run's variables: the path of the socket, and the path of a file with the token."""
         try:
             path, place = environ["WAKEFUL_SOCKET"], environ["WAKEFUL_TOKEN_FILE"]
         except KeyError as missing:
@@ -116,9 +117,9 @@ class DaemonLink:
             self._idle.pop().close()
 
     async def call(self, verb: str, fields: Mapping[str, Any], key: str | None = None) -> dict[str, Any]:
-        """One of the daemon's calls.
+        """Make one of the daemon's calls. Fields that are None are left out.
 
-        With a key it is carried out once however often it is asked for; fields that are None are left out.
+        With a key the call is carried out only once, however often it is sent.
         """
         given = {name: value for name, value in fields.items() if value is not None}
         answer: dict[str, Any] = await self.post(f"/call/{quote(verb, safe='')}", given, key)
@@ -131,19 +132,19 @@ class DaemonLink:
         return LinePost(self, path)
 
     async def look(self, path: str, params: Mapping[str, Any] | None = None) -> Any:
-        """A route that changes nothing; where it answers in lines, their list. A parameter that is None is left out."""
+        """Read a route that changes nothing. Parameters that are None are left out. JSON lines are read into a list."""
         given = {name: value for name, value in (params or {}).items() if value is not None}
         return await self._ask("GET", f"{path}?{urlencode(given, doseq=True)}" if given else path, b"", None)
 
     async def _ask(self, method: str, target: str, body: bytes, key: str | None) -> Any:
-        # Reading twice is reading once, and a key is carried out once.
+        # A GET has no effect, and a request with a key is carried out only once.
         is_repeatable = method == "GET" or key is not None
         return await self.exchange(
             f"{method} {target}", self._write(method, target, body, key), is_repeatable=is_repeatable
         )
 
     async def exchange(self, what: str, request: bytes, *, is_repeatable: bool, begun: Connection | None = None) -> Any:
-        """Send a request and read its answer; of one that was sent already, over `begun`, read the answer alone."""
+        """Send a request and read its answer. If it was already sent over `begun`, only read the answer."""
         deadline = monotonic() + self._patience
         while True:
             connection = begun or await self.take(deadline)
@@ -163,13 +164,13 @@ class DaemonLink:
                 begun = None
                 continue
             except BaseException:
-                # Somebody waits no longer: the rest of this answer must not be taken for the next one.
+                # The caller was cancelled. Close, so that the rest of this answer is not taken for the next one.
                 connection.close()
                 raise
             is_early = is_busy(answer.status, answer.headers) or (is_repeatable and answer.status == _UNDER_WAY)
             if is_early and monotonic() + LONGEST_PAUSE_SECONDS < deadline:
-                # It had no place for the connection, and read nothing of it: whatever was asked can be asked again.
-                # Or the first request with this key, whose connection broke, is not over yet.
+                # Either the daemon had no place for the connection and read nothing, so any request can be repeated.
+                # Or the first request with this key, whose connection broke, is still under way.
                 connection.close()
                 begun = None
                 await asyncio.sleep(LONGEST_PAUSE_SECONDS)
@@ -187,9 +188,9 @@ class DaemonLink:
         return self.write_head(method, target, {**once, "Content-Length": str(len(body))}) + body
 
     async def take(self, deadline: float | None = None) -> Connection:
-        """A connection nobody uses, or a new one.
+        """Return an idle connection, or open a new one. Waits while no daemon listens.
 
-        While no daemon listens nothing was asked of it, so anything may wait here.
+        Waiting is safe for every request, because nothing has been sent yet.
         """
         while self._idle:
             connection = self._idle.pop()
@@ -224,8 +225,10 @@ class DaemonLink:
 
 
 class LinePost:
-    """One request whose lines are sent as they come, and answered when it is ended. Each line carries its own key: to a
-    daemon that has come back, all of them are told again."""
+    """One request whose lines are sent as they come. The daemon answers when the request is ended.
+
+    If the daemon restarts, all lines are sent again. This is safe, because each line has its own idempotency key.
+    """
 
     def __init__(self, link: DaemonLink, path: str) -> None:
         self._link = link
@@ -234,7 +237,7 @@ class LinePost:
         self._connection: Connection | None = None
 
     async def send(self, value: object) -> None:
-        """Put a line on its way; nobody says yet whether it arrived."""
+        """Send a line, without knowing yet whether it arrives."""
         self._lines.append(msgspec.json.encode(value) + b"\n")
         if self._connection is None:
             self._connection = await self._link.take()
@@ -246,7 +249,7 @@ class LinePost:
             self._connection.write(write_chunk(self._lines[-1]))
 
     async def end(self, value: object) -> Any:
-        """Send the last line, and return the answer to all."""
+        """Send the last line, and return the answer to all lines."""
         self._lines.append(msgspec.json.encode(value) + b"\n")
         if self._connection is not None:
             self._connection.write(write_chunk(self._lines[-1]) + write_chunk(b""))
@@ -256,7 +259,7 @@ class LinePost:
 
 
 class Connection:
-    """One request at a time."""
+    """A connection to the daemon, for one request at a time."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -279,9 +282,10 @@ class Connection:
         self._rests_since = monotonic()
 
     def is_usable(self) -> bool:
-        """Nobody speaks unasked: what can be read is the end.
+        """Can this idle connection still be used?
 
-        The kernel knows it before the loop had a turn to hear of it.
+        The daemon never sends anything unasked, so a readable socket has been closed. The kernel is asked directly,
+        because the event loop may not have noticed yet.
         """
         if self._writer.is_closing() or self._reader.at_eof() or monotonic() - self._rests_since >= IDLE_SECONDS:
             return False
@@ -295,7 +299,7 @@ class Connection:
         self._writer.write(part)
 
     async def exchange(self, request: bytes) -> _Answer:
-        """Send a request, or what is left of one, and read the answer."""
+        """Send a request, or the rest of one, and read the answer."""
         try:
             self._writer.write(request)
             await self._writer.drain()
@@ -330,7 +334,7 @@ def _read(answer: _Answer, path: str) -> Any:
 def _read_refusal(answer: _Answer) -> str:
     try:
         found = msgspec.json.decode(answer.body)
-        # A daemon of an earlier release says `error`.
+        # Earlier releases of the daemon have `error` instead of `detail`.
         return str(found["detail"] if "detail" in found else found["error"])
     except (msgspec.DecodeError, KeyError, TypeError):
         return f"the daemon answered {answer.status}: {answer.body[:200].decode(errors='replace')}"
@@ -343,5 +347,5 @@ def _refuse_stranger(connection: socket.socket, path: str) -> None:
 
 
 def _on_loop(deadline: float) -> float:
-    """The same moment on the loop's clock, which is another one where somebody set it so."""
+    """Convert a `monotonic()` deadline to the loop's clock, which may be a different clock."""
     return asyncio.get_running_loop().time() + deadline - monotonic()

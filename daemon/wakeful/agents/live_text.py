@@ -1,9 +1,8 @@
-"""The words of a model on their way to followers: written to the run's output,
-and posted to the daemon as words in flight.
+"""Streams the text of a model to followers: writes it to the run's output, and posts it to the daemon.
 
-Nobody waits for it. One post is under way at a time; what comes meanwhile is put together for the next. While the
-daemon is slow or away no more than a bound is held: words beyond it are dropped, and followers are told. The log has
-every finished turn in any case.
+The run does not wait for posts. One post is under way at a time, and text that comes meanwhile goes into the next one.
+If the daemon is slow or away, text beyond a limit is dropped, and followers see that some is missing. The log has every
+finished turn in any case.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ from wakeful.agents.contract import Say, WordKind
 from wakeful.agents.daemon_client import DaemonLink
 from wakeful.errors import WakefulError
 
-# Words leave this long after they came, together with those that came meanwhile: a reader sees no difference, and the
-# daemon does. An answer that is complete by then is on record, and its words never leave.
+# Seconds for which text is collected before it is posted. Readers do not notice, and the daemon gets fewer posts. If
+# the answer is complete by then, its record replaces the post.
 PAUSE_SECONDS = 0.03
-# A daemon that is slower than this has other things to do than to show thoughts.
+# The most seconds that the record of an answer waits for the post of its thoughts.
 SETTLE_SECONDS = 0.1
 MOST_HELD = 64 * 1024
 
 
 class Voice:
-    """One for a run. `write` gets the text that belongs to the run's output."""
+    """Streams the text of one run. `write` receives the text that belongs to the run's output."""
 
     def __init__(self, link: DaemonLink, write: Callable[[str], None]) -> None:
         self._link = link
@@ -38,7 +37,7 @@ class Voice:
         self._line = asyncio.Lock()
 
     def begin(self, turn: int) -> Say:
-        """For the answer to one request of a turn: whatever was said to an earlier one of it is void."""
+        """Return the receiver for the answer to one request. It voids the text of earlier attempts in this turn."""
         self._attempt += 1
         attempt = self._attempt
 
@@ -71,31 +70,32 @@ class Voice:
             await self._post_held()
 
     async def _post_held(self) -> None:
-        # One after the other, or words would overtake each other.
+        # One post at a time, so that texts cannot overtake each other.
         async with self._line:
             words, self._held, self._held_size = self._held, [], 0
             try:
                 await self._link.post("/work/words", {"words": words})
             except WakefulError:
-                # They are gone for those who follow, and will be on record: the next words say that some are missing.
+                # Followers do not get this text, but it will be on record. Mark that some is missing before the next.
                 if self._held:
                     self._held.insert(0, words[-1] | {"kind": "lost", "text": ""})
 
     async def settle(self) -> None:
-        """The answer is complete and its record follows: let its thoughts out, which are shown nowhere else.
+        """Post the held thoughts of a complete answer, before its record follows. They are shown nowhere else.
 
-        The record has the text, so words that have not left yet are dropped."""
+        Other held text is dropped, because the record has it.
+        """
         if any(one["kind"] == "thinking" for one in self._held):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(SETTLE_SECONDS):
                     await self._post_held()
         self._held, self._held_size = [], 0
-        # Without words to wait for. A post that is under way goes on.
+        # Nothing is held any more, so stop the posting task, unless a post is under way.
         if self._posting is not None and not self._line.locked():
             self._posting.cancel()
             self._posting = None
 
     def close(self) -> None:
-        """The run is over, and all of its turns are on record."""
+        """Stop posting. Called when the run is over and all of its turns are on record."""
         if self._posting is not None:
             self._posting.cancel()

@@ -1,11 +1,9 @@
-"""The durable loop: ask the model, record its answer, carry out its calls, record what came of them, ask again.
+"""The durable loop: ask the model, record its answer, carry out its calls, record their results, ask again.
 
-Nothing is done that is not on record first: a request, an answer and every call are posted to the daemon before the
-next step, those that belong together in one post. What has no effect does not wait for that: a request is made ready
-while its record is on its way, and sent after; what only looks is looked at meanwhile, and what it found follows its
-call on the way to the record: the model is told of it when all of that is on disk. So a process that dies anywhere
-leaves a conversation the next one goes on from. Knows no provider and no tool but by their contract; what ends a run
-before its agent is done is an `Ending`, never an exception.
+Every request, answer and call is recorded by the daemon before it takes effect. So if the process dies anywhere, the
+next one can continue the conversation. Work without effects does not wait: a request is prepared while its record is
+being written, and a look runs meanwhile. The model gets the results when all of them are on disk. The loop knows
+providers and tools only by their contracts. An early end of the run is an `Ending`, never an exception.
 """
 
 from __future__ import annotations
@@ -36,12 +34,12 @@ from wakeful.core.agents.tokens import complete_usage, estimate_definition, esti
 from wakeful.core.agents.turns import Answered, Entry, Image, Returned, ToolCall, ToolDefinition
 from wakeful.core.spec.agent import AgentSpec
 
-# Puts a question to a person: no tool carries it out, the run ends with it.
+# The tool that asks a person. The loop itself handles it, and the run ends with the question.
 ASK_PERSON = "ask_person"
 HAND_OFF = "hand_off"
 TODO = "todo"
-# Tries of one request at one model, and the pause before each but the first;
-# the provider's own word counts where it has one.
+# The pauses before the second and later attempts of a request to one model. If the provider asks for another pause,
+# that is used.
 PAUSES_SECONDS = (1.0, 4.0, 15.0)
 LONGEST_PAUSE_SECONDS = 60.0
 # Faults that another try cannot fix.
@@ -66,11 +64,13 @@ ASK_PERSON_OFFER = ToolOffer(
 
 
 class Ending(Struct, frozen=True):
-    """How it ended. `words` None: the agent is done; else why it stopped, which is on record.
+    """How the loop ended.
 
-    `is_long`: it did not end, its conversation is longer than the model should be told; summarised, it goes on.
-    `refused_tokens`: the size that the provider itself found too long. `is_limit`: it had to stop in the middle of
-    its work, by no person's wish: a budget, a limit, a provider."""
+    - `words` is the recorded reason why the run stopped, or None if the agent is done.
+    - `is_long`: the run is not over. Its conversation is too long and must be summarised first.
+    - `refused_tokens` is the size that a provider refused as too long.
+    - `is_limit`: a budget, a limit or a provider stopped the run in the middle of its work, and not a person.
+    """
 
     words: str | None = None
     is_long: bool = False
@@ -79,37 +79,37 @@ class Ending(Struct, frozen=True):
 
 
 async def pause_before(seconds: float, fault: ProviderFault | None, pause: Callable[[float], Awaitable[Any]]) -> None:
-    """Pause before the next try, so many seconds or as long as the provider itself said with its last fault."""
+    """Pause before the next attempt: `seconds`, or as long as the provider asked for with its last fault."""
     wanted = fault.retry_after if fault is not None and fault.retry_after is not None else seconds
     if wanted > 0:
         await pause(min(wanted, LONGEST_PAUSE_SECONDS))
 
 
 class Record(Protocol):
-    """Where steps are posted, in their order; each post is numbered, so that one that is repeated is recorded once."""
+    """Posts steps to the daemon, in their order. Each post has a number, so a repeated post is recorded only once."""
 
     def __call__(self, *steps: work.PostedStep) -> Awaitable[work.Recorded]:
-        """Post steps, and return when they and all that was told before them are on disk."""
+        """Post steps. Returns when these steps and all earlier ones are on disk."""
         ...
 
     async def keep(self, content: bytes) -> str | None:
-        """Have an image kept; returns the address that a record names it by.
+        """Store an image, and return the address by which records name it. None if the daemon refused the image.
 
-        None: it is not to be kept, a secret stands in it.
+        It refuses, for example, an image that contains a secret.
         """
 
     async def find(self, address: str) -> bytes | None:
-        """An image that an earlier record of this conversation names; None where it is gone."""
+        """Read an image that an earlier record of this conversation names. None if the image no longer exists."""
 
     async def tell(self, *steps: work.PostedStep) -> None:
-        """Post steps whose record nothing waits for yet.
+        """Post steps without waiting for their record.
 
-        If the daemon ends the run at these steps, the next call that waits for its record is told so.
+        If the daemon ends the run at these steps, the next call that waits returns so.
         """
 
 
 class RunOver(Exception):
-    """The daemon said that nothing more is to be begun in this run."""
+    """The daemon has ended this run: nothing more may be started."""
 
     def __init__(self, words: str, *, is_limit: bool = False) -> None:
         super().__init__(words)
@@ -118,13 +118,11 @@ class RunOver(Exception):
 
 
 class _Redacted(Exception):
-    """The request was recorded, and not sent: the daemon took the value of a secret out of the conversation that it
-    tells."""
+    """The request was recorded but not sent, because the daemon removed the value of a secret from its conversation."""
 
 
 class _TooLong(Exception):
-    """The next request would tell the model more than its agent wants it to be told,
-    or the provider refused its size."""
+    """The next request would be longer than the agent's limit, or the provider refused its size."""
 
     def __init__(self, refused_tokens: int | None = None) -> None:
         super().__init__()
@@ -132,7 +130,7 @@ class _TooLong(Exception):
 
 
 class _TextAlone:
-    """The text of answers, to whoever is shown what comes."""
+    """Passes on only the text of answers, and no thoughts."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._show = say
@@ -149,7 +147,7 @@ class _TextAlone:
 
 
 class Loop:
-    """One run of an agent, from where its conversation stands to its end."""
+    """One run of an agent, from the present state of its conversation to the end."""
 
     def __init__(
         self,
@@ -162,8 +160,11 @@ class Loop:
         most_tokens: int | None = None,
         hearing: Hearing | None = None,
     ) -> None:
-        """`models` are those of the agent, in its order; `say` shows what comes, as it comes. `most_tokens`: where less
-        than its window fits. `hearing` takes the words of its answers; by default `say` gets their text."""
+        """Start with the conversation of `beginning`.
+
+        `models` are those of the agent, in its order. `say` shows text as it comes. `most_tokens` is set if less than
+        the agent's window fits. `hearing` receives the text of answers; by default `say` receives it.
+        """
         self._beginning = beginning
         self._agent: AgentSpec = beginning.agent
         self._most_tokens = min(beginning.agent.window.compress_at, most_tokens or beginning.agent.window.compress_at)
@@ -176,26 +177,25 @@ class Loop:
         self._hearing: Hearing = hearing or _TextAlone(say)
         self._pause = pause
         self._entries: list[Entry] = []
-        # Entries that are added once the pending calls of before are done.
+        # Entries that are added when the pending calls of the last run are done.
         self._later = list(beginning.later)
-        # The estimated tokens of the entries. The sum is kept, or every turn of a long conversation would count all of
-        # them again.
+        # The estimated tokens of all entries. The sum is kept, so that a turn does not count a long conversation again.
         self._size_tokens = 0
         for entry in beginning.entries:
             self._add(entry)
         self._turn = beginning.turns
-        # Contents of the images that entries name.
+        # The contents of the images that entries name, by address.
         self._images: dict[str, bytes] = {}
-        # Results that go on record with the next step.
+        # Steps that are posted together with the next one.
         self._unposted: list[work.PostedStep] = []
         self._repeated: tuple[str, str, int] = ("", "", 0)
         self.has_handed_off = beginning.has_handed_off
-        # Did a model answer this process?
+        # Has a model answered in this process?
         self.has_answered = False
 
     @property
     def entries(self) -> Sequence[Entry]:
-        """The conversation so far, with what is still to be said."""
+        """The conversation so far, with the entries that are still to be added."""
         return (*self._entries, *self._later)
 
     @property
@@ -205,7 +205,7 @@ class Loop:
 
     @property
     def turns(self) -> int:
-        """How many there were of this run, those before this process included."""
+        """The number of turns of this run, including those of earlier processes."""
         return self._turn
 
     @property
@@ -221,7 +221,7 @@ class Loop:
             while self._later:
                 self._add(self._later.pop(0))
             if self._entries and isinstance(last := self._entries[-1], Answered):
-                # It was killed after its last word: that is the end.
+                # The process was killed after the agent's last answer, so the agent is done.
                 return await self._judge_stop(last)
             while True:
                 answered = await self._ask()
@@ -239,13 +239,13 @@ class Loop:
             return Ending(ended.words, is_limit=ended.is_limit)
 
     def _take_offers(self) -> None:
-        """The tools as the next request tells them. They go on record with it."""
+        """Take over the present tools for the next request. They are recorded with it."""
         self._offers = (*self._tools.offers, ASK_PERSON_OFFER) if self._may_ask else self._tools.offers
         self._unrecorded = tuple(
             ToolDefinition(name=offer.name, description=offer.description, parameters=dict(offer.parameters))
             for offer in self._offers
         )
-        # The tokens of a request besides the conversation, by estimate.
+        # The estimated tokens of a request without the conversation.
         self._told_tokens = estimate_tokens(self._beginning.instructions) + sum(
             map(estimate_definition, self._unrecorded)
         )
@@ -255,9 +255,9 @@ class Loop:
         self._size_tokens += estimate_entry(entry)
 
     async def _record(self, *steps: work.PostedStep) -> bool:
-        """With what waits to be recorded before them.
+        """Record the waiting steps, then these. Raises RunOver if the daemon ends the run.
 
-        Tells whether the conversation is another since: a secret was taken out of it.
+        True if the daemon removed a secret from the conversation.
         """
         gathered = self._gather(steps)
         if not gathered:
@@ -270,9 +270,9 @@ class Loop:
         return bool(recorded.redacted)
 
     def _take_over(self, step: work.SentStep) -> None:
-        """Put the recorded words in the place of those that held the value of a secret.
+        """Replace a text that held the value of a secret by the text that was recorded.
 
-        One post has at most one answer: the last.
+        A post has at most one answer, which is the last one.
         """
         places = range(len(self._entries) - 1, -1, -1)
         match step:
@@ -299,7 +299,7 @@ class Loop:
         self._entries[place] = entry
 
     async def _tell(self, step: work.PostedStep) -> None:
-        """Likewise, for what may go on meanwhile: it has no effect before the next step that is waited for."""
+        """Post the waiting steps and this one without waiting. The work meanwhile must have no effect."""
         await self._post.tell(*self._gather((step,)))
 
     def _gather(self, steps: Sequence[work.PostedStep]) -> Sequence[work.PostedStep]:
@@ -308,35 +308,33 @@ class Loop:
 
     @asynccontextmanager
     async def _recording(self, step: work.PostedStep) -> AsyncIterator[Awaitable[None]]:
-        """A step on its way to the record, for what may be done meanwhile;
-        whoever did it waits for this before anything comes of it."""
+        """Record a step in the background. The body must await the yielded task before its work takes effect."""
         recording = asyncio.create_task(self._record_unchanged(step), name="record a step")
-        # Posted before anything else begins, which may let nobody have a turn for milliseconds.
+        # Let the post begin first, because the next work may block the loop for milliseconds.
         await asyncio.sleep(0)
         try:
             yield recording
         except Exception:
-            # An error of the recording is raised first: a request that was held back may fail as a fault of the
-            # network.
+            # Raise an error of the recording first, because the held-back request may then fail like a network fault.
             await recording
             raise
         finally:
             recording.cancel()
 
     async def _record_unchanged(self, step: work.PostedStep) -> None:
-        """Likewise; what was made ready meanwhile must not be used where it tells other words than the record."""
+        """Record a step. Raises _Redacted if the record differs, because a prepared request must not be sent then."""
         if await self._record(step):
             raise _Redacted
 
     async def _halt(self, words: str) -> None:
-        """The daemon's answer to a halt is that the run has come to its end."""
+        """Record why the run stops, and end it. Raises RunOver."""
         await self._record(work.Halt(words=words))
         raise RunOver(words, is_limit=True)
 
     # -- the model ----------------------------------------------------------------------------
 
     async def _ask(self) -> Answered:
-        """The next answer, on its way to the record: it is posted with the first call it leads to."""
+        """Get the next answer from the model. It is recorded together with its first call."""
         if await self._tools.refresh():
             self._take_offers()
         request = self._make_request()
@@ -360,8 +358,8 @@ class Loop:
                     break
             assert fault is not None
             if fault.kind == "refused" and self._images:
-                # It may be an image that it does not take: once more without them,
-                # or the conversation would be stuck on it.
+                # The provider may have refused an image. Try once more without images, or the conversation would be
+                # stuck.
                 self._images = {}
                 request = self._make_request()
                 continue
@@ -369,12 +367,12 @@ class Loop:
                 raise _TooLong(self.size_tokens)
             if len(self._models) == 1:
                 await self._halt(str(fault))
-            # The next one of the agent's: for the rest of this run.
+            # Use the agent's next model for the rest of this run.
             gone = self._models.pop(0)
             self._say(f"\n[{gone.name} does not answer; {self._models[0].name} goes on]\n")
 
     async def _try(self, request: ModelRequest) -> ModelAnswer | ProviderFault:
-        """One request, made ready while the record of it is on its way, and sent when it is on disk."""
+        """Make one attempt: prepare the request while its record is written, and send it when that is on disk."""
         model = self._models[0]
         step = work.RequestTurn(
             turn=self._turn,
@@ -403,7 +401,7 @@ class Loop:
             return fault
 
     def _take_definitions(self) -> tuple[ToolDefinition, ...]:
-        """The offered tools, for the record. They are recorded once, until they are others."""
+        """Return the definitions of the tools for the record. Empty if they are recorded and have not changed since."""
         definitions, self._unrecorded = self._unrecorded, ()
         return definitions
 
@@ -417,7 +415,7 @@ class Loop:
         )
 
     async def _judge_stop(self, answered: Answered) -> Ending:
-        """It calls nothing more: is that the end of its work?"""
+        """Judge an answer without calls. Halts if the model ran into its limit or refused; else the agent is done."""
         match answered.stop:
             case "length":
                 await self._halt(
@@ -452,7 +450,7 @@ class Loop:
             self.has_handed_off = self.has_handed_off or (call.name == HAND_OFF and not result.is_error)
 
     async def _keep_all(self, contents: Sequence[bytes]) -> tuple[Image, ...]:
-        """Images go to the daemon before the record that names them."""
+        """Store images with the daemon, before the record that names them. Refused images are left out."""
         images: list[Image] = []
         for content in contents:
             found, address = find_image(content), await self._post.keep(content)
@@ -462,7 +460,7 @@ class Loop:
         return tuple(images)
 
     async def _fetch_images(self) -> None:
-        """Read the images of a conversation that goes on. An image that is gone is told in words."""
+        """Read the images of a conversation that continues. Images that no longer exist are skipped."""
         for image in (image for entry in self._entries if isinstance(entry, Returned) for image in entry.images):
             if image.address not in self._images and (content := await self._post.find(image.address)) is not None:
                 self._images[image.address] = content
@@ -478,13 +476,12 @@ class Loop:
             )
 
     async def _carry_out(self, call: ToolCall) -> ToolResult:
-        """A ladder: what is no call is answered at once, what needs a person ends the run,
-        the rest is recorded and done."""
+        """Carry out a call, after recording it. Raises RunOver if a person must be asked first."""
         if call.name == ASK_PERSON and self._may_ask:
             return await self._ask_person(call)
         policy = self._tools.policy_of(call.name)
         if policy == "deny":
-            # It says why, and does nothing.
+            # The box only returns the reason.
             return await self._tools.carry_out(call)
         if policy == "ask":
             allowed = self._beginning.permissions.get(call.id)

@@ -1,8 +1,7 @@
-"""One run of an agent as a process: fetch where its conversation stands, think, leave a hand-off,
-and say by the exit code how it went.
+"""One run of an agent as a process: fetch the conversation, work, leave a hand-off, and return an exit code.
 
-Started by the daemon's runner as any command is, and confined before its first instruction. All it knows comes from
-the daemon over its run's socket; all it prints is shown live as the run's output.
+The daemon's runner starts it like any command, confined before its first instruction. All its data comes from the
+daemon over the run's socket. Its standard output is shown live as the run's output.
 """
 
 from __future__ import annotations
@@ -40,11 +39,11 @@ from wakeful.core.spec.agent import AgentSpec, ModelSpec
 from wakeful.errors import OperatorError
 from wakeful.system.installation import NotInstalled, advise_agents
 
-# The agent is not done, and why is on record (sysexits: try again later).
+# The exit code if the agent is not done. The reason is on record. (In sysexits: try again later.)
 EXIT_HALTED = 75
 FAREWELL_SECONDS = 5.0
 OUT_OF_TIME = "it was ended from outside: its timeout, or a limit of its session"
-# The part of a refused size that is sent next.
+# The size of the next request, as a share of the size that a provider refused.
 REFUSED_SHARE = 0.7
 
 
@@ -52,7 +51,7 @@ Work = Callable[[work.Beginning, Record, DaemonLink, Mapping[str, str], Voice], 
 
 
 async def think(environ: Mapping[str, str]) -> int:
-    """The whole run. Returns its exit code."""
+    """Carry out the whole run. Returns its exit code."""
     async with DaemonLink.from_environment(environ) as link:
         beginning = await _begin(link, environ)
         record = Recorder(link, beginning.run_id)
@@ -60,7 +59,7 @@ async def think(environ: Mapping[str, str]) -> int:
         try:
             ending = await _find_work(beginning)(beginning, record, link, environ, voice)
         except OperatorError as error:
-            # The person who set this up can fix it, so the error is recorded in words.
+            # The operator can fix this error, so its message is recorded.
             await record(work.Halt(words=str(error)))
             ending = Ending(str(error))
         finally:
@@ -74,9 +73,9 @@ async def think(environ: Mapping[str, str]) -> int:
 async def _begin(
     link: DaemonLink, environ: Mapping[str, str], again: int = 0, window: work.FoundWindow | None = None
 ) -> work.Beginning:
-    """Fetch where the conversation stands, with the window that was found before.
+    """Fetch the conversation from the daemon. `window` is the context window of the model, if it was found before.
 
-    A daemon that needs one asks for it first.
+    A daemon that needs the window asks for it first.
     """
     key, asked = f"{environ['WAKEFUL_RUN']}.begin.{again}", work.Begin(asks_window=window is None, window=window)
     match await link.post("/work/begin", asked, key=key):
@@ -96,12 +95,15 @@ async def _ask_window(model: ModelSpec, silence_seconds: float, environ: Mapping
         ) from None
     found: work.FoundWindow = await find_window(model, read_secret(model.key, environ), silence_seconds)
     if found.tokens is None:
-        say(f"[how much {model.name} takes in is not known: {found.source}; set context.tokens in its agent's file]\n")
+        say(f"[the context window of {model.name} is not known: {found.source}; set context.tokens of its agent]\n")
     return found
 
 
 def _find_work(beginning: work.Beginning) -> Work:
-    """Its own loop, or an external program. That one's libraries are read when one is there: they take a second."""
+    """Return the built-in loop, or the one for an external agent.
+
+    The libraries for external agents are imported only if needed, because that takes a second.
+    """
     if not beginning.agent.acp:
         return _work
     try:
@@ -117,7 +119,7 @@ async def _work(
     beginning: work.Beginning, record: Record, link: DaemonLink, environ: Mapping[str, str], voice: Voice
 ) -> Ending:
     async with begin_servers(beginning, environ) as servers:
-        # Its servers start while our own libraries are read.
+        # Let the servers start while the libraries of the models are imported.
         await asyncio.sleep(0)
         models = make_models(beginning.agent, environ)
         tools = await make_box(beginning, servers, link, environ, record)
@@ -125,7 +127,7 @@ async def _work(
 
 
 class Thinking:
-    """One run of the built-in loop, with as many summaries on the way as it takes.
+    """One run of the built-in loop, which summarises its conversation as often as needed.
 
     A run that has to stop leaves a hand-off.
     """
@@ -149,19 +151,19 @@ class Thinking:
         self._environ = environ
         self._most_tokens = beginning.agent.window.compress_at
         self._loop = Loop(beginning, models, tools, record, say, hearing=voice)
-        # Did this process bring the session any further?
+        # Has a model answered in this process?
         self._has_worked = False
-        # The summary of a run that had to stop while its conversation was made shorter.
+        # The summary that was made when the run had to stop during a compression.
         self._last_summary: str | None = None
 
     async def run(self) -> Ending:
-        """To its end. SIGTERM, the word of a run's timeout, ends it in the middle, with its hand-off."""
+        """Run to the end. SIGTERM, which a run's timeout sends, stops the run early. It still leaves a hand-off."""
         thinking = asyncio.create_task(self._think(), name="think")
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, thinking.cancel)
         try:
             await asyncio.wait([thinking])
         except asyncio.CancelledError:
-            # Interrupted: its tools end before what they need is closed.
+            # Interrupted. Let the tools end before the servers and the link that they use are closed.
             thinking.cancel()
             await asyncio.wait([thinking])
             raise
@@ -171,11 +173,11 @@ class Thinking:
             async with asyncio.timeout(FAREWELL_SECONDS):
                 return await self._leave(await self._find_ending())
         except TimeoutError:
-            # No daemon is there to be told: the next run goes on from what is on record.
+            # The daemon does not answer. The next run continues from the records so far.
             return Ending(OUT_OF_TIME)
 
     async def _leave(self, ending: Ending) -> Ending:
-        """With its hand-off, where this run is to leave one."""
+        """Leave a hand-off if this run must leave one and has not yet. Returns the ending."""
         self._has_worked = self._has_worked or self._loop.has_answered
         if self._loop.has_handed_off:
             return ending
@@ -189,7 +191,7 @@ class Thinking:
         return ending
 
     async def _find_ending(self) -> Ending:
-        """Ended from outside: by a person, who is on record, or because its time is over."""
+        """Return why the run was stopped from outside: by a person, as the daemon has recorded, or by its timeout."""
         recorded = await self._record()
         return (
             Ending(recorded.end, is_limit=recorded.is_limit)
@@ -198,7 +200,7 @@ class Thinking:
         )
 
     async def _think(self) -> Ending:
-        """It stops where a summary makes no room."""
+        """Run the loop, and compress the conversation whenever it is too long. Halts if a summary makes no room."""
         ending = Ending(is_long=True) if self._beginning.is_long else await self._loop.run()
         for again in itertools.count(1):
             if not ending.is_long:
@@ -214,7 +216,7 @@ class Thinking:
         raise AssertionError("unreachable")
 
     async def _go_on(self, again: int) -> Ending:
-        """With the conversation as it is since it was made shorter."""
+        """Continue with the compressed conversation. Halts if it still does not fit and did not become shorter."""
         before = self._loop.size_tokens
         self._has_worked = self._has_worked or self._loop.has_answered
         self._beginning = await _begin(self._link, self._environ, again, self._beginning.window)
@@ -264,7 +266,7 @@ class Thinking:
 
 
 def find_most_tokens(most_tokens: int, ending: Ending) -> int:
-    """The largest size of the next requests. After a refusal it is clearly smaller than the refused size."""
+    """Return the most tokens of the next requests. After a refusal it is clearly less than the refused size."""
     return (
         most_tokens if ending.refused_tokens is None else min(most_tokens, int(ending.refused_tokens * REFUSED_SHARE))
     )

@@ -43,16 +43,16 @@ from wakeful.runners.isolation.server_programs import find_script_folder, resolv
 from wakeful.secrets.store import name_variable
 
 LONGEST_HAND_OFF = 16_000
-# The home folder of programs of others, in the session's scratch folder, which stays from run to run.
+# The home folder of external programs, within the session's scratch folder, which is kept between runs.
 HOME = "home"
 
 
 def say_stopped(
     words: str, beginning: work.Beginning, entries: Sequence[Entry], last_words: str, summary: str | None = None
 ) -> str:
-    """The hand-off of a run that had to stop: the next run goes on from there.
+    """Write the hand-off of a run that had to stop, for the next run to continue from.
 
-    Without a summary of its conversation one is made by rule.
+    If there is no summary of its conversation, one is made without a model.
     """
     parts = [f"Run {beginning.run} {STOPPED}: {words}"]
     parts += [f"Its last words: {last_words}"] if last_words else []
@@ -67,7 +67,7 @@ def say_stopped(
 
 @asynccontextmanager
 async def begin_servers(beginning: work.Beginning, environ: Mapping[str, str]) -> AsyncIterator[McpTools]:
-    """Begin to start the agent's servers, which live as long as the run."""
+    """Begin to start the agent's MCP servers, which live as long as the run."""
     programs = [server for server in beginning.agent.mcp if server.argv]
     home = environ.get("HOME", "")
     words = {server.name: resolve_server(server.argv, beginning.root, home) for server in programs}
@@ -94,7 +94,7 @@ async def begin_servers(beginning: work.Beginning, environ: Mapping[str, str]) -
 
 
 def make_server_environment(server: McpServer, beginning: work.Beginning, environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that every program gets here, the server's own, and its secrets as variables of their names."""
+    """Return the variables of a server: the common ones, those of its settings, and its secrets under their names."""
     inherited = select_environment(environ)
     if not beginning.is_unisolated:
         inherited["HOME"] = make_home(environ)
@@ -103,7 +103,7 @@ def make_server_environment(server: McpServer, beginning: work.Beginning, enviro
 
 
 def make_home(environ: Mapping[str, str]) -> str:
-    """The person's own is out of a program's reach. This one is kept from run to run. Blocks."""
+    """Make the home folder of external programs, kept between runs. They cannot reach the user's own. Blocking."""
     home = Path(environ["WAKEFUL_SCRATCH"]) / HOME
     home.mkdir(mode=0o700, exist_ok=True)
     return str(home)
@@ -116,10 +116,10 @@ async def make_box(
     environ: Mapping[str, str],
     record: Record | None = None,
 ) -> ToolBox:
-    """The tools every agent has, a shell where it is declared, and those of its servers,
-    which are waited for in bounds.
+    """Make the tools: those of every agent, the shell, those of its servers, and `delegate`.
 
-    `record`: where its sub-agents record their steps. None: it can give no work to others."""
+    Waits for the servers, up to a limit. `record` is for the steps of sub-agents. None if there can be none.
+    """
     await servers.wait(beginning.failing)
     for one in servers.down:
         say(f"[{one.words}]\n")
@@ -171,7 +171,7 @@ def _fill_box(
 
 
 def find_kept(beginning: work.Beginning) -> str | None:
-    """The hand-off whose parts stay unless the agent sets them."""
+    """Return the hand-off whose parts are kept unless the agent sets them. None if no parts are kept."""
     return beginning.standing_hand_off if beginning.hand_off == "kept" else None
 
 
@@ -182,7 +182,7 @@ def find_bounds(beginning: work.Beginning, environ: Mapping[str, str]) -> Bounds
 def find_narrowing(
     beginning: work.Beginning, bounds: Bounds, environ: Mapping[str, str], programs: Sequence[str] = ()
 ) -> Narrowing | None:
-    """Find the places that other programs (not ours) may touch. None: this session asked for no isolation."""
+    """Find the paths that external programs may reach. None if the session is not isolated."""
     if beginning.is_unisolated:
         return None
     words = ProgramWords(
@@ -193,7 +193,7 @@ def find_narrowing(
         search_path=environ.get("PATH", ""),
         declared=beginning.allow_read,
     )
-    # Places derived here widen nothing: the run itself still reaches only the places it was given at its start.
+    # Paths derived here grant nothing new, because the process itself is confined to the paths of the run.
     derived, _ = derive_places(words, None, is_wide)
     reads = (*beginning.allow_read, *(place.path for place in derived.places), *derived.spelled)
     return narrow(
@@ -208,7 +208,7 @@ def find_narrowing(
 
 
 async def hand_off(link: DaemonLink, beginning: work.Beginning, words: str) -> None:
-    """The agent's last words become the hand-off that the next run starts from, where this run is to replace it."""
+    """Leave the agent's last text as the hand-off for the next run, unless this run must not replace the hand-off."""
     if beginning.hand_off != "replaced":
         return
     text = (
@@ -222,7 +222,7 @@ def make_models(agent: AgentSpec, environ: Mapping[str, str]) -> list[Model]:
 
 
 def read_secret(name: str | None, environ: Mapping[str, str]) -> str | None:
-    """The value of a secret the run was given as a file."""
+    """Read the value of a secret, which the run gets as a file. Raises OperatorError if it was not given. Blocking."""
     if name is None:
         return None
     place = environ.get(name_variable(name))
@@ -233,7 +233,7 @@ def read_secret(name: str | None, environ: Mapping[str, str]) -> str | None:
 
 
 class Recorder:
-    """Has steps of one run recorded (loop.Record): those that are told, together with the next that is waited for."""
+    """Records the steps of one run (loop.Record). `tell` sends lines of a request that the next `__call__` ends."""
 
     def __init__(self, link: DaemonLink, run_id: str) -> None:
         self._link = link
@@ -243,7 +243,7 @@ class Recorder:
 
     async def keep(self, content: bytes) -> str | None:
         try:
-            # Named by its content, so that it may be asked for twice.
+            # With a key the client may repeat the request. It is harmless, because the content determines the address.
             return str(
                 (await self._link.post("/work/images", {"content": content}, key=f"{self._run_id}.image"))["address"]
             )
@@ -265,7 +265,7 @@ class Recorder:
         try:
             return await self._end(steps)
         except DaemonRefused as refusal:
-            # Nothing of it is on record, so nothing of it may have an effect. Why is, unless the run itself is over.
+            # The steps are not on record, so they must have no effect. Record the reason, unless the run is over.
             with suppress(DaemonRefused):
                 await self._end((work.Halt(words=f"a step was refused: {refusal}"),))
             return work.Recorded(end=str(refusal))
@@ -279,6 +279,6 @@ class Recorder:
 
 
 def say(text: str) -> None:
-    """To whoever follows the run: not kept one by one, the run's output is."""
+    """Write a text to the run's output."""
     sys.stdout.write(text)
     sys.stdout.flush()

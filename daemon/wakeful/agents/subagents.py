@@ -1,9 +1,9 @@
-"""The tool `delegate`: another declared agent does a piece of work for the agent of a run,
-and its last words are the result.
+"""The tool `delegate`: another declared agent does a piece of work for the agent of a run.
 
-A sub-agent thinks in the same process, one at a time, so its reach, its stops and its end are those of the run. It has
-its own model, prompt, opening and limits. Each of its steps is on record, marked with the call that it answers; a run
-that goes on after a crash takes the work up where it stood. It has no sub-agents. process.py makes it.
+The result of the call is the sub-agent's last text. Sub-agents run in the same process, one at a time, so they have the
+permissions of the run and end with it. Each has its own model, prompt, opening and limits, and no sub-agents. Its steps
+are recorded with the call that they answer, so a run that continues after a crash resumes the work. run_setup.py makes
+a `Delegation`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class DelegateArguments(Arguments, frozen=True):
 
 
 class Delegation:
-    """`make_models` and `make_tools` give a sub-agent its own; `say` shows what it says, as it comes."""
+    """Runs sub-agents. `make_models` and `make_tools` make those of a sub-agent. `say` shows its text as it comes."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Delegation:
         number = next(self._numbers)
         wanted = {"call": call_id, "agent": given.agent, "text": given.text}
         answer = await self._link.post("/work/subagent", wanted, key=f"{self._run_id}.sub.{number}")
-        # The ids of its calls may be those of the caller's.
+        # A run_id of its own, because the ids of its calls may be the same as those of the caller's calls.
         beginning = replace(msgspec.convert(answer, work.Beginning), run_id=f"{self._run_id}.{number}")
         record = SubRecord(self._record, SubWork(call=call_id, agent=given.agent))
         self._say(f"\n[sub-agent {given.agent}]\n")
@@ -84,7 +84,7 @@ class Delegation:
         ending = Ending(is_long=True) if beginning.is_long else await loop.run()
         self._say(f"\n[sub-agent {given.agent} ends]\n")
         if record.run_end is not None:
-            # The call has not come back: its work is taken up where it stands, or told as interrupted.
+            # The call gets no return. The next run resumes its work, or closes the call as interrupted.
             raise RunOver(record.run_end, is_limit=record.is_limit)
         return _say_result(given.agent, ending, loop.last_words)
 
@@ -95,10 +95,7 @@ def _describe(agent: AgentSpec) -> str:
 
 
 def _say_result(agent: str, ending: Ending, words: str) -> str:
-    """The answer of the sub-agent, or the reason why there is none.
-
-    Its last words come with the reason: they may be of use.
-    """
+    """Return the answer of the sub-agent. Raises SubagentStopped if it did not finish, with its last text, if any."""
     if ending.words is None and not ending.is_long:
         return words or f"{agent} is done, and left no words"
     why = "its conversation is longer than its model takes in; give it less at once" if ending.is_long else ending.words
@@ -106,16 +103,16 @@ def _say_result(agent: str, ending: Ending, words: str) -> str:
 
 
 class SubagentStopped(OperatorError):
-    """A sub-agent that did not come to its end: for the agent of the run to read."""
+    """A sub-agent did not finish. The agent of the run reads the message."""
 
 
 class SubRecord:
-    """Has the steps of a sub-agent recorded as its own (loop.Record)."""
+    """Records the steps of a sub-agent, marked as such (loop.Record)."""
 
     def __init__(self, record: Record, sub: SubWork) -> None:
         self._record = record
         self._sub = sub
-        # Why the whole run is over, and whether a limit is the reason.
+        # The reason why the whole run is over, and whether that is a limit.
         self.run_end: str | None = None
         self.is_limit = False
 
@@ -134,6 +131,6 @@ class SubRecord:
         return recorded if recorded.end is not None else replace(recorded, end=recorded.sub_end)
 
     def _mark(self, step: work.PostedStep) -> work.PostedStep:
-        # A sub-agent asks nobody, and is no external program.
+        # A sub-agent cannot ask a person, and is never an external program.
         assert not isinstance(step, work.AskPerson | work.MeterTurn)
         return replace(step, sub=self._sub)

@@ -1,8 +1,7 @@
-"""The summary of a conversation that a model hands in: the value, the tool for it,
-and the rule by which several become one.
+"""The summary of a conversation as a value, the tool by which a model hands it in, and the merging of several.
 
-Pure. compaction.py asks for summaries; core/agents/rule_summary.py has the words of a summary's lists,
-and reads them again.
+Pure. compaction.py asks for summaries. core/agents/rule_summary.py writes the headings of a summary's lists, and parses
+them again.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from wakeful.core.agents.turns import Answered
 from wakeful.text.unicode import make_json_sendable
 
 SUMMARISE = "summarise"
-# A bound on the prose of parts that no model joined. Their lists are kept whole.
+# The most characters of prose in a summary that was merged without a model. The lists are not cut.
 LONGEST_PROSE = 12_000
 
 
@@ -49,14 +48,14 @@ class Summary(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def tell(self, objective: str | None = None) -> str:
         parts = [f"Objective: {objective}"] if objective else []
-        # Before the prose: a summary that is too long for its part of the window is cut at its end.
+        # Questions and decisions come before the prose, because a summary that is too long is cut at its end.
         parts += [*list_lines(OPEN_QUESTIONS, self.open_questions), *list_lines(DECISIONS, self.decisions)]
         parts.append(self.summary.strip())
         parts += [*list_lines(SETTLED, self.settled), *list_lines(FILES, self.files)]
         return "\n\n".join(parts)
 
     def tell_as_part(self) -> str:
-        """With its facts, for whoever makes one summary of several."""
+        """Write the summary with its facts, as one of several to be summarised again."""
         return "\n\n".join((self.tell(), *list_lines("Facts", [f"{fact.key} = {fact.value}" for fact in self.facts])))
 
 
@@ -90,7 +89,7 @@ OFFER = ToolOffer(
 
 
 def read_answer(answer: Answered) -> Summary | None:
-    """The summary of an answer; None where it holds none that can be read."""
+    """Read the summary from an answer. None if there is none, or it cannot be parsed."""
     for call in answer.calls:
         if call.name == SUMMARISE:
             try:
@@ -102,7 +101,7 @@ def read_answer(answer: Answered) -> Summary | None:
 
 
 def read_told(text: str) -> Summary:
-    """A summary as a session keeps it, of whatever origin, as one part of several."""
+    """Parse a summary from its text, whether a model made it or not. The objective is left out."""
     found = read_summary(text)
     lines = found.prose.splitlines()
     prose = "\n".join(line for line in lines if not line.startswith("Objective: ")).strip()
@@ -116,25 +115,27 @@ def read_told(text: str) -> Summary:
 
 
 def find_lost(questions: Iterable[str], found: Summary) -> list[str]:
-    """Questions that were open and that this summary says nothing of."""
+    """Find the open questions that this summary does not mention."""
     told = " ".join((*found.open_questions, *found.settled, found.summary)).casefold()
     return [question for question in questions if not _is_told(question, told)]
 
 
 def _is_told(question: str, told: str) -> bool:
-    """By its words: a model seldom repeats a sentence to the letter."""
+    """Does the text have at least half of the question's longer words? A model seldom repeats a sentence literally."""
     words = [word.strip("?.,;:!").casefold() for word in question.split() if len(word) > 3]
     return not words or sum(word in told for word in words) * 2 >= len(words)
 
 
 def keep_questions(found: Summary, questions: Iterable[str]) -> Summary:
-    """The same, with the questions that it lost."""
+    """Add questions to the open questions of a summary."""
     return replace(found, open_questions=tuple(keep_once((*questions, *found.open_questions))))
 
 
 def merge_summaries(parts: Sequence[Summary]) -> Summary:
-    """One of several, oldest first, by rule: every list whole and nothing in it twice,
-    the prose of each within its share."""
+    """Merge several summaries, oldest first, without a model.
+
+    Lists are joined without duplicates. The prose of each summary is cut to its share.
+    """
     share = LONGEST_PROSE // max(1, len(parts))
     prose = [
         text if len(text) <= share else f"{text[:share]}… (cut here; history shows all of it)"

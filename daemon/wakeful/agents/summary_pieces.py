@@ -1,7 +1,7 @@
-"""A conversation as quoted text for whoever summarises it: all of it, nothing cut,
-in pieces that each fit into one request.
+"""Writes a conversation as text for a summary: all of it, uncut, in pieces that each fit into one request.
 
-Pure. A piece knows its entries, so that a rule can tell what it came to where no model did.
+Pure. A piece keeps its entries apart, so that it can be condensed without a model if no model answers. Called by
+compaction.py, and for the hand-off of a run that had to stop.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from wakeful.core.agents.tokens import cut_to_tokens, estimate_tokens
 from wakeful.core.agents.turns import Answered, Asked, Entry, Returned
 
 _RETURNED = " RETURNED"
-# More letters than any text has of one token, by estimate.
+# More letters than an estimated token ever has.
 _MOST_LETTERS_A_TOKEN = 5
 
 
 class Told(Struct, frozen=True):
-    """One entry, or a part of a long one. `who` is the label it is quoted under."""
+    """One entry, or a part of a long entry. `who` is its label."""
 
     who: str
     text: str
@@ -34,8 +34,10 @@ Piece = tuple[Told, ...]
 
 
 def list_whole(beginning: work.Beginning, entries: Sequence[Entry]) -> Sequence[Entry]:
-    """A conversation with the turns that did not fit its model; without the summary it begins with,
-    and the mark for those turns."""
+    """Return the conversation with the turns that did not fit the model, in place of the mark for them.
+
+    The summary at its beginning is left out.
+    """
     made = bool(beginning.summary and beginning.entries) + bool(beginning.left_out)
     return (*beginning.left_out, *entries[made:])
 
@@ -49,7 +51,7 @@ def tell_piece(piece: Piece) -> str:
 
 
 def split_pieces(told: Sequence[Told], most_tokens: int) -> list[Piece]:
-    """In their order; an entry that is too long for one piece goes on in the next."""
+    """Split entries into pieces, in order. An entry that is too long for one piece continues in the next."""
     pieces: list[Piece] = []
     current: list[Told] = []
     used = 0
@@ -64,9 +66,9 @@ def split_pieces(told: Sequence[Told], most_tokens: int) -> list[Piece]:
 
 
 def digest_piece(piece: Iterable[Told], earlier: str | None = None) -> str:
-    """A summary of the piece by rule.
+    """Condense a piece without a model.
 
-    Results of tools are left out: nobody said them, and they can be looked at again.
+    Results of tools are left out, because they are not part of the talk, and can be looked up again.
     """
     said = [
         Message(session="", seq=0, at=0, author=one.who, text=one.text) for one in piece if _RETURNED not in one.who
@@ -85,7 +87,7 @@ def _tell(entry: Entry) -> Told:
 
 
 def _split(told: Told, most_tokens: int) -> Iterator[Told]:
-    # Room for its label.
+    # Leave room for the label.
     room = max(1, most_tokens - estimate_tokens(told.who) - 8)
     if estimate_tokens(told.text) <= room:
         yield told
@@ -100,6 +102,6 @@ def _split(told: Told, most_tokens: int) -> Iterator[Told]:
 
 
 def _end_at_word(text: str) -> str:
-    """Without a word that may go on behind it, unless that is most of the text."""
+    """Cut off the last word, which may be incomplete, unless it is half of the text or more."""
     end = max(text.rfind(" "), text.rfind("\n")) + 1
     return text[:end] if end > len(text) // 2 else text

@@ -1,5 +1,5 @@
-"""HTTP/1.1 + JSON on the UNIX socket: what the command line, runs and later the dashboard speak.
+"""The HTTP/1.1 + JSON API, on the UNIX socket and the TCP port. The command line, runs and the dashboard use it.
 
-`service` says what the daemon offers, `app` has the routes, `server` binds and serves, `peers` knows who called.
+`service` is the interface to the daemon, `app` has the routes, `server` binds and serves, `gate` identifies callers.
 Nothing here decides or records: reads go to views, calls go to the service.
 """

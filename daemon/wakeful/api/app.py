@@ -59,6 +59,7 @@ from wakeful.api.routes import (
 from wakeful.api.service import Service
 from wakeful.api.tcp_port import TcpPort
 from wakeful.errors import WakefulError
+from wakeful.system.private_files import ChangesInTurn
 from wakeful.views.session_rows import Rows
 
 # The handlers of the routes in the table of verbs and in gate/scopes.py. The calls share one handler, and so do the
@@ -130,7 +131,7 @@ HANDLERS: dict[str, Callable[[Request], Awaitable[Response]]] = {
     "POST /notify/test": notify.send_test,
 }
 ROUTES = (
-    # Routes are tried in this order, and agents ask for the first three in every turn.
+    # Routes are tried in this order, and agents use the first three in every turn.
     Route("/work/steps", agent_work.record_steps, methods=["POST"]),
     Route("/work/redact", agent_work.redact, methods=["POST"]),
     Route("/work/words", agent_work.take_words, methods=["POST"]),
@@ -151,10 +152,10 @@ def build_app(service: Service, connections: Connections, tcp: TcpPort) -> Gate:
             Exception: _handle_defect,
         },
     )
-    # An address with a slash too many is another address.
+    # An address with an additional slash at its end is not found, instead of being redirected.
     app.router.redirect_slashes = False
     app.state.service = service
-    # By its own name: asked for each of 10,000 rows, `app.state` would take a third of the time.
+    # A local name, because the lookup in `app.state` would take a third of the time of a list of 10,000 rows.
     day = app.state.day = DayCosts()
     app.state.rows = Rows(lambda session_id: day.costs.get(session_id))
     app.state.presence = Presence()
@@ -167,6 +168,8 @@ def build_app(service: Service, connections: Connections, tcp: TcpPort) -> Gate:
     app.state.knocks = webhooks.Knocks()
     app.state.tokens = Tokens(service.places.state)
     app.state.people = People(service.places.state, name_account(os.geteuid()))
+    # One for both: a token for a person who is being removed would outlive them.
+    app.state.credential_changes = ChangesInTurn()
     app.state.connections = connections
     app.state.tcp = tcp
     app.state.refusals = Refusals()
@@ -192,7 +195,7 @@ async def _handle_http(request: Request, error: Exception) -> Response:
 
 
 async def _handle_leaving(request: Request, error: Exception) -> Response:
-    """The client left within its request: that is no defect, and nobody reads the answer."""
+    """Answer a client that disconnected within its request. It is not a defect, and the answer is not read."""
     return answer_problem("bad-request", "the client left before its request was complete")
 
 

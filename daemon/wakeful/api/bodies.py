@@ -1,8 +1,7 @@
-"""The bodies of requests: read within a bound, decoded, and checked against a type, with words about what does not
-fit.
+"""The bodies of requests: read up to a size limit, decoded, and checked against a type. A refusal names what is wrong.
 
-The type of a call's body is made from the table of verbs: each argument that is sent becomes a field. It is made when
-the verb is first called, and kept.
+The type of a call's body is made from the table of verbs: each argument that is sent becomes a field. The type is made
+when the verb is first called, and cached.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ async def read_body(request: Request, most_bytes: int = LARGEST_BODY_BYTES) -> b
 
 
 async def read_lines(request: Request) -> AsyncIterator[bytes]:
-    """The lines of a body as they come; each has at most the length of a body."""
+    """Yield the lines of a body as they arrive. Raises BodyTooLarge if a line is longer than `LARGEST_BODY_BYTES`."""
     rest = b""
     async for chunk in request.stream():
         *lines, rest = (rest + chunk).split(b"\n")
@@ -75,14 +74,14 @@ def decode_body(body: bytes) -> dict[str, Any]:
 
 @functools.cache
 def find_body_type(verb: Verb, object_type: type[Struct] | None = None) -> type[Struct]:
-    """The type of a verb's body. `object_type` is the type of its argument that is an object."""
+    """Make the type of a verb's body. `object_type` is the type of its argument of kind `object`, if it has one."""
     fields = [_make_field(one, object_type) for one in verb.sent]
     return msgspec.defstruct(f"{verb.name.title().replace('_', '')}Body", fields, frozen=True, kw_only=True)
 
 
 @functools.cache
 def find_route_body(key: str) -> type[Struct]:
-    """The type of the body of a route that has fields of its own."""
+    """Make the type of the body of a route that declares its own fields."""
     route = list_routes()[key]
     fields = [_make_field(one, None) for one in route.takes or ()]
     name = route.path.title().replace("/", "").replace("_", "")
@@ -90,7 +89,7 @@ def find_route_body(key: str) -> type[Struct]:
 
 
 async def read_routed(request: Request, key: str) -> Any:
-    """The body of a request to such a route, such as "POST /trust/accept"."""
+    """Read the body of a request to a route that declares its own fields, such as "POST /trust/accept"."""
     return build(find_route_body(key), decode_body(await read_body(request)))
 
 
@@ -108,7 +107,7 @@ def _make_field(argument: Argument, object_type: type[Struct] | None) -> Any:
 
 
 def build(kind: type[Struct], body: dict[str, Any]) -> Any:
-    """A value of this type from a JSON object; raises CallerError with what is wrong, and the field that was meant."""
+    """Make a value of this type from a JSON object. Raises WrongBody, which suggests the nearest field name."""
     known = kind.__struct_fields__
     for field in body:
         if field not in known:
@@ -124,7 +123,8 @@ def build(kind: type[Struct], body: dict[str, Any]) -> Any:
 
 
 def take_key(request: Request, body: dict[str, Any], kind: type[Struct] | None = None) -> str | None:
-    """The key that makes a call safe to repeat: `key` of the body, or the header where the body's `key` is a fact's."""
+    """Take the idempotency key: `key` of the body, else the header. If `key` is a field of the verb itself, such as the
+    key of a fact, only the header counts."""
     key = request.headers.get("idempotency-key")
     if kind is None or "key" not in kind.__struct_fields__:
         key = body.pop("key", key)

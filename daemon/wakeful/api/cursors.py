@@ -1,7 +1,7 @@
-"""Pages of lists: `limit` bounds a page, and a cursor says where the next one begins.
+"""Pagination: `limit` is the size of a page, and a cursor is the place where the next page begins.
 
-A cursor is opaque to clients: they send back what they were given. The next page has the same filters, and its address
-stands in the header `Link`.
+A cursor is opaque to clients: they send it back unchanged. The next page has the same filters; its address is in the
+header `Link`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def read_limit(request: Request, most: int = MOST_ON_A_PAGE) -> int | None:
-    """The bound of a page; None: it was not asked for."""
+    """Read the size of a page. None if the request has no `limit`."""
     limit = read_number(request, "limit")
     if limit is not None and not 1 <= limit <= most:
         raise CallerError(f"limit={limit}: a page has 1 to {most}")
@@ -31,18 +31,20 @@ def read_limit(request: Request, most: int = MOST_ON_A_PAGE) -> int | None:
 
 
 def read_cursor(request: Request, kind: type[T]) -> T | None:
-    """The place where the page begins; None: at the beginning."""
+    """Read the place where the page begins. None for the first page."""
     text = request.query_params.get("cursor")
     if text is None:
         return None
     try:
         return msgspec.json.decode(base64.b64decode(text.encode(), altchars=b"-_", validate=True), type=kind)
     except (binascii.Error, msgspec.DecodeError, UnicodeEncodeError):
-        raise CallerError(f"cursor={text[:100]!r} is none of ours; send {CURSOR_HEADER} of the page before") from None
+        raise CallerError(
+            f"cursor={text[:100]!r} is not a valid cursor; send {CURSOR_HEADER} of the previous page"
+        ) from None
 
 
 def write_next(request: Request, place: object) -> dict[str, str]:
-    """The headers of a page that is followed by another, which begins at `place`."""
+    """Return the headers that announce the next page, which begins at `place`."""
     cursor = base64.urlsafe_b64encode(msgspec.json.encode(place)).decode()
     query = [(name, value) for name, value in request.query_params.multi_items() if name != "cursor"]
     return {CURSOR_HEADER: cursor, "Link": write_link(request, [*query, ("cursor", cursor)], "next")}

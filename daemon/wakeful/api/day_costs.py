@@ -1,7 +1,7 @@
 """The cost of each session's runs that ended today, for its row in lists and live streams.
 
-A cache of the log, brought up to date when it is asked for. Today begins at midnight UTC. The first record of today is
-found by halving the log, so that a long history costs nothing. On the loop alone; long reads go to a thread.
+A cache of the log, updated by `catch_up` before each use. Today begins at midnight UTC. The first record of today is
+found by a binary search, so that a long history costs nothing. Used on the loop only; long reads run in a thread.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from wakeful.views.session_rows import FAILURES, DayCost
 
 _DAY = 86_400_000_000
 _PAGE = 1_000
-# More records than this are read in a thread.
+# The most records that are read on the loop. More are read in a thread.
 _READ_AT_ONCE = 200
 _ENDS = ("run_finished",)
 
@@ -31,7 +31,7 @@ _DECODE = msgspec.json.Decoder(_Finished).decode
 
 
 class DayCosts:
-    """`costs` by the id of each session that ended a run today."""
+    """The costs of today. `costs` is keyed by session id, and has the sessions with a run that ended today."""
 
     def __init__(self) -> None:
         self.costs: dict[str, DayCost] = {}
@@ -40,7 +40,7 @@ class DayCosts:
         self._turn = asyncio.Lock()
 
     async def catch_up(self, log: LogReader, wall: int) -> None:
-        """Take the runs that ended since the last time. A run whose payload is gone counts without figures."""
+        """Add the runs that ended since the last call. A run whose payload was erased is counted, at no cost."""
         async with self._turn:
             is_new_day, newest = wall // _DAY != self._day, log.position()
             if is_new_day or newest - self._position > _READ_AT_ONCE:
@@ -64,7 +64,8 @@ class DayCosts:
 
 
 def _find_position(log: LogReader, at: int) -> int:
-    """A position before which every record is older. Times rise with positions, unless a clock was set back."""
+    """Find a position before which every record is older than `at`. A binary search: times grow with positions, unless
+    the clock was set back."""
     low, high = 0, log.position()
     while low < high:
         middle = (low + high) // 2

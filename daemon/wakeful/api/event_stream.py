@@ -1,6 +1,7 @@
-"""Server-sent events: how one is written, and the answer that sends them for as long as somebody reads.
+"""Server-sent events: their encoding, and the HTTP answer that sends them until the client disconnects.
 
-Every stream of the API uses this. A comment is sent in every silence, so that both ends notice a dead connection.
+Every stream of the API uses this. A comment is sent after `KEEP_ALIVE_SECONDS` without an event, so that both ends
+notice a dead connection.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from starlette.responses import Response, StreamingResponse
 EVENTS = "text/event-stream"
 KEEP_ALIVE_SECONDS = 15.0
 KEEP_ALIVE = b": alive\n\n"
-# A proxy must pass events on as they come, and nobody must keep them.
+# A proxy must pass events on without buffering, and no cache may keep them.
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _PART_BYTES = 64 * 1024
-# To send takes a tenth of a millisecond.
+# The most streams that send in one turn of the loop. Each takes a tenth of a millisecond.
 SENT_AT_ONCE = 4
 
 
@@ -28,15 +29,15 @@ def wants_events(request: Request) -> bool:
 
 
 def write_event(event: str, data: bytes, event_id: str | None = None) -> bytes:
-    """`data` is JSON in one line."""
+    """Encode one event. `data` is JSON in one line."""
     head = f"event: {event}\n" if event_id is None else f"id: {event_id}\nevent: {event}\n"
     return b"%bdata: %b\n\n" % (head.encode(), data)
 
 
 class SendTurns:
-    """Lets a few streams send in one round of the loop.
+    """Lets at most `SENT_AT_ONCE` streams send in one turn of the loop.
 
-    A hundred streams have something to send at the same moment. A saved file, or a call, waits for a few of them, not
+    One record may give a hundred streams something to send. A saved file or a call then waits for a few of them, not
     for all."""
 
     def __init__(self) -> None:
@@ -53,7 +54,7 @@ def answer_events(events: AsyncIterator[bytes], request: Request) -> Response:
 
 
 async def _keep_alive(events: AsyncIterator[bytes], turns: SendTurns) -> AsyncIterator[bytes]:
-    """The events in parts that a slow reader can take, and comments in the silence between them."""
+    """Yield the events in parts of at most `_PART_BYTES`, for slow readers, and a comment during each silence."""
     async with aclosing(cast("Any", events)):
         coming: asyncio.Future[bytes] | None = None
         try:
@@ -74,5 +75,5 @@ async def _keep_alive(events: AsyncIterator[bytes], turns: SendTurns) -> AsyncIt
         finally:
             if coming is not None:
                 coming.cancel()
-                # Its generator cannot be closed while it runs.
+                # `aclosing` cannot close the generator while it still runs.
                 await asyncio.wait((coming,))

@@ -1,9 +1,9 @@
-"""The feed behind `GET /live`: the news of all sessions, made once for everybody who reads it.
+"""The feed behind `GET /live`: the changes of all sessions, encoded once for all streams.
 
-A batch has the records that became durable, in brief, and the rows that changed. The feed encodes a batch once and
-keeps the latest batches within a bound. Every stream reads them by number, at its own pace. A stream that fell behind
-the bound gets a snapshot instead, so a reader that does not read costs next to nothing. The feed runs while somebody
-reads, and a minute longer. On the loop alone.
+A batch has a summary of the records that became durable, and the rows that changed. The feed encodes a batch once and
+keeps the latest batches, up to `KEPT_BYTES`. Each stream reads batches by number, at its own pace. A stream that fell
+too far behind gets a snapshot instead, so a stalled reader costs next to nothing. The feed runs while it has readers,
+and a minute longer. Used on the loop only.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ from wakeful.views.record_words import tell
 from wakeful.views.session_rows import Round, Rows
 from wakeful.views.times import show_time
 
-# A batch waits so long for more news, so a burst of records is one batch. The pause also leaves the loop to the run
-# that the first record is about: rows and many streams would delay its start.
+# Seconds that a batch waits for more changes, so that a burst of records is one batch. The pause also leaves the loop
+# to the run that the first record is about. Encoding rows and serving many streams would delay its start.
 BATCH_SECONDS = 0.1
 RECORDS_AT_ONCE = 512
 READ_AT_ONCE_BYTES = 512 * 1024
 WORDS_AT_ONCE_BYTES = 64 * 1024
-# When more records than this wait, every stream gets a snapshot instead of them.
+# The most records that may wait. With more, every stream gets a snapshot instead.
 LARGEST_GAP = 5_000
-# The batches that are kept, for streams that read slowly or come back.
+# The most bytes of batches that are kept, for streams that read slowly or reconnect.
 KEPT_BYTES = 2_000_000
-# A browser that lost its connection finds the feed as it left it.
+# Seconds that the feed runs without readers, so that a browser that lost its connection can continue.
 LINGER_SECONDS = 60.0
-# Rows that can change without a record are looked at so many a batch, and of all others so many.
+# The most rows checked per batch: of the rows that can change without a record, and of all others.
 RESTLESS_AT_ONCE = 200
 OTHERS_AT_ONCE = 20
 ROWS_AT_ONCE = 500
 LONGEST_WORDS = 300
 _PART_ROWS = 128
 
-# Whether a stream is about a session, by its id. None: it is about all of them.
+# Is a stream about the session with this id? None if it is about all sessions.
 Sees = Callable[[str], bool] | None
 
 
@@ -64,10 +64,13 @@ class Tagged(Struct, frozen=True, gc=False):
 
 
 class Batch(Struct, frozen=True, kw_only=True):
-    """One event of the feed, encoded. `before` and `position` are the log's positions around its records.
+    """One encoded event of the feed. `before` and `position` are the log positions before and after its records.
 
-    A batch of changes also has its parts, for streams that are about some sessions. `session`: it is about one.
-    `people`: it tells who is present, and `moved` in which sessions that has changed."""
+    The other fields serve streams that are about some sessions only:
+
+    - `records`, `rows`, `gone`: the parts of a batch of changes.
+    - `session`: the only session that the batch is about.
+    - `people`: everyone present. `moved`: the sessions whose people changed."""
 
     event_id: str
     before: int
@@ -81,7 +84,7 @@ class Batch(Struct, frozen=True, kw_only=True):
     moved: frozenset[str] = frozenset()
 
     def write(self, sees: Sees) -> bytes | None:
-        """The event for a stream; None: nothing in it is about the stream's sessions."""
+        """Write the event for a stream. None if nothing in it is about the stream's sessions."""
         if sees is None:
             return self.data
         if self.session is not None:
@@ -99,7 +102,7 @@ class Batch(Struct, frozen=True, kw_only=True):
 
 
 class LiveFeed:
-    """`presence` knows who is here."""
+    """The feed. `presence` has the people who are present."""
 
     def __init__(self, service: Service, rows: Rows, day: DayCosts, presence: Presence) -> None:
         self._presence = presence
@@ -107,7 +110,7 @@ class LiveFeed:
         self._rows = rows
         self._day = day
         self._making: asyncio.Task[None] | None = None
-        # The error by which the feed ended. Its streams end with it, and the next one begins the feed anew.
+        # The error that ended the feed. Its streams raise it, and the next stream starts the feed again.
         self._failure: Exception | None = None
         self._readers: set[asyncio.Event] = set()
         self._left_at = 0.0
@@ -115,7 +118,7 @@ class LiveFeed:
         self._forget()
 
     def _forget(self) -> None:
-        """A new life: event ids of the one before are unknown from now on."""
+        """Reset the feed. Event ids of its earlier life are unknown from now on."""
         self._life = secrets.token_hex(4)
         self._is_ready = False
         self._batches: deque[Batch] = deque()
@@ -124,14 +127,14 @@ class LiveFeed:
         self._kept_bytes = 0
         self._begun_at = self._position = 0
         self._words_position = 0
-        # The rows as they were last told, by session.
+        # The rows as they were last sent, by session.
         self._told: dict[str, bytes] = {}
-        # Sessions whose row can change without a record, and those that are still to be looked at.
+        # The sessions whose row can change without a record, and the sessions that are still to be checked.
         self._restless: set[str] = set()
         self._to_look: deque[str] = deque()
         self._others: Iterator[str] = iter(())
         self._generation = -1
-        # The people whose presence was last announced.
+        # The presence as it was last sent.
         self._presence_version = self._presence.version
         self._told_people = frozenset(self._find_people())
 
@@ -142,8 +145,8 @@ class LiveFeed:
     # -- streams ------------------------------------------------------------------------------
 
     async def stream(self, after: str | None, sees: Sees = None) -> AsyncIterator[bytes]:
-        """The events for one reader: those after an event id or a position of the log, if the feed still has them.
-        Else a snapshot, and what follows it."""
+        """Yield the events for one reader: those after an event id or a log position, if the feed still has them.
+        Otherwise a snapshot, and the events after it."""
         heard = asyncio.Event()
         self._readers.add(heard)
         try:
@@ -177,13 +180,14 @@ class LiveFeed:
             raise self._failure
 
     async def close(self) -> None:
-        """The daemon stops."""
+        """End the feed, because the daemon stops."""
         if self._making is not None:
             self._making.cancel()
             await asyncio.wait((self._making,))
 
     def _find_number(self, after: str) -> int | None:
-        """The number of the first batch after an event id or a position; None: the feed cannot go on from there."""
+        """Find the number of the first batch after an event id or a log position. None if the feed cannot continue
+        there."""
         life, mark, number = after.rpartition("-")
         if not number.isascii() or not number.isdigit() or len(number) > 18:
             return None
@@ -191,17 +195,17 @@ class LiveFeed:
             is_known = life == self._life and self._first <= int(number) + 1 <= self._end
             return int(number) + 1 if is_known else None
         position = int(number)
-        # A list at the position where the feed began may be older than the feed.
+        # At the position where the feed began, the client's list of rows may be older than the feed's.
         if not self._begun_at < position <= self._position:
             return None
         for found, batch in enumerate(self._batches, self._first):
             if batch.position > position or batch.before >= position:
-                # A record that was dropped before the first batch may have been news as well.
+                # Batches before the first one were dropped, and may have had records after the position.
                 return None if found == self._first > 1 and batch.before > position else found
         return self._end
 
     def _write_snapshot(self, sees: Sees) -> Iterator[bytes]:
-        """The rows as the batches up to now have told them, in parts: each row's bytes are shared by all streams."""
+        """Yield the rows as of the latest batch. In parts, so that all streams share the bytes of each row."""
         rows = [row for session_id, row in self._told.items() if sees is None or sees(session_id)]
         people = _write_people(self._find_people(), sees)
         begin = f"id: {self._life}-{self._end - 1}\nevent: snapshot\ndata: "
@@ -212,7 +216,7 @@ class LiveFeed:
         yield from self._write_words_so_far(sees)
 
     def _write_words_so_far(self, sees: Sees) -> Iterator[bytes]:
-        """The words of turns under way, for a reader that begins in the middle of them."""
+        """Yield the text so far of turns in progress, for a reader that starts in the middle of them."""
         for piece in self._service.live_words.list_open(self._words_position):
             if sees is None or sees(piece.session):
                 yield write_event("words", self._encode_words(piece))
@@ -226,7 +230,7 @@ class LiveFeed:
             self._making = asyncio.create_task(self._follow(), name="live feed")
 
     async def _follow(self) -> None:
-        """Make batches until nobody has read for a while."""
+        """Make batches until there was no reader for `LINGER_SECONDS`."""
         words, self._heard = self._service.live_words.listeners, asyncio.Event()
         try:
             with self._service.listen(self._heard), self._presence.listen(self._heard):
@@ -239,7 +243,7 @@ class LiveFeed:
                     await asyncio.sleep(BATCH_SECONDS)
                     self._heard.clear()
                     await self._make_batch()
-        except Exception as error:  # Every stream reports it, and none waits for a feed that is over.
+        except Exception as error:  # Every stream raises it, so none waits for a feed that has ended.
             self._failure = error
         finally:
             words.discard(self._heard)
@@ -247,7 +251,7 @@ class LiveFeed:
             self._tell_readers()
 
     async def _prepare(self) -> None:
-        """Encode every row once, in slices between which others have their turn."""
+        """Encode every row once, in slices, so that other work on the loop gets its turn between them."""
         service = self._service
         await self._day.catch_up(service.log, service.moment().wall)
         self._begun_at = self._position = service.log.position()
@@ -257,7 +261,7 @@ class LiveFeed:
             self._find_rows(self._begin_round(), sessions[start : start + ROWS_AT_ONCE])
             await asyncio.sleep(0)
         self._is_ready = True
-        # Something may have changed meanwhile.
+        # A row may have changed since it was encoded.
         self._heard.set()
         self._tell_readers()
 
@@ -297,10 +301,10 @@ class LiveFeed:
                 yield Tagged(one.session, msgspec.json.encode(view_present(one, sessions[one.session].name)))
 
     async def _skip(self) -> None:
-        """Too much happened: begin anew, with a snapshot for everybody."""
+        """Start again with a snapshot for every stream, because too many records wait."""
         end = self._end
         self._forget()
-        # Numbers go on, so that every stream is behind the first one.
+        # Numbers continue after a gap, so that every stream finds itself behind the first batch.
         self._first = end + 1
         await self._prepare()
 
@@ -331,11 +335,11 @@ class LiveFeed:
         return self._rows.begin(self._service.core, self._service.moment())
 
     def _find_changed_rows(self, recorded: set[str]) -> Iterator[Tagged]:
-        """The rows that differ from what was told: of the sessions with records, of some that can change without
-        one, and of a few others, whatever the reason may be."""
+        """Find the rows that differ from the rows last sent. Checks the sessions with new records, some whose rows can
+        change without a record, and a few others in turn, in case a change was missed."""
         now, known = self._begin_round(), self._service.core.state.sessions
         if self._rows.generation != self._generation:
-            # Settings, agents or secrets are others: any row may be.
+            # Settings, agents or secrets have changed, so any row may have changed.
             self._generation = self._rows.generation
             self._to_look = deque(known)
         elif not self._to_look:
@@ -377,7 +381,7 @@ class LiveFeed:
         before = self._words_position
         self._words_position, pieces, is_lost = self._service.live_words.read_after(before, WORDS_AT_ONCE_BYTES)
         if self._words_position > before:
-            # There may be more.
+            # There may be more text to read.
             self._heard.set()
         if is_lost:
             self._put("words", msgspec.json.encode({"session": None, "run": None, "kind": "lost", "text": ""}))
@@ -392,7 +396,7 @@ class LiveFeed:
 
 
 def view_present(present: Present, name: str) -> dict[str, Any]:
-    """Somebody who is here, and the session they look at or write to, by its present name."""
+    """View a present person, with the session that they look at or write to, by its current name."""
     return {
         "person": present.person,
         "session": name,
@@ -407,7 +411,7 @@ def _write_people(people: Iterable[Tagged], sees: Sees) -> bytes:
 
 
 def view_brief(record: Record, name: str) -> dict[str, Any]:
-    """A record without its payload, in words."""
+    """Summarise a record: its fields without the payload, and one line of text."""
     event = decode(record.kind, record.payload) if record.payload is not None else None
     words = "damaged" if record.is_damaged else "erased" if event is None else narrate(event) or tell(event)
     return {

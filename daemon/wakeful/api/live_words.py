@@ -1,10 +1,8 @@
-"""Words in flight: what agents say while they say it, for whoever follows.
+"""Answers in progress: the text of agents while their models produce it, for live streams.
 
-The log keeps finished turns, and nothing of this.
-
-Held in memory and bounded: the oldest words go first, and a follower that was too slow for them is told so. Nobody
-waits for a follower. Values of secrets are taken out as words come in;
-what may begin one is held back until more is known. On the loop alone.
+The log keeps only finished turns. The text is held in memory, up to a size. The oldest pieces are dropped first, and a
+follower that was too slow is notified of the loss. Agents never wait for a follower. Values of secrets are removed as
+text arrives; text that may be the beginning of a secret is held back until more arrives. Used on the loop only.
 """
 
 from __future__ import annotations
@@ -22,17 +20,17 @@ from msgspec import Struct
 
 from wakeful.secrets.redact import Redactor
 
-# `waits` says why a run has not started yet; `lost` that words are missing here,
-# which the record of the turn will have.
+# The kinds of a piece. `waits` has the reason why a run has not started yet. `lost` marks text that is missing here;
+# the record of the turn will have it.
 LiveKind = Literal["text", "thinking", "call", "waits", "lost"]
 MOST_BYTES = 512 * 1024
 MOST_PIECES = 8_192
 
 
 class Said(Struct, frozen=True, kw_only=True):
-    """A piece of what an agent says.
+    """A piece of an agent's answer.
 
-    `attempt`: the request of the turn that it answers; a later one makes the words of the earlier void.
+    `attempt` counts the model requests of the turn. A later attempt replaces the text of the earlier ones.
     """
 
     turn: int
@@ -42,7 +40,7 @@ class Said(Struct, frozen=True, kw_only=True):
 
 
 class Piece(Struct, frozen=True, kw_only=True):
-    """Words of one run, in their order among all that came."""
+    """A piece of the text of one run. Pieces of all runs are kept in order of arrival."""
 
     session: str
     run: int
@@ -51,14 +49,14 @@ class Piece(Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True)
 class _Turn:
-    """One request's answer so far: by kind, the bytes that are held back, and how they become text."""
+    """The answer to one request so far. By kind: the bytes that are held back, and the decoder."""
 
     held: dict[str, bytes] = field(default_factory=dict)
     decoders: dict[str, codecs.IncrementalDecoder] = field(default_factory=dict)
 
 
 class LiveWords:
-    """`redactor` is asked for each piece: a secret may become known during a run."""
+    """The pieces that are kept. `redactor` is called for each piece, because a secret may be added during a run."""
 
     def __init__(self, redactor: Callable[[], Redactor], most_bytes: int = MOST_BYTES) -> None:
         self._redactor = redactor
@@ -67,14 +65,14 @@ class LiveWords:
         # The number of the first piece that is kept, and their size.
         self._first = 0
         self._size_bytes = 0
-        # Session and run -> the request whose answer comes, and the last turn that was answered.
+        # By session and run: the turn, attempt and state of the answer in progress, and the last turn that is finished.
         self._open: dict[tuple[str, int], tuple[int, int, _Turn]] = {}
         self._answered: dict[tuple[str, int], int] = {}
-        # Set when words came. One goes with whoever waits for it.
+        # Events that are set when text arrives. The set is weak, so an event leaves it together with its owner.
         self.listeners: WeakSet[asyncio.Event] = WeakSet()
 
     def add(self, session: str, run: int, words: Iterable[Said]) -> None:
-        """Take words in. Those of a turn that is on record are late, and nobody's any more."""
+        """Add pieces. Late pieces of a turn that is already recorded are dropped."""
         for said in words:
             if said.turn <= self._answered.get((session, run), 0):
                 continue
@@ -95,7 +93,7 @@ class LiveWords:
             listener.set()
 
     def close_turn(self, session: str, run: int, turn: int) -> None:
-        """The turn is on its way to the record, which has all of its words."""
+        """Close a turn that is being recorded. Its record has the whole text."""
         self._answered[session, run] = turn
         self._open.pop((session, run), None)
 
@@ -105,16 +103,17 @@ class LiveWords:
 
     @property
     def position(self) -> int:
-        """Where a follower begins: at the first words of a turn that is not over."""
+        """The position where a new follower begins: at the first piece of a turn that is not finished."""
         for number, piece in enumerate(self._pieces, self._first):
             if self._is_open(piece):
                 return number
         return self._first + len(self._pieces)
 
     def read_after(self, position: int, most_bytes: int = MOST_BYTES) -> tuple[int, list[Piece], bool]:
-        """The next pieces from a position on, the position behind them, and whether words before them are gone.
+        """Read the next pieces. Returns the position after them, the pieces, and True if earlier pieces were dropped.
 
-        At least one where there is one, and then no more than fit: a follower that does not read holds them."""
+        Reads at least one piece if there is one, then as many as fit into `most_bytes`. The limit matters because a
+        stalled follower keeps them in memory. Pieces of finished turns are skipped."""
         is_lost, position = position < self._first, max(position, self._first)
         pieces: list[Piece] = []
         for piece in islice(self._pieces, position - self._first, None):
@@ -125,7 +124,7 @@ class LiveWords:
         return position + len(pieces), [piece for piece in pieces if self._is_open(piece)], is_lost
 
     def list_open(self, until: int) -> list[Piece]:
-        """The pieces before a position whose turns are not over."""
+        """List the pieces before a position whose turns are not finished."""
         return [
             piece for number, piece in enumerate(self._pieces, self._first) if number < until and self._is_open(piece)
         ]
@@ -138,7 +137,7 @@ class LiveWords:
         data = state.held.get(said.kind, b"") + said.text.encode("utf-8", "replace")
         redactor = self._redactor()
         shown, state.held[said.kind] = redactor.split(data) if redactor else (data, b"")
-        # The released bytes may end within a character.
+        # The released bytes may end in the middle of a character.
         decoder = state.decoders.setdefault(said.kind, codecs.getincrementaldecoder("utf-8")("replace"))
         return decoder.decode(shown)
 

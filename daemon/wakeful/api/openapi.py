@@ -1,7 +1,7 @@
 """The description of the HTTP API: OpenAPI 3.1, made from the table of verbs and the rules of the gate.
 
-Every route is in it, with its arguments, answers, errors, examples and who reaches it. Nothing is written by hand but
-what the table cannot say: the headers of all answers, and how streams look. `GET /openapi.json` gives it out.
+It has every route with its arguments, answers, errors, examples and required scope. Only what the table does not have
+is written by hand: the headers of all answers, and the form of streams. `GET /openapi.json` returns it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _FIELD_KINDS: dict[str, Schema] = {
     "list": {"type": "array"},
     "object": {"type": "object"},
 }
-# Values that examples are made of, by the name of an argument or field; others by their kind.
+# Values for examples, by the name of an argument or field. Other names use `_BY_KIND`.
 _SAMPLES: dict[str, Any] = {
     "name": "payroll",
     "session": "payroll",
@@ -118,7 +118,7 @@ def describe_api(version: str) -> Schema:
 
 
 def _list_routes() -> Iterator[tuple[Verb | None, Route]]:
-    """Every route once, with the first verb that has it."""
+    """Yield every route once, with the first verb that has it."""
     known: dict[str, tuple[Verb | None, Route]] = {}
     for verb in VERBS.values():
         for route in verb.routes:
@@ -267,14 +267,14 @@ def _describe_answers(verb: Verb | None, route: Route) -> dict[str, Schema]:
     for status, names in by_status.items():
         answers[str(status)] = {"$ref": f"#/components/responses/{names[0]}"}
     if route.path == "/health":
-        # A probe reads the status alone.
+        # A monitoring probe reads only the status, so an unhealthy daemon answers 503 with the same content.
         answers["503"] = {"description": "somebody should look", "headers": headers, "content": content}
     return answers
 
 
 def _list_errors(route: Route) -> tuple[str, ...]:
     if route.is_open:
-        # The gate's own; the rest is in the words of the protocol.
+        # Only failures of the daemon itself. Other errors have the form of the protocol of the route, such as MCP.
         return tuple(name for name, problem in PROBLEMS.items() if problem.status >= 500)
     return _POST_ERRORS if route.method == "POST" else _GET_ERRORS
 

@@ -1,8 +1,8 @@
 """Presence: the people who looked at a session, or wrote to it, within the last minute.
 
-Kept in memory alone, on the loop. The gate notes each request about one session, the routes note calls and hold a place
-for as long as a stream of one session is open. `listen` is for streams that tell others. Nothing ticks while nobody
-listens, or nobody is here.
+Kept in memory only; used on the loop only. The gate notes each request about one session. The routes note calls, and
+hold an entry while a stream of one session is open. Streams that show presence to others use `listen`. No timer runs
+while there are no listeners or no entries.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from time import monotonic
 from typing import Literal, NamedTuple
 
 Doing = Literal["looks", "writes"]
-# A person counts as present for so long after the last request.
+# Seconds that a person counts as present after their last request.
 PRESENT_SECONDS = 60.0
-# So many are remembered; the one who was here longest ago makes room.
+# The most entries. When they are full, the entry that would expire first is dropped.
 MOST_PRESENT = 10_000
 
 
 class Present(NamedTuple):
-    """`since` is in microseconds UTC: since when they are here, without a break."""
+    """A person who is present in a session. `since`, in microseconds UTC, is when their unbroken presence began."""
 
     person: str
     session: str
@@ -37,7 +37,7 @@ class _Entry:
     wrote_until: float
     # Open streams of this session.
     held: int = 0
-    # The people that listeners were last told of.
+    # The activity that was last reported to listeners.
     told: Doing = "looks"
 
     def until(self) -> float:
@@ -48,17 +48,18 @@ class _Entry:
 
 
 class Presence:
-    """Sessions are known by their ids. `person` is a name without `person:`, or an author of another kind."""
+    """The present people of all sessions. `session` is an id. `person` is a name without `person:`, or an author of
+    another kind."""
 
     def __init__(self) -> None:
         self._entries: dict[tuple[str, str], _Entry] = {}
         self._listeners: set[asyncio.Event] = set()
         self._timer: asyncio.TimerHandle | None = None
-        # Another number: the answer of `list_present` is another.
+        # Grows whenever the answer of `list_present` changes.
         self.version = 0
 
     def note(self, person: str, session: str, doing: Doing, wall: int) -> None:
-        """Somebody looked, or wrote, just now. `wall` is the present in microseconds UTC."""
+        """Note that a person looked or wrote just now. `wall` is the current time in microseconds UTC."""
         now = monotonic()
         entry, is_new = self._enter(person, session, wall, now)
         if doing == "writes":
@@ -69,7 +70,7 @@ class Presence:
 
     @contextmanager
     def hold(self, person: str, session: str, wall: int) -> Iterator[None]:
-        """They look for as long as this lasts."""
+        """Count the person as looking until the context ends, and for `PRESENT_SECONDS` after it."""
         now = monotonic()
         entry, is_new = self._enter(person, session, wall, now)
         entry.held += 1
@@ -82,7 +83,7 @@ class Presence:
             self._set_timer()
 
     def list_present(self, session: str | None = None) -> list[Present]:
-        """Everybody, or those of one session, in the order in which they came."""
+        """List the people present, in all sessions or in one, in order of arrival."""
         now = monotonic()
         return [
             Present(person, one, entry.doing(now), entry.since)
@@ -125,7 +126,7 @@ class Presence:
             heard.set()
 
     def _set_timer(self) -> None:
-        """Wake when the first of them is gone, or writes no more, if anybody wants to know."""
+        """Set the timer for the moment when the first entry expires or stops writing, if there are listeners."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

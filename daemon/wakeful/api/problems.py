@@ -1,7 +1,7 @@
 """Errors as they leave the daemon: problem details (RFC 9457), `application/problem+json`.
 
-Every refusal has a name from the table below, which becomes its `type` (`urn:wakeful:NAME`), and words that say what
-to do (`detail`). Routes, the gate and the protocol write their errors here; the description of the API and
+Every refusal has a name from the table below, which becomes its `type` (`urn:wakeful:NAME`), and a message with what to
+do (`detail`). Routes, the gate and the protocol write their errors with this module. The description of the API and
 `docs/http.md` list the table.
 """
 
@@ -44,12 +44,12 @@ PROBLEMS: dict[str, Problem] = {
     "unavailable": Problem(503, "The daemon cannot do this now"),
     "busy": Problem(503, "The daemon is busy"),
 }
-# The name of a problem where only its status is known.
+# The name of a problem, by its status. If several share a status, the first of the table.
 _BY_STATUS = {problem.status: name for name, problem in reversed(PROBLEMS.items())}
 
 
 class RefusedRequest(CallerError):
-    """A request that is wrong in itself, whatever it asks for. Counted by its `kind` (gate/refusals.py)."""
+    """A request that is refused for its form or its caller. Counted by `kind` (gate/refusals.py)."""
 
     kind: RefusalKind = "body"
 
@@ -60,7 +60,7 @@ class RefusedRequest(CallerError):
 
 
 class Unauthorised(RefusedRequest):
-    """The caller is not known: the token opens nothing."""
+    """The caller is not identified: there is no token, or it is not valid."""
 
     kind = "token"
 
@@ -84,18 +84,18 @@ class WrongContentType(RefusedRequest):
 
 
 class WrongBody(RefusedRequest):
-    """The body is no JSON object, or not the one that the route takes."""
+    """The body is not a JSON object, or does not have the fields that the route takes."""
 
 
 class BodyTooLarge(RefusedRequest):
-    """More than anyone says in one call."""
+    """The body is larger than the route takes."""
 
 
 class KeyInUse(CallerError):
-    """The first call with this key is not over yet."""
+    """The first call with this idempotency key is still under way."""
 
 
-# The first class that an error belongs to names its problem.
+# The problem of each class of error. The first class that matches counts.
 _BY_CLASS: tuple[tuple[type[WakefulError], str], ...] = (
     (Unauthorised, "unauthorised"),
     (Forbidden, "forbidden"),
@@ -128,7 +128,7 @@ def answer_problem(name: str, words: str) -> Response:
 
 
 def answer_status(status: int, words: str) -> Response:
-    """A problem of which only the status is known."""
+    """Answer with a problem of which only the status is known."""
     name = _BY_STATUS.get(status)
     if name is not None:
         return answer_problem(name, words)

@@ -1,6 +1,6 @@
-"""Which records somebody follows: of which sessions, of which kind, by whom, failures alone, since when.
+"""The record filter of `GET /follow`: sessions, tags, kinds of record, author, failures only, start time.
 
-`GET /follow` narrows its stream by this, so that a reader far away gets no record that it would throw away.
+The filter runs in the daemon, so that a remote reader is not sent records that it would discard.
 """
 
 from __future__ import annotations
@@ -19,13 +19,16 @@ from wakeful.core.spec.session import TEMPLATE_MARK, find_template
 from wakeful.eventlog.contract import LogReader, Record
 from wakeful.views.session_rows import FAILURES
 
-# The holds of sessions whose runs went wrong.
+# The kinds of hold that mean that a session's runs went wrong.
 _FAILED_HOLDS = ("failed", "crashing", "loop")
 
 
 def read_filter(request: Request, service: Service) -> tuple[set[str] | None, RecordFilter | None]:
-    """The sessions that a request names one by one, None for all; and what it wants of them besides, None for
-    everything."""
+    """Read the query of a request. Returns two values:
+
+    - the sessions that the request names one by one, or None for all sessions;
+    - a filter for their records, or None if every record is wanted.
+    """
     query = request.query_params
     patterns = tuple(query.getlist("match"))
     names = {find_named(service, one).name for one in query.getlist("name")}
@@ -43,8 +46,9 @@ def read_filter(request: Request, service: Service) -> tuple[set[str] | None, Re
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Each narrows what the others leave; what is empty or None narrows nothing. Patterns are templates (`ticket@`) or
-    patterns of a shell, and mean sessions that come later, too."""
+    """The conditions of a request. A record must meet all of them; an empty or None field is not a condition.
+
+    A pattern is a template (`ticket@`) or a shell pattern. It also matches sessions that are created later."""
 
     names: frozenset[str] = frozenset()
     patterns: tuple[str, ...] = ()
@@ -75,7 +79,8 @@ _EVERYTHING = Wanted()
 
 
 def _is_failure(record: Record) -> bool:
-    """A run that failed or was lost, retries included, or a session that sleeps because its runs went wrong."""
+    """Does the record report a run that failed or was lost (even if it is retried), or a session that sleeps because
+    its runs went wrong?"""
     if record.payload is None or record.kind not in ("run_finished", "session_slept"):
         return False
     payload: dict[str, Any] = json.loads(record.payload)
@@ -85,9 +90,10 @@ def _is_failure(record: Record) -> bool:
 
 
 def find_position_before(log: LogReader, since: int) -> int:
-    """The position before the first record of this time or later. Blocks for some dozen short reads.
+    """Find the position before the first record written at `since` or later. Blocking: a few dozen short reads.
 
-    Time grows with the position. Where a clock was set back in between, older ones may follow; the filter drops them.
+    A binary search, because time normally grows with the position. If the clock was once set back, older records may
+    follow the result; the filter drops them.
     """
     low, high = 0, log.position()
     while low < high:

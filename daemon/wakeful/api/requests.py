@@ -1,13 +1,14 @@
-"""Queries of requests, and the shapes of answers. Shared by all routes.
+"""Reads the query and path of requests, and writes JSON answers. Shared by all routes.
 
-The query is read into numbers, moments, kinds and the session that a path names; a wrong value is refused in words,
-never taken for "no bound". Answers are JSON documents and lines of JSON; errors are written by problems.py.
+The query has numbers, moments and kinds of record; the path names a session. A wrong value is refused with a message,
+never treated as absent. Answers are JSON documents and lines of JSON; problems.py writes errors.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from typing import TypeVar
 from urllib.parse import unquote
 
 import msgspec
@@ -21,10 +22,12 @@ from wakeful.core.record.state import Session
 from wakeful.errors import CallerError, UnknownSession
 from wakeful.eventlog.codec import KINDS
 from wakeful.history.positions import read_moment
+from wakeful.system.private_files import ChangesInTurn
 
 JSON = "application/json"
 LINES = "application/jsonl"
 NEWLINE = "\n"
+ResultT = TypeVar("ResultT")
 
 
 def answer_json(value: object, status: int = 200) -> Response:
@@ -36,16 +39,17 @@ def answer_lines(lines: AsyncIterator[bytes]) -> Response:
 
 
 def find_named(service: Service, name: str) -> Session:
-    """The session of this name; of a name that only a refused spec has, the error says what is wrong with that."""
+    """Find the session of this name. Raises UnknownSession; if a refused spec has the name, with its problem."""
     refuse_refused(service, name)
     return service.core.state.by_name(name)
 
 
 def refuse_refused(service: Service, name: str) -> None:
-    """A new spec that was not taken makes no session: asked for by its name, it is its problem that people need."""
+    """Raise UnknownSession if the name belongs to a refused new spec. There is no session, and the caller needs to know
+    what is wrong with the spec."""
     problem = None if name in service.core.state.ids else service.problems().get(name)
     if problem is not None:
-        # An answer is one line; several problems of one file are several lines.
+        # A message is one line, and each problem of the file is a line of its own.
         raise UnknownSession(f"{name} is refused: {problem.replace(NEWLINE, '; and ')}")
 
 
@@ -57,6 +61,12 @@ def service_of(request: Request) -> Service:
 def caller_of(request: Request) -> Caller:
     caller: Caller = request.state.caller
     return caller
+
+
+async def change_credentials(request: Request, change: Callable[[], ResultT]) -> ResultT:
+    """Change tokens or people in a thread, when no other change of them is under way."""
+    changes: ChangesInTurn = request.app.state.credential_changes
+    return await changes.make(change)
 
 
 def sight_of(request: Request) -> Sight:
@@ -81,22 +91,22 @@ def read_number(request: Request, name: str) -> int | None:
 
 
 def read_digits(name: str, text: str) -> int:
-    # Longer numbers than SQLite's 64 bits would be refused there, in its words.
+    # SQLite has 64-bit integers, and would refuse a longer number with a message of its own.
     if not text.isascii() or not text.isdigit() or len(text) > 18:
         raise CallerError(f"{name}={text!r}: expected a number")
     return int(text)
 
 
 def read_bound(request: Request, service: Service, name: str) -> int | None:
-    """A moment in microseconds."""
+    """Read a moment, in microseconds UTC. None if the query does not have it."""
     text = request.query_params.get(name)
     return read_moment(text, service.moment().wall) if text is not None else None
 
 
 def read_kinds(request: Request) -> tuple[str, ...] | None:
-    """The kinds asked for, None for all.
+    """Read the kinds of record in the query, or None for all.
 
-    A kind that no record can have is refused as a typing mistake, instead of finding nothing.
+    An unknown kind is refused as a typing mistake, because it would find nothing.
     """
     kinds = tuple(request.query_params.getlist("kind"))
     for kind in kinds:

@@ -1,11 +1,11 @@
-"""The control socket: bound for our user alone, served as HTTP/1.1 on the daemon's own loop.
+"""The control socket: accessible to our user only, served as HTTP/1.1 on the daemon's loop.
 
-The daemon enters a `ControlSocket` while it holds the lock of the state folder, so whoever finds a socket here that
-nobody answers may remove it. Uvicorn's protocol is used without its server: that would take over the signals and tick
-ten times a second, and a daemon at rest must cost nothing.
+The daemon enters a `ControlSocket` while it holds the lock of the state folder, so it may remove a socket that no
+process answers. Uvicorn's protocol is used without its server. The server would take over the signals and wake ten
+times a second, and an idle daemon must cost nothing.
 
-A socket that systemd listens on for us is handed in: its file is systemd's, so it is neither bound anew nor removed
-here, and who connects while no daemon runs waits in its queue for the next one.
+With socket activation, systemd passes in its listening socket. The file belongs to systemd, so it is neither bound
+again nor removed here. A client that connects while no daemon runs waits in the queue for the next daemon.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ from wakeful.system.private_folders import make_private
 
 # sun_path holds 108 bytes with its final NUL.
 LONGEST_SOCKET_PATH = 107
-# `wakeful plan $(git ls-files)` names thousands of paths.
+# The longest head of a request. `wakeful plan $(git ls-files)` names thousands of paths in the query.
 LONGEST_REQUEST_BYTES = 1_000_000
-# How long answers under way may take to finish when the daemon stops; a `follow` would otherwise hold it for ever.
+# Seconds that answers under way have to finish when the daemon stops. A `follow` would otherwise never end.
 PARTING_SECONDS = 0.5
-# How long a daemon may stay out of reach after its socket's file was removed, by a cleaner of /tmp or /run or by hand.
+# Seconds between checks that the socket's file exists. A cleaner of /tmp or /run, or a person, may have removed it.
 LOOK_SECONDS = 5.0
 
 
 class SocketRefused(OperatorError):
-    """We cannot listen there."""
+    """The daemon cannot listen on the path of the socket."""
 
 
 class ControlSocket:
-    """`async with ControlSocket(service, path):` listens inside,
-    and leaves no file behind but that of a socket handed over."""
+    """`async with ControlSocket(service, path):` listens inside the block and removes the file of the socket after it.
+    The file of `handed_over`, a socket of systemd, stays."""
 
     def __init__(self, service: Service, path: Path | str, handed_over: socket.socket | None = None) -> None:
         self._path = os.fspath(path)
@@ -66,7 +66,7 @@ class ControlSocket:
             lifespan="off",
             ws="none",
             log_config=None,
-            # No proxy stands between: a header that says otherwise is not believed, nor looked for.
+            # Headers of proxies are not trusted, and not read.
             proxy_headers=False,
             h11_max_incomplete_event_size=LONGEST_REQUEST_BYTES,
         )
@@ -89,7 +89,8 @@ class ControlSocket:
         return Listener(listener, self._connections, judge, self._greet, self._service.version)
 
     async def keep(self, tell: Callable[[str], None]) -> None:
-        """Listen anew, until cancelled, whenever the socket's file is gone: nobody could find us any more."""
+        """Listen again whenever the socket's file was removed, because clients could not connect any more. Runs until
+        cancelled. `tell` prints a message."""
         refused = ""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
@@ -100,32 +101,32 @@ class ControlSocket:
                 if not refused:
                     refused = (
                         f"the file of the control socket {self._path} was removed, and systemd made it: restart "
-                        "its socket unit, which makes it anew"
+                        "its socket unit, which creates it again"
                     )
                     tell(refused)
                 continue
-            # Connections under way belong to themselves, and go on.
+            # Only the listener is closed; open connections go on.
             if self._listener is not None:
                 self._listener.close()
                 self._listener = None
             try:
                 self._listener = self._listen()
             except SocketRefused as error:
-                # Tried again for as long as we live, told once.
+                # Try again for ever, but print the same message only once.
                 if str(error) != refused:
                     refused = str(error)
                     tell(refused)
                 continue
             refused = ""
-            tell(f"the file of the control socket was removed; listening anew on {self._path}")
+            tell(f"the file of the control socket was removed; listening again on {self._path}")
 
     def follow_http(self, choice: HttpChoice) -> None:
-        """Listen on TCP as the settings say; raises PortRefused, and all stays as it was."""
+        """Apply the settings of the TCP port. Raises PortRefused if that is not possible; the port stays as it was."""
         self.tcp.follow(choice)
 
     def reopen_for_browsers(self) -> str | None:
-        """Open the port of last time where a browser is logged in: its page waits for us. Returns why that cannot be,
-        in words."""
+        """Open the last TCP port again if a browser is logged in, because its page waits for the daemon. Returns None,
+        or a message why that failed."""
         try:
             if Tokens(self._service.places.state).has_browser(self._service.moment().wall):
                 self.tcp.reopen()
@@ -147,7 +148,7 @@ class ControlSocket:
         for connection in list(self._state.connections):
             connection.shutdown()
         await self._let_finish()
-        # A `follow` never finishes: it is told by the end of its connection, and ends as if its reader had left.
+        # A `follow` never finishes by itself. It ends when its connection is aborted, as if the client had left.
         for connection in list(self._state.connections):
             connection.transport.abort()
         await self._let_finish()
@@ -160,7 +161,7 @@ class ControlSocket:
             await asyncio.wait(self._state.tasks, timeout=PARTING_SECONDS)
 
     def _unlink_own(self) -> None:
-        """Somebody may have put another file in our place: that one is not ours to remove."""
+        """Remove the socket's file, unless it has been replaced by another file."""
         try:
             found = os.lstat(self._path)
         except FileNotFoundError:
@@ -170,16 +171,16 @@ class ControlSocket:
 
 
 def name_run_id(service: Service, run_id: str) -> str:
-    """A run as people know it: `payroll#3`."""
+    """Return the name of a run for people: `payroll#3`."""
     session_id, _, run = run_id.rpartition(".")
     session = service.core.state.sessions.get(session_id)
     return run_id if session is None else f"{session.name}#{run}"
 
 
 def bind_socket(path: str, group: str | None = None) -> socket.socket:
-    """Bind, 0600 from its first moment. Members of `group` may connect as well, if one is given.
+    """Bind the socket with mode 0600 from the start. If `group` is given, its members may connect as well.
 
-    The caller holds the state lock: a socket that nobody answers is a dead daemon's.
+    The caller holds the state lock, so a socket that no process answers belongs to a dead daemon, and is removed.
     """
     length = len(os.fsencode(path))
     if length > LONGEST_SOCKET_PATH:
@@ -192,7 +193,7 @@ def bind_socket(path: str, group: str | None = None) -> socket.socket:
         make_private(os.path.dirname(path) or ".")
         _refuse_open_folder(os.path.dirname(path) or ".")
         _remove_stale(path)
-        # Linux gives the file the mode of the unbound socket; elsewhere the chmod below closes the gap.
+        # On Linux the file gets the mode of the unbound socket. Elsewhere the mode is only right after the chmod below.
         os.fchmod(listener.fileno(), 0o600)
         listener.bind(path)
         os.chmod(path, 0o600)
@@ -208,7 +209,7 @@ def bind_socket(path: str, group: str | None = None) -> socket.socket:
 
 
 def _let_group_in(path: str, group: str) -> None:
-    """Members of the group may connect; who they are is asked of the kernel, and judged by the gate."""
+    """Let members of the group connect. The kernel identifies them, and the gate judges them."""
     try:
         number = int(group) if group.isascii() and group.isdigit() else grp.getgrnam(group).gr_gid
     except KeyError:
@@ -220,7 +221,7 @@ def _let_group_in(path: str, group: str) -> None:
         os.chown(path, -1, number)
     except PermissionError:
         raise SocketRefused(
-            f"this account is no member of the group {group!r}, and may not give the socket to it; "
+            f"this account is not a member of the group {group!r}, and may not give the socket to it; "
             "add the account to the group, or take people: socket_group: out of wakeful.yaml"
         ) from None
     os.chmod(path, 0o660)
@@ -235,7 +236,7 @@ def _let_group_in(path: str, group: str) -> None:
 
 
 def _refuse_open_folder(folder: str) -> None:
-    """Refuse a folder where others could put a socket in our place: clients would tell it their tokens."""
+    """Refuse a folder where other users could replace the socket, because clients would send them their tokens."""
     found = os.stat(folder)
     is_replaceable = found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX
     if is_replaceable or found.st_uid not in (os.geteuid(), 0):
@@ -246,9 +247,9 @@ def _refuse_open_folder(folder: str) -> None:
 
 
 def _remove_stale(path: str) -> None:
-    # Connecting to a plain file is refused just as connecting to a dead socket is.
+    # A plain file must be checked first: connecting to it fails in the same way as connecting to a dead socket.
     if os.path.lexists(path) and not stat.S_ISSOCK(os.lstat(path).st_mode):
-        raise SocketRefused(f"{path} is a file and no socket; choose another place with --socket")
+        raise SocketRefused(f"{path} is a file, not a socket; choose another place with --socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as probe:
         probe.settimeout(2.0)
         try:
@@ -259,7 +260,7 @@ def _remove_stale(path: str) -> None:
             os.unlink(path)
             return
         except OSError as error:
-            # Not a socket, or one too busy to answer: neither is ours to remove.
+            # A socket that is too busy to answer belongs to a live daemon, so it is refused below and not removed.
             if error.errno != errno.EAGAIN and not isinstance(error, TimeoutError):
                 raise
     raise SocketRefused(

@@ -1,7 +1,7 @@
-"""The daemon as the API knows it: the one facade between the socket and the loop.
+"""The interface of the daemon that the API uses: the only connection between the routes and the loop.
 
-`service.facade` implements it, the tests have a small one of their own, and the routes know nothing else. Everything is
-called on the loop. Reading never changes anything; `call` is the only way in, and it returns when the call is on disk.
+`service.facade` implements it; the tests have a small implementation of their own. Everything is called on the loop,
+unless a method says otherwise. Reads change nothing. A `call` returns when it is on disk.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from wakeful.workspaces.fork_workspaces import Workspaces
 
 
 class Places(Protocol):
-    """Where this daemon reads specs, keeps its state and listens."""
+    """The paths from which this daemon reads specs, where it keeps its state, and where it listens."""
 
     @property
     def specs(self) -> Path: ...
@@ -43,12 +43,12 @@ class Places(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PathVerdict:
-    """One binding's answer to "what about this path?"."""
+    """The meaning of one path for one binding."""
 
     session: str
     binding: str
     meaning: PathMeaning
-    # Wall time of the binding's last look in microseconds; 0 when it was not looked at yet.
+    # Wall time of the binding's last look in microseconds. 0 if it was not looked at yet.
     looked_at: int
 
 
@@ -58,19 +58,19 @@ class FollowLine:
 
     session: str
     record: Record
-    # Its position in the order of all sessions.
+    # The record's position in the log of all sessions.
     position: int
-    # The line as it was written, by the form in which it was asked for. All followers share the line.
+    # A cache of the encoded line, by output format. All followers share the line.
     written: dict[tuple[bool, bool], bytes] = field(default_factory=dict, compare=False, repr=False)
 
 
-# Whether somebody who follows wants to see this record of this session.
+# Does a follower want this record of this session?
 RecordFilter = Callable[[Session, Record], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class LiveLine:
-    """Words in flight, with the name of their session; `run` 0: of a run that has not started."""
+    """A piece of an answer in progress, with the name of its session. `run` is 0 if the run has not started."""
 
     session: str
     run: int
@@ -79,7 +79,7 @@ class LiveLine:
 
 @dataclass(frozen=True, slots=True)
 class RunIdentity:
-    """The run that a token was given to. It may speak for its own session, and for no other."""
+    """The run that a token was given to. It may make calls for its own session, and for no other."""
 
     session_id: str
     name: str
@@ -91,9 +91,9 @@ class RunIdentity:
 
 
 class Service(Protocol):
-    """The daemon as the API knows it."""
+    """The daemon, as the API uses it."""
 
-    # For reading alone.
+    # Read only.
     core: Core
     log: DaemonLog
     version: str
@@ -114,13 +114,13 @@ class Service(Protocol):
     async def call(
         self, call: Call, *, author: str, key: str | None, run: int | None, digest: bytes | None = None
     ) -> Reply:
-        """Carry a call out and return its answer once it is durable; raises CallerError.
+        """Carry out a call and return its answer when it is durable. Raises CallerError if the call is refused.
 
-        `digest` is that of the request, kept with its key."""
+        `digest` is the digest of the request. It is recorded with the idempotency key."""
         ...
 
     def submit(self, call: Work, *, author: str, key: str | None, run: int | None) -> Awaitable[Reply]:
-        """Judge steps of a run now, or raise CallerError; what is returned is to be awaited: they are durable then."""
+        """Judge steps of a run now. Raises CallerError if they are refused. Await the result for durability."""
         ...
 
     def moment(self) -> Moment: ...
@@ -129,80 +129,75 @@ class Service(Protocol):
         """Return when everything decided before is in the log."""
 
     async def report_written(self, session_id: str, paths: Iterable[str]) -> None:
-        """A rewind or merge of this session has written these paths: they become its own (rule 44).
+        """Record that a rewind or merge wrote these paths, so that they count as the session's own writes (rule 44).
 
         Returns when that is durable.
         """
 
     def refold(self, session_id: str) -> None:
-        """Fold a session from the log again after a payload was erased, so that its words leave the memory as well."""
+        """Fold a session from the log again after a payload was erased, so that its text leaves memory as well."""
 
     def forget_contents(self) -> None:
-        """Forget what is remembered of the files of runs, because blobs were removed."""
+        """Drop the cached contents of runs' files, because blobs were removed."""
 
     async def read_specs(self) -> None:
-        """Read sessions.d again now; returns when the differences are decided upon."""
+        """Read sessions.d again now. Returns when the changes have been decided upon."""
 
     def read_spec(self, name: str, text: str) -> SessionSpec:
-        """A spec from its text, judged as a file of sessions.d would be; raises CallerError. Blocks; any thread."""
+        """Parse a spec, and judge it like a file of sessions.d. Raises CallerError if it is refused. Blocking. Any
+        thread."""
         ...
 
     def report_spec_again(self, name: str) -> None:
-        """Declare a session's spec anew: the session is open again, or has come back, and follows its file."""
+        """Declare a session's spec again, because the session was reopened or has come back. It follows its file."""
 
     def secrets(self) -> tuple[list[Known], str]:
-        """Every secret as it stands now, looked at anew, and the folder of those that are files."""
+        """Look at every secret again. Returns them, and the folder of the secrets that are files."""
         ...
 
     def read_secret(self, name: str) -> bytes:
-        """The value of a secret as it is now; raises OperatorError where it is missing or refused."""
+        """Read the current value of a secret. Raises OperatorError if it is missing or refused."""
         ...
 
     def redact(self, value: Any) -> Any:
-        """A text, or a value with texts in it, without the values of secrets: each is replaced by its name.
-
-        Called in any thread.
-        """
+        """Replace the values of secrets by their names, in a text or in a value that contains texts. Any thread."""
         ...
 
     def redact_part(self, before: str, text: str, after: str) -> str:
-        """`text` without the values of secrets, also of those that reach into what stands before or after it.
-
-        Called in any thread.
-        """
+        """Redact `text`. Also finds a value that begins in `before` or ends in `after`. Any thread."""
         ...
 
     def problems(self) -> dict[str, str]:
-        """Specs that were not taken, by file or name, in words."""
+        """Return why specs were refused, by file or by name of the session."""
         ...
 
     def defects(self) -> dict[str, int]:
-        """Unexpected exceptions met while looking, in words, and how often each was met."""
+        """Return the unexpected exceptions of the sources, as text, with the count of each."""
         ...
 
     def explain_path(self, path: str) -> list[PathVerdict]: ...
 
     def describe_target(self, key: str) -> str | None:
-        """How a target is watched and what was found there, in words; None when nobody follows it."""
+        """Describe how a target is watched and what was found there. None if no binding uses the target."""
         ...
 
     async def compare_commits(self, key: str, old: str, new: str, bounds: Bounds) -> Compared:
-        """Two versions of a commits target beside each other, with contents; why not, where that cannot be."""
+        """Compare two versions of a commits target, with contents. If that is impossible, the result has the reason."""
         ...
 
     def usage(self, session_id: str) -> Usage | None:
-        """The resources that the present run has used so far; None when none is under way."""
+        """Return the resources that the current run has used so far. None if no run is under way."""
         ...
 
     def output(self, session_id: str, run: int) -> tuple[bytes, bytes, int]:
-        """Head, tail and true length of a run's output; raises CallerError when none was kept.
+        """Read the head, the tail and the true length of a run's output. Raises CallerError if none was kept.
 
-        Blocks; called in any thread.
+        Blocking. Any thread.
         """
         ...
 
     def follow_output(self, session_id: str) -> AsyncIterator[bytes]:
-        """The present run's output so far, then what comes, until the run ends."""
+        """Yield the current run's output so far, then further output until the run ends."""
         ...
 
     def follow(
@@ -214,53 +209,54 @@ class Service(Protocol):
         is_wanted: RecordFilter | None = None,
         pause_seconds: float = 0.0,
     ) -> AsyncIterator[list[FollowLine | LiveLine]]:
-        """Records of these sessions (None: of all) as they become durable, from now on or after a position.
-        Those that are there together come together.
+        """Yield the records of these sessions (None for all) as they become durable, from now on or after a position.
+        Records that are available together are yielded as one list.
 
-        `is_live`: and the words of their agents, as they come. `is_wanted`: only these records. `pause_seconds`: how
-        long to wait for more of them.
+        - `is_live`: also yield the text of agents while they write it.
+        - `is_wanted`: yield only these records.
+        - `pause_seconds`: wait this long for more records before each list.
         """
         ...
 
     def listen(self, heard: asyncio.Event) -> AbstractContextManager[None]:
-        """Inside, the event is set whenever something was decided or recorded."""
+        """Set the event whenever something was decided or recorded, until the context ends."""
         ...
 
     def enforceable(self) -> Enforceable:
-        """The parts of isolation that this machine can enforce."""
+        """Return the parts of isolation that this machine can enforce. Blocking; called in any thread."""
         ...
 
     def find_tracing_obstacle(self) -> str | None:
-        """Why no run can be traced here, in words with what mends it. Blocks."""
+        """Return the reason why no run can be traced here, with its remedy. None if runs can be traced. Blocking."""
         ...
 
     def owner_of_process(self, pid: int) -> ProcessOwner | None:
-        """The run that a process belongs to, of this daemon or another; None: to no run.
+        """Find the run that a process belongs to, of this daemon or another. None if it belongs to no run.
 
-        Raises ProcessLookupError when the process is gone.
+        Raises ProcessLookupError if the process has exited.
         """
         ...
 
     def owner_of_connection(self, local: tuple[str, int], remote: tuple[str, int]) -> str | None:
-        """The process of a run that has the other end of a TCP connection, in words; None: none has.
+        """Describe the process of a run that holds the other end of a TCP connection. None if no run holds it.
 
-        `local` is our end of it. Called in any thread.
+        `local` is our end of the connection. Any thread.
         """
         ...
 
     def user_of_connection(self, local: tuple[str, int], remote: tuple[str, int]) -> int | None:
-        """The user who has the other end of a TCP connection; None: a user of another machine. Called in any thread."""
+        """Find the user at the other end of a TCP connection. None if it is on another machine. Any thread."""
         ...
 
     def run_identity(self, token: str) -> RunIdentity | None:
-        """The open run this token was given to; None when there is none."""
+        """Find the open run that this token was given to. None if there is none."""
         ...
 
     def find_rename_obstacle(self, old: str, new: str) -> str | None:
-        """Why a session's file cannot get its new name, in words; None: it can."""
+        """Return the reason why a session's file cannot be renamed. None if it can."""
         ...
 
     def rename_spec(self, old: str, new: str) -> None:
-        """Give a session's file its new name; raises OSError where that cannot be done. `read_specs` is to follow."""
+        """Rename a session's file. Raises OSError if that fails. The caller then calls `read_specs`."""
 
     def stop(self) -> None: ...

@@ -1,8 +1,8 @@
-"""The TCP port of the HTTP API: closed until the settings or a person open it, on the daemon's own loop.
+"""The TCP port of the HTTP API. It is closed until the settings or a person open it, and runs on the daemon's loop.
 
-`ControlSocket` owns one, with the application and the protocol of the control socket. A closed port costs nothing, and
-an open one costs a descriptor. The places for its connections are its own: a crowd here leaves the control socket, and
-so the owner's commands, alone.
+`ControlSocket` owns it, and gives it the same application and protocol as the control socket. A closed port costs
+nothing; an open port costs one descriptor. Its connections have their own limit, so that many of them cannot block the
+control socket, which the owner's commands need.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from wakeful.api.gate.protocol import PeerProtocol
 from wakeful.core.spec.http import HttpChoice, HttpSettings, TcpAddress
 from wakeful.errors import CallerError, OperatorError
 
-# `wakeful dashboard` tries these first, and then any port that is free.
+# The ports that `wakeful dashboard` tries first. After them it takes any free port.
 USUAL_PORTS = range(8420, 8440)
 DASHBOARD_HOST = "127.0.0.1"
-# The port that a person opened last is kept here, so that the page of yesterday is the page of today.
+# The file with the last port that a person opened. It is opened again, so that a bookmarked page keeps its address.
 PORT_FILE = "http-port"
 
 Greet = Callable[[NetworkPeer, Callable[[], None]], PeerProtocol]
 
 
 class PortRefused(OperatorError):
-    """We cannot listen there, or must not."""
+    """The daemon cannot listen on an address, or the settings forbid it."""
 
 
 class TcpPort:
-    """`greet` makes the protocol of a connection. `state` is the folder that remembers the port."""
+    """The port, open or closed. `greet` makes the protocol of a connection. `state` is the folder of `PORT_FILE`."""
 
     def __init__(self, greet: Greet, state: Path, version: str) -> None:
         self._greet = greet
@@ -49,14 +49,14 @@ class TcpPort:
 
     @property
     def url(self) -> str | None:
-        """The address for a browser of this machine; None while the port is closed."""
+        """The address for a browser on this machine. None while the port is closed."""
         if self._bound is None or self._entrance is None:
             return None
         shown = TcpAddress("::1" if self._bound.is_v6 else DASHBOARD_HOST, self._bound.port)
         return f"{self._entrance.scheme}://{shown if self._bound.is_any else self._bound}"
 
     def follow(self, choice: HttpChoice) -> None:
-        """Listen as the settings say now. What cannot be is refused in words, and the port stays as it was."""
+        """Apply new settings. Raises PortRefused if that is not possible; the port then stays as it was."""
         if choice == self._choice:
             return
         if isinstance(choice, HttpSettings):
@@ -66,7 +66,7 @@ class TcpPort:
         self._choice = choice
 
     def open_for_person(self) -> str:
-        """Open it on loopback unless it is open, and return where. The port is that of last time where it is free."""
+        """Open the port on loopback unless it is open, and return its URL. Uses the last port again if it is free."""
         if self.url is None:
             if self._choice == "off":
                 raise CallerError(
@@ -79,18 +79,18 @@ class TcpPort:
         return self.url
 
     def reopen(self) -> None:
-        """Open the port of last time again, because pages of it are still in use. Raises PortRefused where another
-        program has it."""
+        """Open the last port again, because browsers still use pages on it. Raises PortRefused if another program
+        listens on it."""
         if self.url is None and self._choice is None and (remembered := self._read_remembered()):
             self._open_first(remembered)
 
     def close_for_person(self) -> None:
-        """Close what a person opened. A port that the settings open stays open."""
+        """Close the port if a person opened it. A port that the settings open stays open."""
         if self._choice is None:
             self.close()
 
     def close(self) -> None:
-        """No new connections; those under way go on."""
+        """Accept no new connections. Open connections go on."""
         if self._listener is not None:
             self._listener.close()
         self._listener = self._bound = self._asked = self._entrance = None
@@ -108,7 +108,7 @@ class TcpPort:
         if (obstacle := settings.find_obstacle()) is not None:
             raise PortRefused(obstacle)
         tls = _load_tls(settings)
-        # The same port may be listened on again with other names or another certificate.
+        # If only the host names or the certificate changed, the old listener must release the port first.
         if self._bound is not None and settings.listen in (self._bound, self._asked):
             self.close()
         listening = _bind(settings.listen)
@@ -131,7 +131,7 @@ class TcpPort:
         return (int(port),) if port.isdigit() and 0 < int(port) < 65536 else ()
 
     def _remember(self) -> None:
-        """A port that cannot be remembered is another one next time, and no more."""
+        """Save the port. If that fails, the next start uses another port; nothing else breaks."""
         assert self._bound is not None
         try:
             self._remembered.write_text(f"{self._bound.port}\n", "ascii")
@@ -155,25 +155,26 @@ def _load_tls(settings: HttpSettings) -> ssl.SSLContext | None:
 
 
 def _refuse_password() -> str:
-    """Asked for by an encrypted key. Without this the daemon would wait at a terminal."""
+    """Refuse an encrypted key. Without this callback, OpenSSL would ask for the password on a terminal and block."""
     raise ValueError("the key is encrypted")
 
 
 def _bind(address: TcpAddress) -> socket.socket:
-    # The protocol is named: asyncio sets TCP_NODELAY only where it is. Without that option every answer on a connection
-    # that stays open waits 40 ms, until the client has acknowledged the head before the body.
+    # asyncio sets TCP_NODELAY only on a socket whose protocol is named. Without that option, every answer on a
+    # kept-alive connection takes 40 ms longer, until the client has acknowledged the head that precedes the body.
     listening = socket.socket(
         socket.AF_INET6 if address.is_v6 else socket.AF_INET,
         socket.SOCK_STREAM | socket.SOCK_CLOEXEC,
         socket.IPPROTO_TCP,
     )
     try:
-        # Connections of the daemon before us linger for a minute; nobody else can take the port meanwhile.
+        # Connections of the previous daemon linger for a minute. SO_REUSEADDR lets us bind meanwhile; on Linux it does
+        # not let two programs listen on the same port.
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if address.is_v6:
             listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         listening.bind((address.host, address.port))
-        # Two programs can be bound to one port; that somebody listens there already is said here.
+        # With SO_REUSEADDR two programs can bind to one port. Only `listen` fails if another program listens there.
         listening.listen(1)
     except OSError as error:
         listening.close()

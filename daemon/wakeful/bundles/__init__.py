@@ -1,7 +1,7 @@
-"""Sessions as files: one bundle holds a session's records, blobs, scratch files and spec,
-every byte covered by a digest.
+"""Bundles: one file holds a session's records, blobs, scratch files and spec, every byte covered by a digest.
 
-`format` has the values and limits, `writing` and `reading` the stream, `save` and `load` bring sessions out of a log
-and into one; `retention` says which sessions and outputs are due for the archive. All of it blocks (off the loop),
-decides nothing about sessions and wakes none: who may load what, and what becomes of it, is for the calls.
+`format` has the values and limits. `writer` and `reader` have the stream. `save` and `load` move sessions out of a log
+and into one. `retention_rules` and `old_outputs` choose the sessions and outputs that are due for the archive. All of
+it is blocking, so called off the loop. Nothing here changes a session's state, wakes it or checks permissions: the
+calls of the API do.
 """

@@ -1,8 +1,8 @@
-"""Blobs that are not needed at hand any more, in compressed files: one zip a round, each entry under its address.
+"""The archive of old blobs: zip files, one per round of retention. The name of an entry is the address of its blob.
 
-Retention moves them here, `Blobs` reads them from here when somebody asks for one, and erase takes them away. Any zip
-program can look inside. A file is written whole and read back against the addresses before a single blob leaves its
-place; none is ever deleted.
+Retention moves blobs here, `Blobs` reads them from here on demand, and erase removes them. Any zip program can read the
+files. A file is written completely and read back against the addresses before any blob is removed from its old place.
+No file is ever deleted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from wakeful.system.blobs import Blobs, DamagedBlob, UnknownBlob, address_of
 from wakeful.system.private_folders import make_private, sync_folder
 
 _LEVEL = 3
-# The same content gives the same file, whenever it is written.
+# The time of every entry. It is fixed, so that the same contents always give the same file.
 _NO_TIME = (1980, 1, 1, 0, 0, 0)
 _PRIVATE = 0o600 << 16
 
@@ -43,14 +43,14 @@ class BlobArchive:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        # Which addresses a file has, as of its size and time: a person may put files here or take them away.
+        # The addresses in each file, cached by its size and time, because a person may add or remove files.
         self._names: dict[Path, tuple[tuple[int, int], frozenset[str]]] = {}
 
     def holds(self, address: str) -> bool:
         return self._find(address) is not None
 
     def find_damage(self) -> Iterator[tuple[Path, str]]:
-        """Files that cannot be looked into, and why; a damaged entry of one that can is told when it is read."""
+        """Yield the files whose list of entries cannot be read, with the reason. Entries are not checked here."""
         for path in self._list():
             try:
                 self._read_names(path)
@@ -58,12 +58,15 @@ class BlobArchive:
                 yield path, str(damaged)
 
     def read(self, address: str) -> bytes | None:
-        """The content, unchecked as any open blob; None where no file has it."""
+        """Read a blob's content, unchecked like that of any open blob. None if no file has it.
+
+        Raises ArchiveDamaged if the entry, or a file that may have the entry, cannot be read.
+        """
         path = self._find(address)
         if path is None:
-            # It may be in one that cannot be looked into: nobody shall be told that it was never kept.
+            # The blob may be in a file that cannot be read. None would wrongly mean that it was never kept.
             for _, wrong in self.find_damage():
-                raise ArchiveDamaged(f"{address} is not at hand, and {wrong}")
+                raise ArchiveDamaged(f"{address} is not among the open blobs, and {wrong}")
             return None
         try:
             with zipfile.ZipFile(path) as archive:
@@ -74,12 +77,11 @@ class BlobArchive:
             ) from error
 
     def move(self, blobs: Blobs, addresses: Iterable[str], name: str) -> Moved | None:
-        """Write these blobs to a new file, read them back, then remove them from their place;
-        None when none of them is there."""
+        """Write these blobs to a new file, read them back, then remove them from `blobs`. None if none exists."""
         make_private(self._folder)
         path = self._find_free(name)
         partial = path.with_name(f".{path.name}.partial")
-        partial.unlink(missing_ok=True)  # of a round that was killed
+        partial.unlink(missing_ok=True)  # left by a round that was killed
         total = _write(partial, _read_all(blobs, addresses))
         written = _check(partial)
         if not written:
@@ -91,7 +93,7 @@ class BlobArchive:
         return Moved(path, len(written), total)
 
     def remove(self, addresses: Iterable[str]) -> None:
-        """Forget these for good: every file that has one is written anew without."""
+        """Erase these blobs. Every file that has one is rewritten without it."""
         gone = frozenset(addresses)
         for path in self._list():
             if gone.isdisjoint(self._read_names(path)):
@@ -105,7 +107,7 @@ class BlobArchive:
             sync_folder(self._folder)
 
     def _find(self, address: str) -> Path | None:
-        """The newest file that has it; those that cannot be looked into are passed over."""
+        """Find the newest file that has this blob. Files that cannot be read are skipped."""
         damaged = {path for path, _ in self.find_damage()}
         return next((path for path in self._list() if path not in damaged and address in self._read_names(path)), None)
 
@@ -140,7 +142,7 @@ def _read_all(blobs: Blobs, addresses: Iterable[str]) -> Iterator[tuple[str, byt
         try:
             yield address, blobs.get(address)
         except (UnknownBlob, DamagedBlob):
-            continue  # gone meanwhile, or damaged: it stays where it is, and its reader is told
+            continue  # removed meanwhile, or damaged: it is not moved, and its next reader gets the error
 
 
 def _write(path: Path, contents: Iterable[tuple[str, bytes]]) -> int:
@@ -159,12 +161,12 @@ def _write(path: Path, contents: Iterable[tuple[str, bytes]]) -> int:
 
 
 def _check(path: Path) -> list[str]:
-    """Every entry against its address; returns the addresses."""
+    """Check every entry against its address. Returns the addresses. Raises ArchiveDamaged if one differs."""
     with zipfile.ZipFile(path) as archive:
         for address in archive.namelist():
             digest = hashlib.blake2b(archive.read(address), digest_size=count_digest(address)).digest()
             if address_of(digest) != address:
                 raise ArchiveDamaged(
-                    f"{path}: {address} was not written as it was; nothing was removed, look at the disk"
+                    f"{path}: {address} was not written correctly; nothing was removed, check the disk"
                 )
         return archive.namelist()

@@ -1,8 +1,8 @@
-"""Payloads erased from a bundle that is kept: the archive of a session must not remember what its log forgot.
+"""Erases payloads from the bundles of archived sessions, so that they do not keep what was erased from the log.
 
-Called by erase, off the loop, before the log: killed in between, the log still holds the payload, and the erasure can
-be asked for again. The bundle is written anew without them and takes the place of the old one in one step; its records
-and their hashes stay, so it verifies and restores as before, and its digest is another.
+Called by erase, off the loop, before the log is changed. If the daemon is killed in between, the log still has the
+payload, and the erasure can be repeated. The bundle is rewritten without the payloads and replaces the old one
+atomically. Records and hashes stay, so the bundle still verifies and restores. Only its digest changes.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from wakeful.system.private_folders import sync_folder
 
 
 class ArchiveUnreadable(OperatorError):
-    """A bundle of the archive may hold what shall be erased, and cannot be rewritten."""
+    """A bundle of the archive may hold the payload to erase, and cannot be read."""
 
 
 def erase_from_bundle(
     path: Path, seqs: Iterable[int], *, blobs: Iterable[str] = (), limits: Limits | None = None
 ) -> Contents:
-    """Write a bundle anew without these payloads and these blobs; returns what it holds then, under its new digest."""
+    """Rewrite a bundle without these payloads and blobs. Returns its new contents, with the new digest."""
     limits = limits or Limits()
     erased, dropped = frozenset(seqs), frozenset(blobs)
     fresh = path.with_name(f"{path.name}.erased")
-    fresh.unlink(missing_ok=True)  # of an erasure that was killed
+    fresh.unlink(missing_ok=True)  # left by an erasure that was killed
     with OpenBundle(path, limits) as bundle:
         check_bundle(bundle)
         with BundleWriter(fresh, limits) as writer:
@@ -44,10 +44,10 @@ def erase_from_bundle(
 
 
 def erase_from_archives(folder: Path, session: str, seq: int, *, blobs: Iterable[str] = ()) -> int:
-    """Erase one payload from every bundle that an archive of this session left; returns how many held it.
+    """Erase one payload from every archive bundle of this session. Returns the number of bundles that held it.
 
-    A bundle that was loaded back since counts as well. A bundle that cannot be read may hold the payload: the call then
-    raises ArchiveUnreadable, so that nobody is told that the words are gone.
+    Bundles that were loaded back since are included. Raises ArchiveUnreadable if a bundle cannot be read, because it
+    may hold the payload, and the erasure must not be reported as done.
     """
     dropped = tuple(blobs)
     held = 0
@@ -67,7 +67,7 @@ def erase_from_archives(folder: Path, session: str, seq: int, *, blobs: Iterable
 
 
 def find_in_bundle(path: Path, words: Iterable[str]) -> list[int]:
-    """The seqs of a bundle's records that hold one of these words, as they stand in a payload; reads all of it."""
+    """Return the seqs of a bundle's records whose payload text has one of these strings. Reads the whole bundle."""
     needles = tuple(words)
     with OpenBundle(path) as bundle:
         payloads = ((line.seq, line.payload) for line in bundle.read_lines() if isinstance(line, RecordLine))

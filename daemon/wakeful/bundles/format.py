@@ -1,10 +1,10 @@
-"""The format of a bundle: one gzip file of JSON lines, and the limits within which one is read.
+"""The format of a bundle: one gzip file of JSON lines, and the limits for reading one.
 
-The first line is the manifest, then come the records in order, the blobs, the scratch files, and an end with counts and
-the SHA-256 of all lines before it. Contents larger than a line come as chunks after the line that names them. The gzip
-header carries, in its extra field, how large the lines are and a digest over every other byte of the file,
-SHA-256(header before it + SHA-256(what follows it)): a flipped bit anywhere is found, also in the bits that inflating
-ignores, and a bomb has to say its size first. Any gzip program can read it. Pure values, no I/O.
+The first line is the manifest. Then come the records in order, the blobs, the scratch files, and an end line with
+counts and the SHA-256 of all lines before it. The contents of blobs and files come as chunks after the line that names
+them. The extra field of the gzip header has the size of all lines and a digest of every other byte of the file:
+SHA-256(header before the digest + SHA-256(bytes after it)). So a flipped bit anywhere is found, even in bits that
+inflating ignores, and a decompression bomb must declare its size first. Any gzip program can read it. Pure, no I/O.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ Cut: TypeAlias = Literal["save", "migrate", "archive"]
 
 
 class BundleRefused(CallerError):
-    """The file is no bundle, or not one that may be taken in; nothing was written."""
+    """The file is not a bundle, or may not be loaded. Nothing was written."""
 
 
 class BundleDamaged(BundleRefused):
-    """Bytes of the bundle are not those that were written, or its records do not follow from each other."""
+    """The bytes of the bundle differ from those that were written, or its hash chain is broken."""
 
 
 class BundleTooLarge(BundleRefused):
-    """The bundle is larger, inside, than may be taken in."""
+    """The inflated bundle, or a part of it, is larger than the limits allow."""
 
 
 class BundleNotWritten(CallerError):
-    """The bundle cannot be written there, or not of this session now."""
+    """The bundle cannot be written to this path, or the session cannot be saved now."""
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -47,19 +47,20 @@ class Limits(msgspec.Struct, frozen=True):
     line_bytes: int = 32 * 1024**2
     blob_bytes: int = 64 * 1024**2
     files: int = 100_000
-    # A small file that inflates to very much is a bomb before it is a session; below the floor any ratio is harmless.
+    # A small file that inflates to a very large size is taken for a decompression bomb. Below the floor any ratio is
+    # harmless.
     largest_ratio: int = 200
     ratio_floor_bytes: int = 1024**3
 
 
 class Line(msgspec.Struct, frozen=True, tag_field="line", forbid_unknown_fields=True, omit_defaults=True):
-    """One line of a bundle, told apart by its `line`."""
+    """One line of a bundle. Its field `line` names its type."""
 
 
 class Manifest(Line, frozen=True, tag="manifest", kw_only=True):
     """The description of a bundle, in its first line.
 
-    `about` is for the call that cut the bundle; nothing here is believed before it is verified.
+    `about` has data of the call that made the bundle. Nothing here may be trusted before the bundle is verified.
     """
 
     format: int
@@ -75,7 +76,7 @@ class Manifest(Line, frozen=True, tag="manifest", kw_only=True):
 
 
 class RecordLine(Line, frozen=True, tag="record", kw_only=True, gc=False):
-    """One record, verbatim. Its payload stands as text; one that is not Unicode as `raw`; an erased one has neither."""
+    """One record, verbatim. `payload` is text. A payload that is not UTF-8 is in `raw`. An erased one is in neither."""
 
     seq: int
     at: int
@@ -91,14 +92,14 @@ class RecordLine(Line, frozen=True, tag="record", kw_only=True, gc=False):
 
 
 class BlobLine(Line, frozen=True, tag="blob", kw_only=True):
-    """A blob follows, in chunks."""
+    """The line before a blob's content, which follows in chunks."""
 
     address: str
     size: int
 
 
 class FileLine(Line, frozen=True, tag="file", kw_only=True):
-    """A scratch file follows, in chunks. `path` is relative, with slashes."""
+    """The line before a scratch file's content, which follows in chunks. `path` is relative, with slashes."""
 
     path: str
     size: int
@@ -120,7 +121,7 @@ AnyLine: TypeAlias = Manifest | RecordLine | BlobLine | FileLine | ChunkLine | E
 
 
 class Contents(msgspec.Struct, frozen=True, kw_only=True):
-    """The contents of a whole bundle, as found. `digest` names the file: the SHA-256 in its header, in hexadecimal."""
+    """The contents of a whole bundle, as counted. `digest` identifies the file: the SHA-256 in its header, in hex."""
 
     manifest: Manifest
     digest: str
@@ -134,7 +135,7 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def count_digest(address: str) -> int:
-    """How many bytes of blake2b an address has: blobs know 32 and 20. Any other ends as 32, which it will not match."""
+    """Return the digest size of a blob address: 20 or 32 bytes. An invalid address counts as 32, and never matches."""
     return 20 if len(address) == len("blake2b-") + 40 else 32
 
 
@@ -168,7 +169,8 @@ def read_record(session: str, line: RecordLine) -> Record:
     )
 
 
-# The gzip header: magic, deflate, an extra field, no time, no name; then our one extra subfield "Wk": size and digest.
+# The start of the gzip header: magic, deflate, an extra field, no time, no name. Our only extra subfield, "Wk", follows
+# with size and digest.
 HEADER_START = b"\x1f\x8b\x08\x04\x00\x00\x00\x00\x00\xff\x2c\x00Wk\x28\x00"
 DIGEST_BYTES = 32
 _SIZE = struct.Struct("<Q")
@@ -181,12 +183,12 @@ def write_header(total_bytes: int, digest: bytes) -> bytes:
 
 
 def write_declaration(total_bytes: int) -> bytes:
-    """The part of the header that its digest covers."""
+    """Write the part of the header that the digest covers."""
     return HEADER_START + _SIZE.pack(total_bytes)
 
 
 def read_header(header: bytes) -> tuple[int, bytes]:
-    """The size of the lines and the digest of the file, as declared."""
+    """Return the declared size of the lines and digest of the file. Raises BundleRefused if this is not our header."""
     if len(header) != HEADER_BYTES or not header.startswith(HEADER_START):
         raise BundleRefused("it does not begin as a bundle does; was it made by `wakeful save`, and copied whole?")
     (total,) = _SIZE.unpack_from(header, len(HEADER_START))

@@ -1,8 +1,7 @@
-"""Checks the files that the log needs outside of itself: the bundles of archived sessions,
-and the blobs that records name.
+"""Checks the files that the log depends on: the bundles of archived sessions, and the blobs that records name.
 
-Called by doctor, beside a running daemon or without one. It reads, and says what is gone or damaged; it changes nothing
-and inflates nothing.
+Called by doctor, next to a running daemon or without one. It reports missing and damaged files. It changes nothing and
+inflates no bundle.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from wakeful.system.blobs import Blobs
 
 _PAGE = 1_000
 _READ_BYTES = 1024 * 1024
-# Kinds of records that name blobs.
+# The kinds of records whose blobs doctor looks for and retention moves.
 NAMING = ("run_finished", "session_opened", "session_merged", "session_rewound", "delivery_received")
 
 
 class BrokenArchive(msgspec.Struct, frozen=True):
-    """An archived session whose payloads cannot be brought back: which bundle, and what is wrong with it."""
+    """An archived session whose payloads cannot be restored, its bundle, and the problem with the bundle."""
 
     session: str
     bundle: Path
@@ -34,7 +33,7 @@ class BrokenArchive(msgspec.Struct, frozen=True):
 
 
 class MissingBlobs(msgspec.Struct, frozen=True):
-    """How many of the blobs that a session's records name are nowhere."""
+    """The number of blobs that a session's records name, and how many of them no longer exist."""
 
     session: str
     missing: int
@@ -42,8 +41,7 @@ class MissingBlobs(msgspec.Struct, frozen=True):
 
 
 class DamagedBlobs(msgspec.Struct, frozen=True):
-    """The addresses of blobs at hand whose content is another,
-    and how many bytes were not looked at because there are too many."""
+    """The addresses of open blobs whose content differs from the address, and the bytes that the limit left unread."""
 
     addresses: tuple[str, ...]
     unread_bytes: int
@@ -54,9 +52,9 @@ class _Archived(msgspec.Struct):
 
 
 class _Promised(References):
-    """The blobs that must be there: outputs, and lists of files.
+    """The blobs that must exist: outputs, and lists of files.
 
-    A content that a list names may never have been kept, as the list or a look at it says.
+    The contents in such a list are not counted, because not every listed content is kept.
     """
 
     def _add_files(self, address: str) -> None:
@@ -68,7 +66,7 @@ class ArchivingLog(LogReader, PayloadStore, Protocol):
 
 
 def find_broken_archives(log: ArchivingLog, folder: Path) -> Iterator[BrokenArchive]:
-    """Every archived session's bundle, byte by byte against the digest in its header."""
+    """Check the bundle of every archived session, all of its bytes, against the digest in its header."""
     for session in log.heads():
         if log.archived(session) is None:
             continue
@@ -83,7 +81,7 @@ def find_broken_archives(log: ArchivingLog, folder: Path) -> Iterator[BrokenArch
 
 
 def find_file_damage(path: Path) -> str | None:
-    """The damage of a bundle's bytes, in words; None when they are as they were written."""
+    """Describe the damage of a bundle's file. None if its bytes match its digest."""
     try:
         with path.open("rb") as file:
             total, digest = read_header(file.read(HEADER_BYTES))
@@ -100,7 +98,7 @@ def find_file_damage(path: Path) -> str | None:
 
 
 def find_damaged_blobs(blobs: Blobs, most_bytes: int) -> DamagedBlobs:
-    """Read what is at hand, the smallest first, up to so many bytes: the smallest are the many."""
+    """Check open blobs, up to `most_bytes` in total. The smallest come first, so that most blobs are checked."""
     damaged = []
     unread = 0
     for address, size in sorted(blobs.listing(), key=lambda one: one[1]):
@@ -114,7 +112,7 @@ def find_damaged_blobs(blobs: Blobs, most_bytes: int) -> DamagedBlobs:
 
 
 def find_missing_blobs(log: LogReader, blobs: Blobs) -> Iterator[MissingBlobs]:
-    """By session, in the order in which they first named one."""
+    """Yield the sessions that lack blobs, in the order of the first record that names one."""
     named: dict[str, _Promised] = {}
     position, records = log.read_after(0, _PAGE, NAMING, imported=True)
     while records:

@@ -1,8 +1,8 @@
-"""A bundle into a log, in two steps: everything is verified, then it is taken in.
+"""Loads a bundle into a log in two steps: verify everything, then import it.
 
-Called by load, by `load --move` and to bring an archive back, off the loop. The imported data is inert: a session in
-the log that no call has opened, blobs nobody names, a folder nobody uses. If the daemon is killed anywhere, the same
-call goes on where it stopped. The import counts only after the last byte was checked once more.
+Called off the loop by load, by `load --move`, and to restore an archive. The imported data has no effect by itself: a
+session in the log that no call has opened, blobs that nothing names, and an unused folder. If the daemon is killed, the
+same call continues where it stopped. The import is finished only after the digests were checked a second time.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ BATCH_RECORDS = 500
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """The result of a load. `records` is 0 where the log held all of them already."""
+    """The result of a load. `records` is 0 if the log had all of them already."""
 
     contents: Contents
     head: Head
@@ -55,7 +55,7 @@ def inspect(path: Path, limits: Limits | None = None) -> Manifest:
 
 
 def read_payloads(path: Path, kinds: Iterable[str]) -> dict[int, bytes]:
-    """The payloads of a bundle's records of these kinds, by their seqs; reads all of it, unverified."""
+    """Read the payloads of a bundle's records of these kinds, by seq. Reads the whole bundle, without verifying it."""
     wanted, found = frozenset(kinds), dict[int, bytes]()
     with OpenBundle(path) as bundle:
         for line in bundle.read_lines():
@@ -67,7 +67,7 @@ def read_payloads(path: Path, kinds: Iterable[str]) -> dict[int, bytes]:
 
 
 def verify_bundle(path: Path, progress: Progress | None = None, limits: Limits | None = None) -> Contents:
-    """Check every byte, record, hash, blob and name; writes nothing. `progress` counts bytes."""
+    """Check every byte, record, hash, blob and file name. Writes nothing. `progress` counts bytes."""
     with OpenBundle(path, limits) as bundle:
         return check_bundle(bundle, progress)
 
@@ -84,14 +84,13 @@ def load(
     progress: Progress | None = None,
     limits: Limits | None = None,
 ) -> Loaded:
-    """Verify a bundle, then take it in: its records under their own session, its blobs,
-    and its files where `scratch` says.
+    """Verify a bundle, then import its records under their own session, its blobs, and its files into `scratch`.
 
-    `extend` lets the records follow those of a shorter copy of the session that is here (one that moved away and comes
-    back).
-    `is_moved`: the import is left open, and the record of the arrival finishes it.
-    `is_inert`: to be read by those who are forked from it, and opened by nobody;
-    one that lives here already goes on to."""
+    - `extend` appends to a shorter copy of the session in this log, for a session that moved away and comes back.
+    - `is_moved` leaves the import open. The record of the arrival finishes it.
+    - `is_inert` imports a session only as the origin of its forks: they read it, and it is never opened. If the session
+      already lives here, it stays as it is.
+    """
     with OpenBundle(path, limits) as bundle:
         contents = check_bundle(bundle, progress)
         return take_in(
@@ -110,7 +109,7 @@ def load(
 def restore_archive(
     log: PayloadStore, blobs: Blobs, path: Path, progress: Progress | None = None, limits: Limits | None = None
 ) -> int:
-    """Verify a bundle, then put the archived payloads it holds and its blobs back; returns how many payloads."""
+    """Verify a bundle, then restore its archived payloads and its blobs. Returns the number of payloads."""
     restored = 0
     with OpenBundle(path, limits) as bundle:
         contents = check_bundle(bundle, progress)
@@ -132,7 +131,7 @@ def restore_archive(
 
 
 def check_bundle(bundle: OpenBundle, progress: Progress | None = None) -> Contents:
-    """Read all of an open bundle and check what it holds against what it says."""
+    """Read all of an open bundle and check its contents against its hashes and counts."""
     lines = bundle.read_lines(progress)
     manifest = next(lines)
     assert isinstance(manifest, Manifest)
@@ -148,12 +147,12 @@ def check_bundle(bundle: OpenBundle, progress: Progress | None = None) -> Conten
             case EndLine():
                 check.take_end(line)
             case _:
-                raise bundle.refuse("a chunk stands where it belongs to nothing")
+                raise bundle.refuse("a chunk belongs to no blob or file")
     return check.contents()
 
 
 class _Check:
-    """The state of one reading: where the chain stands and what was counted."""
+    """The state while a bundle is checked: the last hash of the chain, and the counts so far."""
 
     def __init__(self, bundle: OpenBundle, manifest: Manifest) -> None:
         self._bundle = bundle
@@ -175,7 +174,7 @@ class _Check:
         try:
             link = hash_record(self._previous, record)
         except (OverflowError, ValueError) as error:
-            raise self._bundle.refuse(f"{where} is none that can be recorded: {error}") from error
+            raise self._bundle.refuse(f"{where} cannot be a record: {error}") from error
         if link != record.hash:
             raise self._bundle.refuse(f"{where}: its hash does not follow from its content and the record before it")
         self._previous = record.hash
@@ -214,7 +213,7 @@ class _Check:
         if (line.records, line.blobs, line.files) != found or self._records != self._manifest.records:
             raise self._bundle.refuse(
                 f"it holds {count(self._records, 'record')}, {count(self._blobs, 'blob')} and "
-                f"{count(len(self._names), 'file')}, and says otherwise"
+                f"{count(len(self._names), 'file')}, and declares other numbers"
             )
         if self._records == 0 or self._previous.hex() != self._manifest.head:
             raise self._bundle.refuse("its records do not end at the head it names")
@@ -243,7 +242,7 @@ def take_in(
     scratch: Path | None = None,
     progress: Progress | None = None,
 ) -> Loaded:
-    """The second step, over a bundle that was checked. The session counts after the last line, not before."""
+    """Import a bundle that was checked: the second step. The session's import is finished after the last line."""
     manifest = contents.manifest
     session = manifest.session
     folder = ScratchFolder(scratch) if scratch is not None and contents.files else None
@@ -276,7 +275,7 @@ def take_in(
 def _cut_batches(
     bundle: OpenBundle, session: str, lines: Iterator[AnyLine]
 ) -> Iterator[list[Record] | BlobLine | FileLine]:
-    """Records in batches; blobs and files as their lines, whose chunks the taker reads from the same stream."""
+    """Yield records in batches, and lines of blobs and files. The caller reads their chunks from the same stream."""
     batch: list[Record] = []
     for line in lines:
         if isinstance(line, RecordLine):
@@ -297,7 +296,7 @@ def _take_records(log: RecordImports, session: str, batch: list[Record], missing
 
 
 def _take_blob(bundle: OpenBundle, blobs: Blobs, line: BlobLine, lines: Iterator[AnyLine]) -> None:
-    """Kept under the address of what was read, whatever the bundle calls it."""
+    """Store a blob under the address of its content. Raises BundleRefused if the bundle names another address."""
     if not 0 <= line.size <= bundle.limits.blob_bytes:
         raise _changed(bundle)
     content = b"".join(read_content(bundle, line.size, lines))

@@ -1,9 +1,9 @@
-"""The blobs of old runs that may move to the archive: their output, the contents of files they read and wrote, and
-the payloads of deliveries that came before they ended.
+"""Finds the blobs of old runs that may move to the archive.
 
-Retention asks, once a day and off the loop; bundles/retention_rules.py says which runs are beyond a bound. A blob goes
-only where no run that stays, no workspace's base and no merge names it, in any session, those loaded from elsewhere
-included. It reads, and moves nothing.
+These are outputs, the contents of files that the runs read and wrote, and payloads of deliveries from before their end.
+Retention calls this once a day, off the loop. bundles/retention_rules.py decides which runs exceed a limit. A blob
+stays if a run that stays, a workspace's base or a merge names it, in any session, including loaded ones. This module
+only reads, and moves nothing.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from wakeful.core.spec.session import Retention
 from wakeful.eventlog.contract import LogReader, Record
 from wakeful.system.blobs import Blobs
 
-# At most so much is moved in one round: the rest is as old tomorrow.
+# The most bytes moved in one round. The rest is moved in the next rounds.
 MOST_BYTES = 1_000_000_000
 _PAGE = 1_000
 
 
 class DueOutputs(msgspec.Struct, frozen=True):
-    """Blobs that may move, oldest first, and for each session the number of runs and bytes."""
+    """The blobs that may move, oldest first, and the number of runs and bytes for each session."""
 
     addresses: tuple[str, ...]
     sessions: dict[str, tuple[int, int]]
@@ -37,7 +37,7 @@ class _Ended(msgspec.Struct):
 
 
 class _Naming(References):
-    """References that tell, for each record, what it named first."""
+    """References that also return, for each record, the blobs that no record before it named."""
 
     def __init__(self, blobs: Blobs) -> None:
         super().__init__(blobs)
@@ -64,9 +64,10 @@ def find_due_outputs(
     usual: Retention = USUAL_OUTPUTS,
     most_bytes: int = MOST_BYTES,
 ) -> DueOutputs:
-    """`blobs` as they are at hand: what was moved before is not read again.
+    """Find the blobs that may move now. Blocking.
 
-    `bounds` by session, `usual` for the others.
+    `blobs` must not include the archive, so that blobs which were moved before are not read again. `bounds` has the
+    limits by session. `usual` applies to the other sessions.
     """
     going = {session: _choose(log, blobs, session, bounds.get(session, usual), now) for session in log.heads()}
     if not any(output.addresses for outputs in going.values() for output in outputs):
@@ -99,7 +100,7 @@ def find_due_outputs(
 
 
 def _choose(log: LogReader, blobs: Blobs, session: str, retention: Retention, now: int) -> list[RunOutput]:
-    """Choose one session's runs that are beyond a bound. A blob that several runs share counts for the newest."""
+    """Choose one session's runs that exceed a limit. A blob that several runs share counts for the newest."""
     naming = _Naming(blobs)
     outputs: list[RunOutput] = []
     for record in log.read(session, kinds=("run_finished", "delivery_received"), newest_first=True):
@@ -111,7 +112,7 @@ def _choose(log: LogReader, blobs: Blobs, session: str, retention: Retention, no
             continue
         sizes = {address: size for address in naming.take(record) if (size := blobs.size(address)) is not None}
         outputs.append(
-            # Its place in the log instead of its number: several ends of one run, after retries, are several outputs.
+            # `run` is the seq and not the run's number, because a run with retries has several ends and outputs.
             RunOutput(
                 run=record.seq,
                 finished_at=record.at,
@@ -124,7 +125,7 @@ def _choose(log: LogReader, blobs: Blobs, session: str, retention: Retention, no
 
 
 def _add_delivered(outputs: list[RunOutput], record: Record, naming: _Naming, blobs: Blobs) -> None:
-    """Count the payload of a delivery with the run that ended next. One that no run came after stays."""
+    """Count the payload of a delivery with the run that ended next. It stays if no run has ended since."""
     sizes = {address: size for address in naming.take(record) if (size := blobs.size(address)) is not None}
     if outputs and sizes:
         last = outputs[-1]
@@ -137,8 +138,10 @@ def _add_delivered(outputs: list[RunOutput], record: Record, naming: _Naming, bl
 
 
 def _read_outcome(record: Record) -> Outcome | None:
-    """None for what was erased or archived, or is no end of a run that this release knows:
-    it names nothing we could move."""
+    """Read the outcome of a run. None if the payload was erased or archived, or this release does not know it.
+
+    Such a record names no blobs that could be moved.
+    """
     if record.payload is None:
         return None
     try:
@@ -148,7 +151,7 @@ def _read_outcome(record: Record) -> Outcome | None:
 
 
 def _find_needed(log: LogReader, blobs: Blobs, going: Mapping[str, set[int]]) -> frozenset[str]:
-    """All that the records name which stay, of every session here."""
+    """Return the blobs that are named by records which stay, in all sessions."""
     references = References(blobs)
     position, records = log.read_after(0, _PAGE, NAMING, imported=True)
     while records:

@@ -1,9 +1,7 @@
-"""Reads a bundle as a stream and believes nothing: every line is bounded, typed and in its place,
-every byte is counted.
+"""Reads a bundle as a stream and trusts nothing in it: the size, type and order of every line is checked.
 
-`load` drives it, twice over the same open file: once to verify everything, once to take it in. What it yields is
-checked against the bundle's digests only when the stream ends,
-so whoever acts on it before that must be able to take it back.
+`load` reads the same open file twice: once to verify everything, once to import it. The bundle's digests are checked
+only at the end of the stream. A caller that acts on earlier lines must be able to undo that.
 """
 
 from __future__ import annotations
@@ -46,18 +44,18 @@ _CHANGED = "its bytes are not those that were written; it was damaged or changed
 
 
 class _Version(msgspec.Struct):
-    """Enough of any manifest to say whether the rest can be understood."""
+    """The part of a manifest that every format has. It decides whether the rest can be read."""
 
     format: int
 
 
 class OpenBundle:
-    """A bundle's file, held open so that what was verified is what is taken in."""
+    """A bundle's file, kept open so that the verified file is the imported one."""
 
     def __init__(self, path: Path, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
         try:
-            # A pipe or a device would block or never end; a link is the person's own affair.
+            # O_NONBLOCK, because a pipe would block. Links are followed: the person chose the path.
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             self._file: BinaryIO = open(descriptor, "rb")
         except OSError as error:
@@ -86,14 +84,15 @@ class OpenBundle:
         return kind(f"{self.path}: {what}")
 
     def read_manifest(self) -> Manifest:
-        """The first line, unverified."""
+        """Read the first line, unverified."""
         with_first = self._read_lines(None)
         return self._parse_manifest(next(with_first, b""))
 
     def read_lines(self, progress: Progress | None = None) -> Generator[AnyLine, None, None]:
-        """Every line in its order, the manifest first and the end last; raises where anything does not hold.
+        """Yield every line in order, from the manifest to the end. Raises BundleRefused if a check fails.
 
-        After the last line all digests have been checked."""
+        All digests have been checked before the end line is yielded.
+        """
         lines = hashlib.sha256()
         parse = msgspec.json.Decoder(RecordLine | BlobLine | FileLine | ChunkLine | EndLine).decode
         texts = self._read_lines(progress)
@@ -107,7 +106,7 @@ class OpenBundle:
             try:
                 line = parse(text)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                raise self.refuse(f"line {number} is none that a bundle has: {error}") from error
+                raise self.refuse(f"line {number} is not a line of a bundle: {error}") from error
             if isinstance(line, EndLine):
                 end = line
                 continue
@@ -145,10 +144,10 @@ class OpenBundle:
                 )
             return msgspec.json.decode(text, type=Manifest)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise self.refuse(f"its first line is no manifest: {error}") from error
+            raise self.refuse(f"its first line is not a manifest: {error}") from error
 
     def _read_lines(self, progress: Progress | None) -> Iterator[bytes]:
-        """Lines without their ends; a last one without an end is damage."""
+        """Yield lines without their line ends. Raises BundleDamaged if the last line has no line end."""
         rest = b""
         for piece in self._inflate(progress):
             rest += piece
@@ -161,8 +160,7 @@ class OpenBundle:
             raise self.refuse("its last line has no end; it was not copied whole")
 
     def _inflate(self, progress: Progress | None) -> Iterator[bytes]:
-        """The lines as they were before compression, never more at once than a megabyte;
-        all checks on bytes are here."""
+        """Yield the inflated bytes in pieces of at most a megabyte. All checks of sizes, CRC and digest are here."""
         self._file.seek(HEADER_BYTES)
         body, crc, done = hashlib.sha256(), 0, 0
         inflate = zlib.decompressobj(-zlib.MAX_WBITS)
@@ -192,7 +190,7 @@ class OpenBundle:
 
 
 def read_content(bundle: OpenBundle, size: int, lines: Iterator[AnyLine]) -> Iterator[bytes]:
-    """The chunks that make up a content of this size, each as large as it must be."""
+    """Yield the chunks of a content of this size. Raises BundleDamaged if a chunk is missing or has another size."""
     left = size
     while left > 0:
         line = next(lines, None)

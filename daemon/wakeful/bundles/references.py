@@ -1,8 +1,7 @@
-"""The blobs that a record leans on: a run's output, the list of its files, the contents that list names,
-images that tools brought, and payloads of deliveries.
+"""Finds the blobs that records name: outputs of runs, lists of files and their contents, prompts, images, deliveries.
 
-`save` asks for every record in turn. What a later kind of event keeps in blobs is added here, in one place. Each blob
-is given once; a million runs that name the same files cost one entry each.
+`save`, doctor and retention pass records in turn. A new kind of event that uses blobs must be added here, in one place.
+Each blob is returned once, however many records name it.
 """
 
 from __future__ import annotations
@@ -77,11 +76,11 @@ _decode_merged = msgspec.json.Decoder(_Merged).decode
 
 
 class References:
-    """The blobs named so far, each once, and how many could not be found."""
+    """The blobs named so far, each once. `missing` counts those that the caller did not find."""
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
-        # As bytes: of a million outputs the names alone would take 200 MB as text.
+        # Digests as bytes. As text, the addresses of a million outputs would take 200 MB.
         self._named: set[bytes] = set()
         self.missing = 0
 
@@ -101,7 +100,7 @@ class References:
         try:
             finished = _decode(record.payload)
         except msgspec.DecodeError:
-            return  # not an event of ours: the log keeps it, and so does the bundle
+            return  # not an event of this release: the log keeps the record, and so does the bundle
         for address in (finished.output.head, finished.output.tail):
             if address is not None:
                 self._name(address)
@@ -109,18 +108,18 @@ class References:
             self._add_files(finished.files)
 
     def _add_prompt(self, payload: bytes) -> None:
-        """Add the prompt: it is a part of the conversation, which moves with the session."""
+        """Add the blobs of a prompt, because the conversation moves with the session."""
         try:
             prompt = _decode_prompt(payload)
         except msgspec.DecodeError:
             return  # not an event of ours
         for address in (prompt.instructions, prompt.opening):
-            # Empty where it was erased.
+            # The address is empty if the prompt was erased.
             if address:
                 self._name(address)
 
     def _add_images(self, payload: bytes) -> None:
-        """Nearly every result has none, and is not decoded."""
+        """Add the images of a tool's result. A result without images, nearly every one, is not decoded."""
         if b'"images"' not in payload:
             return
         try:
@@ -139,7 +138,10 @@ class References:
             self._name(delivered.payload)
 
     def _add_branched(self, payload: bytes) -> None:
-        """A fork's workspace is compared with its base on any host; what a merge overwrote can be given back there."""
+        """Add the base of a fork's workspace, and the files that a merge overwrote.
+
+        Any host then can compare the workspace with its base and give back the overwritten files.
+        """
         try:
             branched = _decode_branched(payload)
             if (
@@ -153,14 +155,14 @@ class References:
             self._add_files(branched.record)
             merged = _decode_merged(self._blobs.get(branched.record))
         except (msgspec.DecodeError, UnknownBlob, OperatorError):
-            return  # not an event of ours, or the list is gone: told when its own turn comes
+            return  # not an event of this release, or the list is missing, which is counted when it is opened
         for marked in merged.marked:
             self._name(marked.get("address", ""))
         if merged.base is not None and self._name(merged.base):
             self._add_files(merged.base)
 
     def __iter__(self) -> Iterator[str]:
-        """In the order of addresses, so that the same session makes the same bundle."""
+        """Yield the addresses in order, so that the same session always gives the same bundle."""
         return (_PREFIX + digest.hex() for digest in sorted(self._named))
 
     def _add_files(self, address: str) -> None:
@@ -169,7 +171,7 @@ class References:
             for found in (
                 found for binding in bindings for found in (binding.before, binding.after) if found is not None
             ):
-                # A list that was named before has named its contents already.
+                # The contents of a list that was named before are known already.
                 if found.listing is None or self._name(found.listing):
                     for part in read_parts(self._blobs, found):
                         self._name(part)
@@ -177,11 +179,11 @@ class References:
                         if entry.address is not None:
                             self._name(entry.address)
         except (UnknownBlob, OperatorError, msgspec.DecodeError):
-            # The list is gone or damaged: told when its own turn comes; what it named is not known any more.
+            # The list is missing or damaged, so its contents are unknown. It is counted when it is opened.
             return
 
     def _name(self, address: str) -> bool:
-        """Take a blob in; False when it was named before, or is no address at all: a payload may hold anything."""
+        """Add an address. False if it was named before or is not a valid address, because payloads are not trusted."""
         if _ADDRESS.fullmatch(address) is None:
             return False
         digest = bytes.fromhex(address.removeprefix(_PREFIX))

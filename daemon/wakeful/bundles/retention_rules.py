@@ -1,9 +1,8 @@
-"""Decides what is due for the archive, and why: pure functions of sizes, ages and counts that were gathered elsewhere.
+"""Decides which sessions and outputs are due for the archive, and why. Pure: callers pass sizes, ages and counts.
 
-The daemon asks now and then and carries out what people allowed. Nothing here deletes: a session that is due is moved
-to a bundle and can be loaded back, an output that is due belongs to a bundle first. What could still wake, is owed, was
-left failed or waits for an answer is never due, however old or large: `judge_session` says so in words,
-which `doctor` shows.
+The daemon asks regularly and carries out what the settings and specs allow. Nothing is deleted: a session that is due
+moves to a bundle and can be loaded back, and an output moves to the blob archive. A session that could still wake, is
+owed a run, was left failed or waits for an answer is never due. `judge_session` gives that reason, which doctor shows.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from wakeful.text.display import count
 
 _MICROSECONDS = 1_000_000
 _DAY_SECONDS = 86_400
-# The outputs of failed runs are what people come back for.
+# Seconds for which the output of a run that did not succeed stays. People come back for these outputs.
 FAILED_KEEP_SECONDS = 90.0 * _DAY_SECONDS
-# The outputs of a session that stay at hand where its spec does not say.
+# The limits for the outputs of a session whose spec sets none.
 USUAL_OUTPUTS = Retention(keep_seconds=30.0 * _DAY_SECONDS, size_bytes=1_000_000_000)
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """One session as retention sees it.
 
-    `held` says why it must stay, None when it may go; `retention` is its own, if it has one.
+    `held` is the reason why it must stay, or None if it may be archived. `retention` has the limits of its own spec.
     """
 
     session: str
@@ -41,7 +40,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Due(msgspec.Struct, frozen=True):
-    """A session that may be archived now, and why in words."""
+    """A session that is due for the archive, and the reason as a text."""
 
     session: str
     name: str
@@ -49,7 +48,7 @@ class Due(msgspec.Struct, frozen=True):
 
 
 class RunOutput(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The output of one run in blobs: their addresses and their bytes together.
+    """The blobs of one run's output: their addresses and their total size.
 
     `run` is the run's number, or any number that grows with it.
     """
@@ -59,15 +58,16 @@ class RunOutput(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     outcome: Outcome
     addresses: tuple[str, ...]
     size_bytes: int
-    # The records of the deliveries that are counted with it.
+    # The seqs of the deliveries whose payloads are counted with this run.
     deliveries: tuple[int, ...] = ()
 
 
 def judge_session(session: Session, *, is_owed: bool = False, has_open_question: bool = False) -> str | None:
-    """Why a session may not be archived, in words; None when it may.
+    """Return the reason why a session may not be archived, or None if it may.
 
-    A declared session may still wake, and an archived session does not. So a session is archived when its file is gone
-    or it was terminated."""
+    A declared session may still wake, and an archived session does not. So a session is archived only if its file is
+    gone or it was terminated.
+    """
     if isinstance(session, DamagedSession):
         return "a record of it is damaged"
     if session.run is not None:
@@ -90,10 +90,11 @@ def judge_session(session: Session, *, is_owed: bool = False, has_open_question:
 
 
 def choose_sessions(standings: Iterable[Standing], general: Retention, now: int) -> tuple[Due, ...]:
-    """Those to archive, the longest inactive first: each by its own bounds (else the daemon's),
-    then all together by the daemon's size.
+    """Choose the sessions to archive, the longest inactive first. `now` is in microseconds.
 
-    `now` in microseconds. A bound that is None is none."""
+    Each session is judged by its own limits, or else the daemon's. Then more are chosen until all sessions together are
+    within the daemon's size. A limit that is None does not apply.
+    """
     standings = sorted(standings, key=lambda one: (one.last_active_at, one.session))
     due = {
         one.session: why
@@ -105,10 +106,11 @@ def choose_sessions(standings: Iterable[Standing], general: Retention, now: int)
 
 
 def choose_outputs(outputs: Iterable[RunOutput], retention: Retention, now: int) -> list[RunOutput]:
-    """Of one session's outputs those that may go to the archive, oldest first.
+    """Choose the outputs of one session that may move to the archive, oldest first.
 
-    The newest always stays. One of a run that did not succeed stays for a time of its own,
-    whatever the other bounds say."""
+    The newest output always stays. The output of a run that did not succeed stays for FAILED_KEEP_SECONDS, whatever the
+    other limits are.
+    """
     newest_first = sorted(outputs, key=lambda one: one.run, reverse=True)
     going: list[RunOutput] = []
     kept_bytes = 0
@@ -132,7 +134,7 @@ def _judge_alone(one: Standing, retention: Retention, now: int) -> str | None:
 
 
 def _relieve(standings: Sequence[Standing], due: dict[str, str], general: Retention) -> dict[str, str]:
-    """More to archive until what stays is within the daemon's size, as far as it may go at all."""
+    """Choose further sessions to archive until the rest is within the daemon's size. Held sessions always stay."""
     more: dict[str, str] = {}
     if general.size_bytes is None:
         return more
@@ -147,7 +149,7 @@ def _relieve(standings: Sequence[Standing], due: dict[str, str], general: Retent
 
 
 def _is_beyond(output: RunOutput, place: int, kept_bytes: int, retention: Retention, now: int) -> bool:
-    """Is the output beyond a bound, as number `place` of the newest, with `kept_bytes` including it?"""
+    """Does the output exceed a limit? `place` newer outputs exist. `kept_bytes` includes this output."""
     age = (now - output.finished_at) / _MICROSECONDS
     if output.outcome != "succeeded" and age <= FAILED_KEEP_SECONDS:
         return False

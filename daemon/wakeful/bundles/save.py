@@ -1,7 +1,7 @@
-"""A session out of a log into a bundle.
+"""Saves a session from a log into a bundle.
 
 Called by save, by migrate (after the session is frozen) and by retention, off the loop. It reads up to a head that is
-fixed when it begins, so a session that goes on meanwhile is saved as it was. It changes nothing in the log.
+fixed at the beginning, so records that are added meanwhile are not in the bundle. It changes nothing in the log.
 """
 
 from __future__ import annotations
@@ -38,8 +38,11 @@ _PROGRESS_RECORDS = 1_000
 
 
 class Saved(msgspec.Struct, frozen=True):
-    """A bundle that is on disk: what it holds, and what it could not hold: blobs that retention removed,
-    files that are none."""
+    """A bundle on disk, and its contents.
+
+    `missing_blobs` counts blobs that no longer exist. `passed_files` names files that were skipped: links, devices,
+    unsuitable names, files with secrets.
+    """
 
     path: Path
     contents: Contents
@@ -48,7 +51,7 @@ class Saved(msgspec.Struct, frozen=True):
 
 
 class SavedLog(LogReader, PayloadStore, RecordImports, Protocol):
-    """The log of a session that is saved: its archived payloads and its unfinished import forbid a bundle."""
+    """A log that can be saved from. It also shows archived payloads and unfinished imports, which prevent a save."""
 
 
 def save(
@@ -67,9 +70,10 @@ def save(
     progress: Progress | None = None,
     limits: Limits | None = None,
 ) -> Saved:
-    """Write a session's records up to `to_seq` (all of them), the blobs they name and its scratch files to a new file.
+    """Write a session's records up to `to_seq`, the blobs they name and its scratch files to a new file.
 
-    `about` travels in the manifest for the call that cuts it; `progress` counts records."""
+    None as `to_seq` means all records. `about` is put into the manifest for the caller. `progress` counts records.
+    """
     limits = limits or Limits()
     head = _find_head(log, session, to_seq)
     manifest = Manifest(
@@ -121,7 +125,7 @@ def _find_head(log: SavedLog, session: str, to_seq: int | None) -> Head:
 def _put_records(
     writer: BundleWriter, log: LogReader, session: str, head: Head, references: References, progress: Progress | None
 ) -> int:
-    """All records, noting the blobs they name; returns how many were erased."""
+    """Write all records and collect the blobs they name. Returns the number of erased records."""
     erased = seq = 0
     for record in log.read(session, to_seq=head.seq):
         seq += 1
@@ -149,7 +153,7 @@ def _check_next(session: str, record: Record, seq: int) -> None:
 
 
 def _put_blobs(writer: BundleWriter, blobs: Blobs, references: References, limits: Limits) -> tuple[int, int]:
-    """Each blob that is there, the others are noted as missing; returns how many, and their bytes."""
+    """Write each blob that exists and count the others as missing. Returns the number written, and their bytes."""
     kept = total = 0
     for address in references:
         try:
@@ -172,7 +176,7 @@ def _put_blobs(writer: BundleWriter, blobs: Blobs, references: References, limit
 
 
 def _read_blob(file: BinaryIO, address: str) -> Iterator[bytes]:
-    """The blob in chunks, checked against its address: what is damaged here must not travel."""
+    """Read a blob in chunks. Raises DamagedBlob at the end if the content differs from its address."""
     digest = hashlib.blake2b(digest_size=count_digest(address))
     while piece := file.read(CHUNK_BYTES):
         digest.update(piece)

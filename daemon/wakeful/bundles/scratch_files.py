@@ -1,8 +1,8 @@
-"""Scratch files on their way into a bundle and out of one: the only names in a bundle that become paths.
+"""Moves scratch files into a bundle and out of one. Their names are the only ones in a bundle that become paths.
 
-Going in, only regular files are taken, and what was passed over is told. Coming out, a name that could leave the
-folder, collide with another or mean something else on another system refuses the bundle; the folder is built aside and
-gets its name when it is whole.
+A save takes only regular files and reports those it skipped. A load refuses the bundle if a file name could leave the
+folder, collide with another one, or mean something else on another system. The folder is filled under a temporary name
+and renamed when it is complete.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from wakeful.bundles.format import CHUNK_BYTES, BundleNotWritten, BundleRefused,
 from wakeful.system.blobs import Screen
 from wakeful.system.private_folders import make_private
 
-# Folders beside those of the sessions, while a bundle is loaded: files that come, and files that they replace.
+# The prefixes of temporary folders next to those of the sessions: for files that are being loaded, and for the files
+# that they replace.
 STAGED, OLDER = ".loading-", ".older-"
 _PARTIAL = ".{}.partial"
 _DEPTH = 64
@@ -27,7 +28,7 @@ _PATH_BYTES = 4_000
 
 
 class ScratchNames:
-    """The names of a bundle's files so far; each is judged alone and beside the others."""
+    """The file names of a bundle so far. Each new name is checked by itself and against the others."""
 
     def __init__(self) -> None:
         self._files: set[str] = set()
@@ -37,11 +38,11 @@ class ScratchNames:
         return len(self._files)
 
     def add(self, path: str) -> None:
-        """Take a name in or raise BundleRefused."""
+        """Add a name. Raises BundleRefused if the name is unsuitable or collides with another."""
         wrong = judge_name(path)
         if wrong is not None:
             raise BundleRefused(f"a file is called {path!r}: {wrong}; nothing was written")
-        # Two names that are one on a system without case, or in another Unicode form, would overwrite each other there.
+        # Names that differ only in case or Unicode form would overwrite each other on some systems.
         folded = unicodedata.normalize("NFC", path).casefold()
         parts = folded.split("/")
         folders = {"/".join(parts[:depth]) for depth in range(1, len(parts))}
@@ -52,7 +53,7 @@ class ScratchNames:
 
 
 def judge_name(path: str) -> str | None:
-    """Why a name may not become a path, in words; None when it may."""
+    """Return the reason why a name may not become a path, or None if it may."""
     parts = path.split("/")
     try:
         encoded = [part.encode() for part in parts]
@@ -63,13 +64,15 @@ def judge_name(path: str) -> str | None:
     if len(parts) > _DEPTH or len(path.encode()) > _PATH_BYTES or any(len(part) > _NAME_BYTES for part in encoded):
         return "that is longer than file systems take"
     if any(ord(sign) < 32 or sign in "\\:\x7f" for sign in path):
-        return "it has signs that are no part of names everywhere"
+        return "it has characters that not every file system allows"
     return None
 
 
 def find_files(folder: Path, screen: Screen | None = None) -> tuple[list[FileLine], list[str]]:
-    """The regular files below a folder in the order of names, and what was passed over: links, devices,
-    names no bundle takes, secrets."""
+    """Find the regular files below a folder, sorted by name, and list the files that were skipped.
+
+    Skipped are links, devices, unsuitable names, and files that hold a secret.
+    """
     found: list[FileLine] = []
     passed: list[str] = []
     names = ScratchNames()
@@ -90,7 +93,7 @@ def find_files(folder: Path, screen: Screen | None = None) -> tuple[list[FileLin
 
 
 def _holds_secret(path: str, screen: Screen) -> bool:
-    """In pieces, of which each is looked at with the end of the one before: no secret is longer than that."""
+    """Does the file hold a secret? Each piece is searched together with the one before, as a secret may span both."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
         before = b""
@@ -102,8 +105,7 @@ def _holds_secret(path: str, screen: Screen) -> bool:
 
 
 def read_file(folder: Path, line: FileLine) -> Iterator[bytes]:
-    """The content of a file in chunks, exactly as many bytes as were declared;
-    one that changed meanwhile ends the save."""
+    """Read a file in chunks, exactly as many bytes as were declared. Raises BundleNotWritten if it became shorter."""
     left = line.size
     descriptor = os.open(folder / line.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
@@ -118,7 +120,7 @@ def read_file(folder: Path, line: FileLine) -> Iterator[bytes]:
 
 
 class ScratchFolder:
-    """A folder being filled from a bundle; it gets its name by `finish`, and is gone without a trace otherwise."""
+    """A folder that is filled from a bundle under a temporary name. `finish` renames it, `discard` removes it."""
 
     def __init__(self, folder: Path) -> None:
         if folder.exists() or folder.is_symlink():
@@ -130,9 +132,10 @@ class ScratchFolder:
         make_private(self._partial)
 
     def write(self, line: FileLine, pieces: Iterable[bytes]) -> None:
-        """One file.
+        """Write one file.
 
-        Its name is judged here again: what was verified may have been changed since. Nothing in our folder is a link.
+        Its name is checked again, because the bundle may have changed since it was verified. The folder is new and has
+        no links.
         """
         self._names.add(line.path)
         path = self._partial / line.path
@@ -150,7 +153,7 @@ class ScratchFolder:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Before anybody loads: a load that died left folders that its repetition makes anew."""
+    """Remove the temporary folders of loads that were killed. Called at start, before any load."""
     for pattern in (f"{STAGED}*", f"{OLDER}*", _PARTIAL.format(f"{STAGED}*")):
         for path in folder.glob(pattern):
             shutil.rmtree(path)

@@ -1,6 +1,7 @@
-"""Writes a bundle as a stream: lines in, one compressed file out, under its name only when it is complete and on disk.
+"""Writes a bundle as a stream of lines into one compressed file, which gets its name when it is complete and on disk.
 
-`save` drives it. It holds a quarter of a megabyte, whatever the session's length. It never overwrites a file.
+Called by `save` and `erasure`. It buffers a quarter of a megabyte, however long the session is. It never overwrites a
+file.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _U32 = 0xFFFFFFFF
 
 
 class BundleWriter:
-    """A bundle being written; used with `with`, and gone without a trace unless `finish` was called."""
+    """A bundle being written. A context manager: the file is removed unless `finish` was called."""
 
     def __init__(self, out: Path, limits: Limits) -> None:
         if out.exists():
@@ -43,7 +44,7 @@ class BundleWriter:
         self._limits = limits
         self._partial = out.with_name(f".{out.name}.partial")
         try:
-            self._partial.unlink(missing_ok=True)  # of a save that was killed
+            self._partial.unlink(missing_ok=True)  # left by a save that was killed
             self._file = open(os.open(self._partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb")
         except OSError as error:
             raise BundleNotWritten(
@@ -54,8 +55,7 @@ class BundleWriter:
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
         self._lines = hashlib.sha256()
-        # The digest of everything after the header. The header's own part is known only at the end, so it is added
-        # last.
+        # The digest of all bytes after the header. The header's part is added at the end, when its size is known.
         self._body = hashlib.sha256()
         self._crc = 0
         self.total_bytes = 0
@@ -84,12 +84,12 @@ class BundleWriter:
             self._flush()
 
     def put_content(self, pieces: Iterable[bytes]) -> None:
-        """The content of the blob or file whose line came before, in pieces of `CHUNK_BYTES` but for the last."""
+        """Write the content of the blob or file whose line came before. Pieces have `CHUNK_BYTES`, except the last."""
         for piece in pieces:
             self.put(ChunkLine(piece))
 
     def finish(self, records: int, blobs: int, files: int) -> str:
-        """End the bundle and give it its name; returns the digest that names its content."""
+        """Complete the bundle and give it its name. Returns the digest that identifies its content."""
         self._flush()
         self.put(EndLine(records=records, blobs=blobs, files=files, sha256=self._lines.hexdigest()))
         self._flush()

@@ -1,8 +1,8 @@
-"""Arguments in, text out: the command `wakeful`.
+"""The command `wakeful`: reads arguments, calls the daemon, prints text.
 
-`command` has the table of verbs, `client` speaks to the daemon, `text` prints, `ending` makes exit codes, `verbs/` has
-what each verb does. What only one verb needs is imported when that verb is used;
-a plain `wakeful list` does without click, too.
+`command` makes the click commands from the table of verbs. `client` talks to the daemon, `text` formats, `exit_codes`
+turns every ending into an exit code, and `verbs/` carries out each verb. A module that only one verb needs is imported
+when that verb is used. A plain `wakeful list` does not even import click.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ def main() -> int:
 
 
 def read_plain_list(words: list[str]) -> Options | None:
-    """The options of a `list` that has nothing but --json and --socket; None for everything else, which click reads."""
+    """Parse `list` with no options except --json and --socket. None for all other commands, which click parses."""
     if words.count("list") != 1:
         return None
     match [word for word in words if word not in ("list", "--json")]:
         case []:
             return Options(None, "--json" in words)
-        # The path stands right behind its option: in `--socket list x` it is `list`, and x is the verb.
+        # The path must directly follow its option: in `--socket list x`, `list` is the path and x is the verb.
         case ["--socket", path] if words[words.index("--socket") + 1] == path and not path.startswith("-"):
             return Options(path, "--json" in words)
         case _:

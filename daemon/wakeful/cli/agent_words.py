@@ -1,9 +1,8 @@
-"""Words of agents on a screen, as they come: put into lines, told apart from thoughts,
-and completed by the record of their turn.
+"""Prints an agent's words on a terminal as they arrive: wrapped into lines, with thoughts marked apart.
 
-Words in flight may be void (the model broke off), or missing (they came too fast for us): the record of the turn has
-the last word. No character of theirs is obeyed by a terminal. `ask`, `talk` and `follow` show with it;
-what they show it on is theirs to say.
+Streamed words may be void (the model broke off) or missing (they came too fast). The record of the turn then completes
+or replaces them. All characters are escaped, so that a terminal obeys none of them. `ask`, `talk` and `follow` use
+this module and pass in the function that writes.
 """
 
 from __future__ import annotations
@@ -14,16 +13,16 @@ from typing import Any
 from wakeful.cli.text import escape_lines, measure, paint
 
 TEXT_LEAD, THOUGHT_LEAD = "│ ", "┊ "
-BROKE_OFF = "the answer broke off, and begins anew"
+BROKE_OFF = "the answer broke off and starts again"
 FOLDED = "thinks …"
-WORDS_LOST = "words in flight were lost; the whole answer follows when it is recorded"
+WORDS_LOST = "some words were lost; the whole answer follows when it is recorded"
 
 
 class Flow:
-    """Text that comes in pieces, in lines of a width behind a lead; `width` None leaves lines as they are.
+    """Wraps text that arrives in pieces into lines of a given width, each behind a lead. None does not wrap.
 
-    A word is shown as soon as a part of it is there, so a long one may be cut at the end of a line.
-    Empty lines at the end are not shown."""
+    A word is printed as soon as a part of it arrives, so a long word may be split at the end of a line.
+    Empty lines at the beginning and at the end are not printed."""
 
     def __init__(
         self, write: Callable[[str], None], *, lead: str = "", width: int | None = None, colour: str = ""
@@ -52,7 +51,7 @@ class Flow:
         if not line:
             return
         if not self.is_open:
-            # Empty lines at the beginning are not shown either.
+            # Drop the empty lines at the beginning.
             self._breaks = 0
             self._begin()
         while self._breaks:
@@ -91,17 +90,17 @@ class Flow:
 
 
 class Speech:
-    """The words of one run's agent. `remark` gets our own words about them, a line each."""
+    """Prints the words of one run's agent. `remark` prints our own messages about them, one line each."""
 
     def __init__(self, text: Flow, thoughts: Flow | None, remark: Callable[[str], None]) -> None:
-        """`thoughts` None: they are not shown."""
+        """`thoughts` is None if thoughts are not shown."""
         self.text = text
         self.thoughts = thoughts
         self._remark = remark
         self._request: tuple[int, int] = (0, 0)
         self._shown = ""
         self._is_missing = False
-        # Thoughts are a line that says so, and nothing more.
+        # If true, one line ("thinks …") replaces the text of the thoughts.
         self.is_folded = False
 
     @property
@@ -109,22 +108,22 @@ class Speech:
         return self.text.is_open or (self.thoughts is not None and self.thoughts.is_open)
 
     def has_shown(self, turn: int) -> bool:
-        """Was text of this turn shown already?"""
+        """Was any text of this turn printed?"""
         return bool(self._shown) and turn == self._request[0]
 
     def begin_run(self) -> None:
-        """Another run goes on with the answer: its turns are numbered anew."""
+        """Reset the state because another run continues the answer. Its turns are numbered from the start."""
         self.pause()
         self._request, self._shown, self._is_missing = (0, 0), "", False
 
     def take(self, live: dict[str, Any]) -> None:
-        """Words in flight. After some were lost, those behind them wait for the record."""
+        """Print streamed words. Once some words were lost, later words of the turn wait for its record."""
         if live["kind"] == "lost":
             self._miss()
             return
         turn, attempt = live["turn"], live["attempt"]
         if turn < self._request[0]:
-            # Late: the record of that turn was shown.
+            # These words are late: the record of their turn was already printed.
             return
         if (turn, attempt) != self._request:
             if self._shown and turn == self._request[0]:
@@ -144,21 +143,21 @@ class Speech:
                 self.thoughts.put(FOLDED if self.is_folded else live["text"])
 
     def conclude(self, turn: int, text: str) -> None:
-        """The turn is on record: what of it was not shown is shown now."""
+        """Print the rest of a recorded turn that was not streamed."""
         if self.thoughts is not None:
             self.thoughts.end()
         is_part = turn == self._request[0] and text.startswith(self._shown)
         if not is_part:
             self.text.end()
             if self.has_shown(turn) and not self._is_missing:
-                # Another request was answered, so quickly that no word of it was in flight.
+                # Another attempt was answered so quickly that none of its words were streamed.
                 self._remark(BROKE_OFF)
         self.text.put(text[len(self._shown) :] if is_part else text)
         self.pause()
         self._request, self._shown, self._is_missing = (turn + 1, 0), "", False
 
     def pause(self) -> None:
-        """Something else is to be printed."""
+        """End the open line, so that other text can be printed."""
         self.text.end()
         if self.thoughts is not None:
             self.thoughts.end()

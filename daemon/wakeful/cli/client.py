@@ -1,8 +1,8 @@
-"""The command line's side of the control socket: HTTP/1.1 over a UNIX socket, one request a connection.
+"""The command line's client of the control socket: HTTP/1.1 over a UNIX socket, one request per connection.
 
-system/http_wire.py knows the bytes. A body that ends early is an error, never a short answer. Where systemd listens
-for the daemon, a command given while the daemon restarts waits in the socket's queue: it says so after a moment, and
-is bounded.
+system/http_wire.py parses and writes the bytes. A body that ends early is an error, never a short answer. If systemd
+owns the socket, a command waits in the socket's queue while the daemon restarts. It then prints a message after
+MOMENT_SECONDS and gives up after PATIENCE_SECONDS.
 """
 
 from __future__ import annotations
@@ -33,23 +33,24 @@ from wakeful.system.http_wire import (
     write_head,
 )  # fmt: skip
 
-# Names the account whose daemon a person means, where that is not their own.
+# The environment variable that names the account of another user's daemon.
 OWNER_VARIABLE = "WAKEFUL_OWNER"
-# A daemon that folds or looks at much may take seconds; one that was stopped never answers.
+# Seconds to wait for an answer. A daemon that folds or checks a lot needs seconds; one that SIGSTOP stopped never
+# answers.
 PATIENCE_SECONDS = 60.0
-# After this long without an answer a person wants to know what the command waits for.
+# Seconds without an answer until the command prints what it waits for.
 MOMENT_SECONDS = 3.0
-# The daemon cuts off a reader that took nothing for so long (api/gate/protocol.py).
+# Seconds after which the daemon disconnects a client that reads nothing (api/gate/protocol.py).
 STALLED_SECONDS = 600.0
 _PIECE_BYTES = 1 << 18
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
-# Seconds and microseconds, as the kernel takes a time.
+# A `struct timeval`: seconds and microseconds.
 _TIME = struct.Struct("ll")
 _AWAY = "the daemon went away; start it with: wakeful daemon"
 
 
 class DaemonLeft(NoDaemon):
-    """It ended before it answered; whether it had done what it was asked is not known."""
+    """The daemon ended before it answered. It may or may not have carried out the request."""
 
 
 class Answer(NamedTuple):
@@ -62,10 +63,10 @@ class Answer(NamedTuple):
 
 
 class Client:
-    """Speaks to the daemon behind one socket; with the run's token when a run uses it.
+    """Calls the daemon behind one socket, with the run's token inside a run.
 
-    `project` is the state folder whose daemon is meant, `pid` the process that it noted there:
-    another one is not spoken to."""
+    `project` is the state folder of the expected daemon, and `pid` the process id recorded there. A connection to
+    another process is refused."""
 
     def __init__(
         self, path: str, token: str | None = None, *, pid: int | None = None, project: str | None = None
@@ -86,16 +87,16 @@ class Client:
         return self._ask("GET", route, query)
 
     def stream(self, route: str, **query: Any) -> Iterator[bytes]:
-        """The pieces of an answer as they come, for as long as it takes."""
+        """Yield the pieces of an answer as they arrive, without a timeout."""
         return self._ask("GET", route, query, is_patient=True).body
 
     def stream_lines(self, route: str, **query: Any) -> Iterator[bytes]:
-        """Lines of JSON, without their newline."""
+        """Yield the lines of a JSON stream, without their newlines."""
         return split_lines(self.stream(route, **query))
 
     def post_lines(self, route: str, **body: Any) -> Iterator[bytes]:
-        """Lines of JSON, without their newline, for as long as it takes;
-        leaving them unread ends what was asked for."""
+        """Yield the lines of a JSON stream, without their newlines and without a timeout. If the caller stops
+        reading, the daemon cancels the request."""
         given = {name: value for name, value in body.items() if value is not None}
         return split_lines(self._ask("POST", route, {}, body=json.dumps(given).encode(), is_patient=True).body)
 
@@ -136,8 +137,8 @@ class Client:
         try:
             answer = self._exchange(request, is_patient=is_patient)
         except DaemonLeft:
-            # Reading twice is reading once, and a key is carried out once:
-            # a restart in that very moment need not be seen.
+            # A GET and a call with an idempotency key can be repeated safely, so retry once. This hides a restart of
+            # the daemon at this moment.
             if method != "GET" and "Idempotency-Key" not in headers:
                 raise
             answer = self._exchange(request, is_patient=is_patient)
@@ -151,8 +152,8 @@ class Client:
     def _exchange(self, request: bytes, *, is_patient: bool) -> Answer:
         connection = self._connect()
         try:
-            # A busy daemon answers without reading, and may be gone before the request is sent:
-            # its answer can be read all the same.
+            # A busy daemon answers without reading the request, and may close before the request is sent. Its answer
+            # can still be read.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 connection.sendall(request)
             self._await_answer(connection)
@@ -174,15 +175,15 @@ class Client:
             connection = connect(self.path)
         except NoDaemon:
             raise NoDaemon(say_project_down(self.project)) from None
-        # The kernel says 0 for a process of another container, which cannot be compared.
+        # The kernel reports pid 0 for a process of another container, which cannot be compared.
         if self._pid is not None and read_peer(connection)[0] not in (0, self._pid):
-            # The daemon of the project was killed, and another one listens in its place since.
+            # The daemon of the project was killed, and another process now listens at its socket.
             connection.close()
             raise NoDaemon(say_project_down(self.project))
         return connection
 
     def _await_answer(self, connection: socket.socket) -> None:
-        """Wait until the first byte or the end is there. Nothing is taken off the connection."""
+        """Wait for the first byte of the answer or the end of the connection, without consuming data."""
         if sys.stderr.isatty():
             self._await_visibly(connection)
         else:
@@ -199,8 +200,8 @@ class Client:
         connection.settimeout(PATIENCE_SECONDS)
 
     def _await_visibly(self, connection: socket.socket) -> None:
-        """A person sees every second that passes: of a first search, of the costs of a long log,
-        of a merge of many files."""
+        """Show the seconds that pass on the terminal. A first search, the costs of a long log or a merge of many files
+        take a while."""
         connection.settimeout(1.0)
         waited = 0
         try:
@@ -212,7 +213,7 @@ class Client:
                     waited += 1
                     if waited >= PATIENCE_SECONDS:
                         raise
-                    write_over(f"the daemon works on it, or starts: {waited} s of at most {PATIENCE_SECONDS:.0f}")
+                    write_over(f"waiting for the daemon: {waited} s of at most {PATIENCE_SECONDS:.0f}")
         finally:
             if waited:
                 clear_line()
@@ -234,8 +235,8 @@ class Client:
 def connect(path: str) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
-        # The kernel serves those that wait in line in their order. A timeout of Python's would not wait,
-        # and be refused while the line is full.
+        # With SO_SNDTIMEO the kernel queues the connection and serves clients in order. A Python timeout makes the
+        # socket non-blocking, so that connect() fails while the queue is full.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIME.pack(int(PATIENCE_SECONDS), 0))
         connection.connect(path)
         connection.settimeout(PATIENCE_SECONDS)
@@ -271,7 +272,7 @@ def _refuse_stranger(connection: socket.socket, path: str) -> None:
 
 
 def _is_expected(uid: int, owner: str) -> bool:
-    """Did the person say that they mean the daemon of this account, by its name or number?"""
+    """Does OWNER_VARIABLE name this account, by its name or number?"""
     if not owner or owner == str(uid):
         return bool(owner)
     try:
@@ -284,7 +285,7 @@ def read_error(answer: Answer) -> str:
     body = answer.read()
     try:
         found = json.loads(body)
-        # A daemon of an earlier release says `error`.
+        # A daemon of an earlier release sends `error`.
         return str(found["detail"] if "detail" in found else found["error"])
     except (ValueError, KeyError, TypeError):
         return f"the daemon answered {answer.status}: {body[:200].decode(errors='replace')}"
@@ -302,7 +303,7 @@ def read_answer(connection: socket.socket) -> Answer:
 
 
 def _read_body(connection: socket.socket, headers: dict[str, str], first: bytes) -> Iterator[bytes]:
-    """The pieces of a body as they arrive; an early end raises."""
+    """Yield the pieces of a body as they arrive. Raises NoDaemon if the body ends early."""
     body = AnswerBody(headers)
     longest_pause = 0.0
     data = first
@@ -329,8 +330,8 @@ def _receive(connection: socket.socket, longest_pause: float) -> bytes:
     if longest_pause < STALLED_SECONDS:
         raise NoDaemon(_AWAY)
     raise Failure(
-        f"cut off: nothing was read from the daemon for {longest_pause / 60:.0f} minutes, and it keeps a place for "
-        f"{STALLED_SECONDS / 60:.0f}; ask again, and wakeful log NAME --from SEQ shows what was recorded meanwhile"
+        f"disconnected: this command read nothing for {longest_pause / 60:.0f} minutes, and the daemon waits for "
+        f"{STALLED_SECONDS / 60:.0f}; repeat it; wakeful log NAME --from SEQ prints the records in between"
     )
 
 
@@ -342,7 +343,7 @@ def split_lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def read_token() -> str | None:
-    """The token of the run we are inside of, if we are inside of one; or one that somebody was given."""
+    """Return the token in WAKEFUL_TOKEN_FILE or WAKEFUL_TOKEN. Inside a run, it is the token of the run."""
     path = os.environ.get("WAKEFUL_TOKEN_FILE")
     if path is None:
         return os.environ.get("WAKEFUL_TOKEN")
@@ -350,7 +351,9 @@ def read_token() -> str | None:
         with open(path, encoding="ascii") as file:
             return file.read().strip()
     except OSError as error:
-        raise Failure(f"cannot read the token at {path}: {error.strerror}; that of a run ends with the run") from None
+        raise Failure(
+            f"cannot read the token at {path}: {error.strerror}; the token of a run is removed when the run ends"
+        ) from None
 
 
 def encode_query(given: dict[str, Any]) -> str:
@@ -361,17 +364,17 @@ def encode_query(given: dict[str, Any]) -> str:
 
 
 def quote_name(name: str) -> str:
-    """A name as one segment of a path, its slashes included. By hand: urllib.parse would cost every command 8 ms."""
+    """Quote a name as one segment of a URL path, with its slashes. urllib.parse would cost every command 8 ms."""
     return "".join(chr(byte) if byte in _UNRESERVED else f"%{byte:02X}" for byte in os.fsencode(name))
 
 
 class Options(NamedTuple):
-    """The options that every verb has: `--socket` and `--json`, wherever they stood."""
+    """The options that every verb has: `--socket` and `--json`, given before or after the verb."""
 
     socket: str | None = None
     is_json: bool = False
 
     def client(self) -> Client:
-        """Inside a run every verb speaks with the run's token, so that it can do no more than the run may."""
+        """Make a client. Inside a run it uses the run's token, so that a verb can do no more than the run may."""
         place = find_socket(self.socket)
         return Client(place.path, read_token(), pid=place.pid, project=place.project)

@@ -1,8 +1,6 @@
-"""The command itself: a click command for each verb of the table, the options they share, and how every ending
-becomes an exit code.
+"""The click command of each verb in the table, the options that all verbs share, and the exit codes of click's errors.
 
-Only the module of the verb that is carried out gets imported. `--socket` and `--json` may stand before or after the
-verb.
+Only the module of the verb that is carried out is imported. `--socket` and `--json` may stand before or after the verb.
 """
 
 from __future__ import annotations
@@ -24,16 +22,16 @@ from wakeful.cli.text import escape
 from wakeful.verbs.table import COMMANDS
 from wakeful.verbs.verb import SECTIONS, Argument, Completion, Verb
 
-# A checker wants to know what it converts to, and older releases of click cannot be told.
+# Type checkers need the type parameter, which older releases of click do not accept at run time.
 if TYPE_CHECKING:
     TextType = click.ParamType[str]
 else:
     TextType = click.ParamType
 
-# Set by the scripts of `wakeful completion` when they ask.
+# The environment variable that the scripts of `wakeful completion` set to ask for completions.
 COMPLETE_VARIABLE = "_WAKEFUL_COMPLETE"
-# Verb -> the module of cli/ that carries it out, in a function of its name (`list_verb`). Every other verb is a call,
-# whose answer's words are printed: see verbs/calls.py.
+# Verb -> the module of cli/ that carries it out, in a function with the name of the verb (`list_verb`). Every other
+# verb is a plain call, carried out by `call_verb` in verbs/calls.py.
 MODULES = {
     "list": "session_table",
     "top": "verbs.top",
@@ -103,7 +101,7 @@ _SHARED = ("--json", "--socket", "--help")
 
 
 class Verbs(click.Group):
-    """Makes the command of a verb when it is used; lists them without making any."""
+    """The group of all verbs. It makes the command of a verb only when that verb is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -126,7 +124,7 @@ class Verbs(click.Group):
         )
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
-        """The verbs with their words, again without loading any; and the options before them."""
+        """Complete the names of verbs, with their summaries, and the options before the verb."""
         verbs = [
             CompletionItem(one.name, help=one.words) for one in COMMANDS.values() if one.name.startswith(incomplete)
         ]
@@ -135,22 +133,22 @@ class Verbs(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         name = args[0] if args else ""
         if name and not name.startswith("-") and name not in COMMANDS:
-            # Needed only after a slip of the finger, and slow to import.
+            # Needed only after a typing error, and slow to import.
             suggestions = importlib.import_module("wakeful.cli.suggestions")
             raise click.UsageError(f"there is no verb {name!r}; {suggestions.suggest_verb(name)}", ctx)
         return super().resolve_command(ctx, args)
 
 
 def make_shared() -> list[click.Parameter]:
-    """The options that every verb has."""
+    """Make the options that every verb has."""
     return [
         click.Option(["--socket"], metavar="PATH", help="The daemon's socket."),
-        click.Option(["--json", "is_json"], is_flag=True, help="Print JSON, times in RFC 3339 UTC."),
+        click.Option(["--json", "is_json"], is_flag=True, help="Print JSON, with times in RFC 3339 UTC."),
     ]
 
 
 class Command(click.Command):
-    """A command whose help ends with examples, and which tells its own options before those that all verbs share."""
+    """A command whose help ends with examples, and lists its own options before the shared ones."""
 
     def __init__(self, *arguments: Any, examples: tuple[str, ...] = (), **keys: Any) -> None:
         super().__init__(*arguments, **keys)
@@ -168,8 +166,8 @@ class Command(click.Command):
 
 
 def _import_uncollected(name: str) -> ModuleType:
-    """Import a module without garbage collection. The objects of a module stay. Collections that visited them took a
-    tenth of a daemon's start."""
+    """Import a module without garbage collection. A module's objects are never freed, and collections that visited
+    them took a tenth of the daemon's start."""
     gc.disable()
     try:
         return importlib.import_module(name)
@@ -178,12 +176,12 @@ def _import_uncollected(name: str) -> ModuleType:
 
 
 def make_command(verb: Verb) -> Command:
-    """The click command of a verb. Its function gets `Options` first, then the verb's own arguments by their names."""
+    """Make the click command of a verb. Its function gets `Options` first, then the verb's arguments by name."""
 
     @click.pass_context
     def run(ctx: click.Context, /, socket: str | None, is_json: bool, **own: Any) -> Any:
         before: Options = ctx.obj or Options()
-        # The module of the verb is imported when the verb is carried out: help and completion do without it.
+        # Import the module only when the verb is carried out. Help and completion do not need it.
         module = _import_uncollected(f"wakeful.cli.{MODULES.get(verb.name, _CALLS)}")
         options = Options(socket or before.socket, is_json or before.is_json)
         if verb.name in MODULES:
@@ -201,7 +199,7 @@ def make_command(verb: Verb) -> Command:
 
 
 def make_parameter(argument: Argument) -> click.Parameter:
-    """The click parameter of an argument. A flag or option that is absent has the argument's default."""
+    """Make the click parameter of an argument. An absent flag or option has the argument's default."""
     type_ = _find_type(argument)
     is_required = argument.on_terminal == "required" if argument.on_terminal else argument.is_needed
     default = {} if argument.default is None else {"default": argument.default}
@@ -232,7 +230,7 @@ def _find_type(argument: Argument) -> click.ParamType[Any] | None:
 
 
 class Text(TextType):
-    """Text that a shell can complete; taken as it is."""
+    """A text parameter that a shell can complete. The text is not converted."""
 
     name = "text"
 
@@ -244,7 +242,7 @@ class Text(TextType):
 
 
 class Number(click.IntRange):
-    """A whole number, of which a shell can offer the likely ones."""
+    """An integer parameter that a shell can complete."""
 
     def __init__(self, completion: Completion | None, least: float | None, most: float | None) -> None:
         super().__init__(None if least is None else int(least), None if most is None else int(most))
@@ -257,7 +255,7 @@ class Number(click.IntRange):
 def _complete(completion: Completion | None, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
     if completion is None:
         return []
-    # Needed only when a shell asks.
+    # Needed only if a shell asks for completions.
     values = importlib.import_module("wakeful.cli.completion_values")
     found: list[Any] = values.complete(completion, ctx, param, incomplete)
     return found
@@ -274,12 +272,12 @@ def _complete(completion: Completion | None, ctx: click.Context, param: click.Pa
 def wakeful(ctx: click.Context, socket: str | None, is_json: bool) -> int:
     """Keeps sessions at rest until something they depend on changes.
 
-    `wakeful daemon` is the service, the other verbs are what a person does.
+    `wakeful daemon` runs the service. The other verbs look at sessions and control them.
     """
     ctx.obj = Options(socket, is_json)
     if ctx.invoked_subcommand is not None:
         return DONE
-    # A person who types the name alone gets the help. A script that forgot its verb must still notice.
+    # Without a verb, print the help but fail, so that a script without its verb notices.
     click.echo(ctx.get_help())
     return USAGE
 
@@ -289,9 +287,9 @@ def main() -> int:
 
 
 def _run_click() -> object:
-    """Click's own endings in our words."""
+    """Run click, and turn its exceptions into ours."""
     if COMPLETE_VARIABLE in os.environ:
-        # A shell asks what could stand there: our scripts ask in their own way, and nobody else pays for reading it.
+        # A shell asks for completions. The import registers our completion classes; other commands do without it.
         importlib.import_module("wakeful.cli.completion_scripts")
     try:
         return wakeful.main(prog_name="wakeful", standalone_mode=False)

@@ -1,9 +1,8 @@
-"""`wakeful completion`, and how each shell asks for completions: bash in a way of our own, zsh and fish nearly as
-click does it.
+"""`wakeful completion`, and the completion script of each shell. Zsh uses the script of click, bash and fish our own.
 
-Bash parts words at `@`, `:` and `=`, and replaces only what stands behind the last of them; click's script does not
-know, and names such as `ticket@7` could not be completed. Ours hands the line over as it was typed. Imported when a
-shell asks.
+Bash splits words at `@`, `:` and `=`, and replaces only the part behind the last of them. Click's script ignores that,
+so that names such as `ticket@7` could not be completed. Our script passes the line as it was typed. This module is
+imported only for `wakeful completion` or if a shell asks for completions.
 """
 
 from __future__ import annotations
@@ -43,12 +42,12 @@ complete -F %(complete_func)s %(prog_name)s
 
 
 class Bash(BashComplete):
-    """The line up to the cursor comes whole; what bash will keep of the word is left out of the answers."""
+    """Completes for bash. It gets the whole line up to the cursor, and omits the part of the word that bash keeps."""
 
     source_template = _BASH
 
     def source(self) -> str:
-        # Not that of click's bash: it would start one to ask for its version, and complain where there is none.
+        # BashComplete.source() would start bash to check its version, and fail if bash is not installed.
         return ShellComplete.source(self)
 
     def get_completion_args(self) -> tuple[list[str], str]:
@@ -61,9 +60,9 @@ class Bash(BashComplete):
         return f"{item.type},{item.value[self._kept() :]}" if item.type == "plain" else f"{item.type},"
 
     def _kept(self) -> int:
-        """How many characters of the present word stand before its last break.
+        """Count the characters of the current word that bash keeps: those before the last break character.
 
-        Of these `@` alone belongs to what is replaced.
+        Bash keeps `:` and `=` but replaces `@`.
         """
         breaks = [mark for mark in "@:=" if mark in os.environ.get("COMP_BREAKS", "")]
         word = self.get_completion_args()[1]
@@ -71,8 +70,7 @@ class Bash(BashComplete):
 
 
 class Fish(FishComplete):
-    """Click's script for fish parts an answer at its commas,
-    and would lose what a description says behind its first one."""
+    """Completes for fish. Click's script splits an answer at commas, so a comma would cut off the description."""
 
     def format_completion(self, item: CompletionItem[str]) -> str:
         return f"{item.type},{item.value}" + (f"\t{item.help.replace(',', ';')}" if item.help else "")

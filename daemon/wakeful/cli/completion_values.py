@@ -1,7 +1,7 @@
-"""The completions that a shell offers: names of sessions, checkpoints, runs and facts, as the daemon knows them now.
+"""The values that a shell offers for arguments: the daemon's present sessions, checkpoints, runs and facts.
 
-An argument of the table of verbs names one of these completions. Asking never takes longer than a moment and never
-says a word: without a daemon nothing is offered. Only what needs no quoting in a shell is offered.
+An argument in the table of verbs names one of these completions. They take at most a second and never print a message.
+Without a daemon, nothing is offered. Values that a shell would have to quote are not offered.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from wakeful.cli.places import find_secrets, find_socket
 from wakeful.secrets.store import SecretPlaces, list_names
 from wakeful.verbs.verb import Completion
 
-# Somebody waits with a finger on Tab; a daemon that is busy for longer is not worth it.
+# Seconds until a completion gives up. A person waits for it at the prompt.
 PATIENCE_SECONDS = 1.0
-# Letters, digits and what names of sessions are made of besides: no shell reads anything else into them.
+# Values of these characters need no quoting in a shell.
 _PLAIN = re.compile(r"[\w.@/+:=-]+")
 
 Offer = Callable[[click.Context], Iterable[str]]
@@ -34,10 +34,10 @@ Offer = Callable[[click.Context], Iterable[str]]
 def complete(
     completion: Completion, ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem[str]]:
-    """The words that a shell offers for an argument with this completion."""
+    """List the values that a shell offers for an argument with this completion."""
     match completion:
         case "file" | "folder":
-            # Files are the shell's own to list.
+            # The shell lists files itself.
             return [CompletionItem(incomplete, type="file" if completion == "file" else "dir")]
         case "session or path":
             return offer(list_sessions, ctx, incomplete) or [CompletionItem(incomplete, type="file")]
@@ -62,7 +62,7 @@ def _complete_side(ctx: click.Context, incomplete: str) -> list[CompletionItem[s
 
 
 def _complete_named_key(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
-    """[NAME] KEY: inside a run the name is its own session's and left out."""
+    """Complete [NAME] KEY. Inside a run, the name is omitted because it is the run's own session."""
     before = ctx.params.get(param.name or "") or ()
     own = os.environ.get("WAKEFUL_SESSION")
     session = own or (before[0] if before else None)
@@ -75,9 +75,9 @@ def _complete_named_key(ctx: click.Context, param: click.Parameter, incomplete: 
 
 
 def offer(find: Offer, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
-    """The words that begin so.
+    """List the found values that begin with `incomplete`.
 
-    Silent, whatever goes wrong: a word on the terminal would stand in the line being typed.
+    Errors are silent, because a message would appear in the line that the person is typing.
     """
     try:
         with contextlib.redirect_stderr(io.StringIO()), _bounded():
@@ -88,8 +88,7 @@ def offer(find: Offer, ctx: click.Context, incomplete: str) -> list[CompletionIt
 
 @contextlib.contextmanager
 def _bounded() -> Iterator[None]:
-    """By the clock, whatever it waits for: a command of its own waits patiently for a daemon that starts,
-    a shell does not."""
+    """Raise Failure after PATIENCE_SECONDS. `Client` itself would wait a minute for a daemon that starts."""
 
     def give_up(number: int, frame: object) -> None:
         raise Failure("no answer in time")
@@ -130,7 +129,7 @@ def _list_checkpoints(ctx: click.Context, name: str | None = None) -> list[str]:
 
 
 def _list_runs(ctx: click.Context) -> list[str]:
-    """The latest: older ones are typed."""
+    """List the numbers of the latest runs."""
     return [str(run["run"]) for run in _show(ctx)["last_runs"]]
 
 
@@ -143,9 +142,9 @@ def _list_facts(ctx: click.Context) -> list[str]:
 
 
 def _show(ctx: click.Context, name: str | None = None) -> dict[str, Any]:
-    """The session that the line names already.
+    """Get the session that the command line names.
 
-    Behind an option that still lacks its value, click has not told the arguments apart.
+    After an option that still lacks its value, click has not assigned the arguments yet, so read `ctx.args` too.
     """
     name = name or ctx.params.get("name") or next(iter(ctx.args), None)
     if name is None:
@@ -161,7 +160,7 @@ def _ask(ctx: click.Context, route: str, **query: Any) -> Any:
 
 
 def _list_secrets(ctx: click.Context) -> Iterable[str]:
-    """The secrets in our own folder. No daemon is asked for them."""
+    """List the secrets in the caller's own folder, without asking a daemon."""
     return list_names(SecretPlaces(find_secrets())) if ctx.params.get("what") != "list" else ()
 
 

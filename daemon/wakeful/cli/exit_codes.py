@@ -1,4 +1,4 @@
-"""Every way a command can end, as an exit code and at most one message on stderr."""
+"""Turns every ending of a command into an exit code and at most one message on standard error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ INTERRUPTED = 130
 
 
 def conclude(run: Callable[[], object]) -> int:
-    """Run a command to its end, however it ends. A number that the command returns is its exit code."""
+    """Run a command and return its exit code, whatever it raises. If the command returns a number, that is the code."""
     try:
         code = run()
         sys.stdout.flush()
@@ -34,9 +34,9 @@ def conclude(run: Callable[[], object]) -> int:
 def _say(words: str, code: int) -> int:
     sys.stdout.flush()
     if words:
-        # Errors quote what they found: a path, a key, a line of somebody's file.
+        # Escape the message, because errors quote paths, keys and lines from files.
         told = f"wakeful: {escape_lines(words)}"
-        # On a screen long lines break between words; a file or a pipe gets them as they are.
+        # Wrap long lines on a terminal, but not in a file or a pipe.
         width = columns() if sys.stderr.isatty() else len(told)
         print(
             "\n".join(part for line in told.split("\n") for part in (wrap(line) if len(line) > width else (line,))),
@@ -52,7 +52,7 @@ NO_DAEMON = 3
 
 
 class Failure(Exception):
-    """Ends the command with `code`; empty words when everything was said already."""
+    """Ends the command with `code`. `words` are empty if the message was already printed."""
 
     def __init__(self, words: str = "", code: int = FAILED) -> None:
         super().__init__(words)
@@ -60,11 +60,11 @@ class Failure(Exception):
 
 
 class NoDaemon(Failure):
-    """Nobody answers on the socket."""
+    """No daemon answers on the socket."""
 
     def __init__(self, words: str) -> None:
         super().__init__(words, NO_DAEMON)
 
 
 class DaemonBusy(Failure):
-    """The daemon is there, and has no place for one more connection."""
+    """The daemon runs but has no room for another connection."""

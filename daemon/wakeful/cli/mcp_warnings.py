@@ -1,8 +1,8 @@
-"""The warnings of `check` about MCP servers that are programs: why one would not start,
-and why it did not start in the last run.
+"""The warnings of `check` about MCP servers that are local programs: why a server would not start, and why it did not
+start in the last run.
 
-The first is found from here, and starts nothing. The second only a daemon knows that reads the same folder;
-without one there is nothing to tell.
+The first kind is found by looking at the files; no program is started. The second kind comes from a daemon that reads
+the same folder of specs. Without such a daemon it is omitted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from wakeful.specs.problem import Problem
 
 
 def warn_about_servers(reading: FolderReading, mistakes: Mistakes, specs: Path, options: Options) -> list[Problem]:
-    """Each once, at the server's place in the agent's file."""
+    """Return each warning once, with the server's position in the agent's file."""
     found: dict[Problem, None] = {}
     started = {
         name: servers
@@ -50,7 +50,7 @@ def _place(specs: Path, spec: SessionSpec, server: str, words: str) -> Problem:
 
 
 def _ask_daemon(names: Set[str], specs: Path, options: Options) -> Iterator[tuple[str, dict[str, str]]]:
-    """The servers that were down in the last runs. The daemon is asked only if a session has a server."""
+    """Yield the servers that were down in the last runs. The daemon is asked only if a session has a server."""
     if not names:
         return
     try:
@@ -61,5 +61,5 @@ def _ask_daemon(names: Set[str], specs: Path, options: Options) -> Iterator[tupl
         for name in names & known:
             yield from ((name, down) for down in client.get("/why", x=name, path=os.path.abspath(name))["servers_down"])
     except Failure:
-        # No daemon, or one that does not answer us: then only the files are judged.
+        # No daemon answers, so the warnings from the files are all there is.
         return

@@ -1,9 +1,8 @@
-"""Where a command looks for the daemon and its folders: flags, then the environment, then the project,
-then the usual places.
+"""Finds the daemon's socket and folders: by flag, then environment, then project, then the usual places.
 
-The same order as the daemon's own in `settings` (design.md, section 8), without what that needs to read YAML: importing
-it would cost `list` more than everything else together. The project is the nearest folder upwards that has a state
-folder of its own. Inside it every verb means that log: if its daemon is down, no verb goes to another daemon instead.
+The order is the same as in `settings` (design.md, section 8). This copy exists because `settings` reads YAML, and
+importing that would cost `list` more than everything else together. The project is the nearest folder upwards that has
+its own state folder. Inside a project every verb uses that state. If its daemon is down, no verb uses another daemon.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ from typing import NamedTuple
 from wakeful.system.state_folder import PROJECT_STATE, SOCKET_FILE, find_project, read_address
 from wakeful.text.display import escape
 
-# Where the machine's daemons listen, each in a folder named after its account.
+# The folder of the sockets of system services, each in a sub-folder named after its account.
 MACHINE_RUNTIME = "/run/wakeful"
 _told: set[str] = set()
 
 
 class SocketPlace(NamedTuple):
-    """Where to connect.
+    """The socket to connect to.
 
-    `pid`: the process that must listen there, if that is known. `project`: whose daemon it is, if a project's.
+    `pid` is the process that must listen there, if known. `project` is the state folder of the project, if any.
     """
 
     path: str
@@ -49,17 +48,17 @@ def find_specs(flag: str | None = None) -> str:
 
 
 def find_history() -> str:
-    """Where the lines that this person typed in `wakeful talk` are kept."""
+    """Return the file with the input history of `wakeful talk`."""
     return os.path.join(_own_state(), "talk_history")
 
 
 def find_secrets() -> str:
-    """Where this person's secrets lie, one file each."""
+    """Return the folder of the user's secrets, one file each."""
     return os.path.join(_xdg("XDG_CONFIG_HOME", "~/.config"), "wakeful", "secrets")
 
 
 def find_socket(flag: str | None = None, *, is_quiet: bool = False) -> SocketPlace:
-    """The socket that was named, else that of the project, else the first of the usual places where there is one."""
+    """Return the named socket, else the project's, else the first existing socket of the usual places."""
     named = flag or os.environ.get("WAKEFUL_SOCKET")
     if named:
         return SocketPlace(os.path.abspath(os.path.expanduser(named)))
@@ -76,8 +75,8 @@ def find_socket(flag: str | None = None, *, is_quiet: bool = False) -> SocketPla
 
 
 def _usual_sockets() -> list[str]:
-    """Where the daemon of this person listens: in the runtime folder, in its state folder,
-    or the machine's for this account."""
+    """List the usual sockets of the user's daemon: in the runtime folder, in its state folder, or of the system service
+    for this account."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     state = find_state() if os.environ.get("WAKEFUL_STATE") else _first("STATE_DIRECTORY") or _own_state()
     folders = [_first("RUNTIME_DIRECTORY"), runtime if os.path.isdir(runtime) else "", state]
@@ -85,7 +84,7 @@ def _usual_sockets() -> list[str]:
 
 
 def say_project_down(state: str) -> str:
-    """Say that the project's daemon is down, and on a line of its own, to be copied, the command that starts it."""
+    """Return the message that the project's daemon is down, with the command that starts it on its own line."""
     return (
         f"the daemon of this project is down: none answers for {escape(state)}; start it with:\n"
         f"  {escape(say_start(state))}"
@@ -93,24 +92,24 @@ def say_project_down(state: str) -> str:
 
 
 def say_start(state: str) -> str:
-    """The command that starts the daemon of a project, from the folder we stand in."""
+    """Return the command that starts the daemon of a project from the current folder."""
     root = os.path.dirname(state)
     words = f"wakeful daemon --state {PROJECT_STATE}"
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     if runtime and os.path.exists(os.path.join(runtime, SOCKET_FILE)):
-        # Another daemon listens at the usual place, and a second one would be refused there.
+        # Another daemon already uses the usual socket.
         words += f" --socket {PROJECT_STATE}/{SOCKET_FILE}"
     return words if root == os.getcwd() else f"cd {_quote(root)} && {words}"
 
 
 def _quote(path: str) -> str:
-    """Quote a word for a shell. By hand: shlex alone takes a millisecond to import, of every command."""
+    """Quote a word for a shell. Importing shlex would cost every command a millisecond."""
     is_plain = path.isascii() and all(sign.isalnum() or sign in "/._-" for sign in path)
     return path if is_plain else "'" + path.replace("'", "'\\''") + "'"
 
 
 def _machine_sockets() -> list[str]:
-    """Where wakeful@ACCOUNT.service listens, if the machine has one for this account."""
+    """List the socket of wakeful@ACCOUNT.service, if the machine has such services."""
     if not os.path.isdir(MACHINE_RUNTIME):
         return []
     try:
@@ -121,9 +120,9 @@ def _machine_sockets() -> list[str]:
 
 
 def _find_project(*, is_quiet: bool = False) -> str:
-    """The state folder of the project we stand in; empty when it has none.
+    """Return the state folder of the current project. Empty if there is none.
 
-    Says, once a command, which folders are not used and why.
+    Prints once per command which state folders were skipped and why.
     """
     found = find_project()
     for words in () if is_quiet else found.passed_over:
@@ -138,7 +137,7 @@ def _own_state() -> str:
 
 
 def _first(variable: str) -> str:
-    """systemd lists several folders with colons; ours is the first."""
+    """Return the first folder in a variable. systemd separates several folders by colons; ours is the first."""
     return os.environ.get(variable, "").split(":")[0]
 
 

@@ -1,6 +1,7 @@
-"""A bar that says how far something is, on the terminal of a person who waits, and nowhere else.
+"""Progress on a terminal: a bar, a count, or seconds of waiting.
 
-Written to standard error, so that what a verb prints can be piped; gone when it is over.
+Written to standard error, so that the output of a verb can be piped. Erased at the end. Without a terminal, nothing is
+written.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from wakeful.cli.text import clear_line, columns, count, paint, write_over
 
 
 class Bar:
-    """How far it is, where a person looks; used with `with`, and gone without a trace."""
+    """Shows a progress bar while its `with` block runs."""
 
     def __init__(self, *, is_shown: bool) -> None:
         self._is_shown = is_shown and sys.stderr.isatty()
@@ -31,7 +32,7 @@ class Bar:
 
 
 class Tally:
-    """How many there are already, where nobody can say of how many; as a bar otherwise."""
+    """Shows a count while its `with` block runs, if the total is not known."""
 
     def __init__(self, what: str, *, is_shown: bool) -> None:
         self._what = what
@@ -56,7 +57,7 @@ def draw_bar(done: int, total: int) -> str:
 
 
 class Waiting:
-    """From the first second on; used with `with`."""
+    """Shows the seconds that its `with` block has taken, from the first second on."""
 
     def __init__(self, what: str, *, is_shown: bool) -> None:
         self._what = what

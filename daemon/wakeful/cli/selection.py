@@ -1,8 +1,8 @@
-"""Which sessions a NAME of the command line means: one, all of a template (`ticket@`),
-or all that a pattern matches (`'ticket@*'`).
+"""Finds the sessions that a NAME on the command line selects: one session, all of a template (`ticket@`), or all that
+match a pattern (`'ticket@*'`).
 
-Shared by `list` and by the calls. Patterns are those of a shell: `*`, `?` and `[a-z]`, and `*` also matches a slash. A
-name of a session holds none of these characters. Modules that are slow to import are loaded only for patterns and
+Used by `list` and by the calls. Patterns are shell patterns: `*`, `?` and `[a-z]`; `*` also matches a slash. The name
+of a session contains none of these characters. Modules that are slow to import are loaded only for patterns and
 suggestions.
 """
 
@@ -20,7 +20,7 @@ _SUGGESTIONS = 3
 
 
 def is_several(name: str) -> bool:
-    """Whether this means a set of sessions, however many it has now: a template or a pattern."""
+    """Is this a template or a pattern, which can select any number of sessions?"""
     return name.endswith(TEMPLATE_MARK) or is_pattern(name)
 
 
@@ -29,7 +29,7 @@ def is_pattern(name: str) -> bool:
 
 
 def is_meant(name: str, wanted: Iterable[str]) -> bool:
-    """Whether a person who gave these names, templates and patterns means this session."""
+    """Do any of these names, templates and patterns select this session?"""
     return any(name == one or _is_of(name, one) for one in wanted)
 
 
@@ -44,15 +44,18 @@ def _is_of(name: str, wanted: str) -> bool:
 
 
 def find_template(name: str) -> str | None:
-    """The same as in core/spec/session.py, which takes longer to import than this whole command takes to run."""
+    """Return the template of a session. A copy of the function in core/spec/session.py, whose import takes longer than
+    a whole `list`."""
     folder, slash, last = name.rpartition("/")
     head, mark, _ = last.partition(TEMPLATE_MARK)
     return f"{folder}{slash}{head}{mark}" if mark else None
 
 
 def find_sessions(client: Client, wanted: str, *, with_undeclared: bool = False) -> list[str]:
-    """The names of the sessions that a template or a pattern means: those that `list` shows,
-    and on demand undeclared ones."""
+    """List the names of the sessions that a template or pattern selects, without terminated ones.
+
+    Undeclared sessions are included with `with_undeclared`. Raises Failure if there is none.
+    """
     rows = client.get("/sessions", brief="true")["sessions"]
     meant = [row for row in rows if is_meant(row[0], (wanted,))]
     found = [row[0] for row in meant if row[8] is None or (with_undeclared and row[8] == "undeclared")]
@@ -62,9 +65,9 @@ def find_sessions(client: Client, wanted: str, *, with_undeclared: bool = False)
 
 
 def refuse_empty(wanted: Sequence[str], names: Sequence[str], gone: int = 0) -> Failure:
-    """Nothing is meant by `wanted`: what is near among all `names`.
+    """Make the refusal of a `wanted` that selects no session. It suggests similar `names`.
 
-    `gone` sessions would be, were they not terminated or undeclared.
+    `gone` is the number of sessions that match but are terminated or undeclared.
     """
     told = " or ".join(map(escape, wanted))
     does = "matches" if any(map(is_several, wanted)) else "is called"
@@ -79,13 +82,13 @@ def refuse_empty(wanted: Sequence[str], names: Sequence[str], gone: int = 0) -> 
 
 
 def suggest(wanted: str, names: Iterable[str]) -> list[str]:
-    """Sessions and templates that are spelled nearly so, the nearest first.
+    """List sessions and templates with a similar spelling, the most similar first.
 
-    Of a pattern it is the beginning that is compared.
+    Of a pattern, only the part without wildcards at its ends is compared, with the beginnings of names.
     """
     import difflib
 
-    # A template stands for its sessions.
+    # Compare with a template instead of its sessions.
     known = dict.fromkeys(find_template(name) or name for name in names) if is_several(wanted) else dict.fromkeys(names)
     bare = wanted.strip(_WILDCARDS)
     length = len(bare) if is_pattern(wanted) else None

@@ -1,7 +1,6 @@
-"""`wakeful list`: the daemon's rows as they are, or as a table in which the sessions of a template are one line.
+"""`wakeful list`: prints the daemon's rows as JSON, or as a table in which the sessions of a template share one line.
 
-The verb people type most, so it stays free of everything that is slow to import: click alone takes three times as long
-as all the rest of it.
+This is the most used verb, so it imports nothing slow. Importing click alone takes three times as long as all the rest.
 """
 
 from __future__ import annotations
@@ -20,20 +19,20 @@ from wakeful.cli.text import count, escape, format_age, format_table, paint, sho
 HEAD = ("NAME", "STATE", "RUNS", "LAST RUN", "REASON")
 MIXED = "mixed"
 _QUEUED = "queued: "
-# The activity of a session that `--asks` finds, beside the words of `--state` and `--failed`.
+# The adjective for `--asks` in messages. Those for `--state` and `--failed` are the options' own words.
 _ASKING = {"asks": "asking"}
 
-# A row as the daemon sends it (`brief_row` in views/session_rows.py); times are microseconds:
-# name, state, runs, last outcome, when that ended, remark, what comes next by itself, when, why it is gone.
+# A row as the daemon sends it (`brief_row` in views/session_rows.py), with times in microseconds: name, state, runs,
+# last outcome, end of the last run, remark, what happens next, when that happens, `terminated` or `undeclared`.
 Row = list[Any]
-# The keys that `list --json` promises to scripts, and no other. The route has more, for the dashboard.
+# The only keys of `list --json`, a stable contract for scripts. The route sends more, for the dashboard.
 CONTRACT_KEYS = ("name", "id", "state", "reason", "agent", "priority", "queued", "owed", "runs", "last_run")
 
 
 def list_verb(
     options: Options, names: tuple[str, ...], is_all: bool, state: str | None, has_failed: bool, is_asking: bool
 ) -> None:
-    """`wakeful list` with everything click adds: names, help, completion, and words about options that do not exist."""
+    """Carry out `wakeful list` with options, as click parsed them."""
     states = [state] if state is not None else []
     print_list(options, names, is_all=is_all, states=states + ["failed"] * has_failed + ["asks"] * is_asking)
 
@@ -41,14 +40,15 @@ def list_verb(
 def print_list(
     options: Options, names: tuple[str, ...] = (), *, is_all: bool = False, states: Sequence[str] = ()
 ) -> None:
-    """`names` are sessions, templates (`ticket@`) or patterns: then only these, every session on a line of its own."""
+    """Print the sessions. `names` are sessions, templates (`ticket@`) or patterns; each selected session then has its
+    own line."""
     client = options.client()
     if options.is_json:
         _print_json(client.get_bytes("/sessions", state=states), names)
         return
     found = json.loads(client.get_bytes("/sessions", brief="true", state=states))
     meant, refused = _pick(found["sessions"], names, lambda row: row[0]), _pick_refused(found["refused"], names)
-    # A session that is asked for by its own name or by its state is shown, whatever became of it.
+    # Terminated and undeclared sessions are shown only with --all, or if named or selected by state.
     rows = meant if is_all or states else [row for row in meant if row[8] is None or row[0] in names]
     gone = len(meant) - len(rows)
     if names and not rows and not refused:
@@ -107,16 +107,16 @@ def _pick_refused(refused: dict[str, str], names: tuple[str, ...]) -> dict[str, 
 
 
 def group_rows(rows: list[Row]) -> list[Row]:
-    """Two or more sessions of one template become one row, where the first of them stood."""
+    """Replace two or more sessions of one template by one row, at the position of the first."""
     groups: dict[str, list[Row]] = {}
     for row in rows:
-        # Looked for only where there is a mark: 10,000 plain rows are not to wait for it.
+        # Skip the search for names without a mark, because the table may have 10,000 of them.
         groups.setdefault((find_template(row[0]) if TEMPLATE_MARK in row[0] else None) or row[0], []).append(row)
     return [own[0] if len(own) == 1 else _sum_up(name, own) for name, own in groups.items()]
 
 
 def _sum_up(name: str, rows: list[Row]) -> Row:
-    """One state where all have the same; the latest run; the first slot to come; how many are in which state."""
+    """Make one row of several: the common state or MIXED, the latest run, the next slot, and the count per state."""
     states = Counter(row[1] for row in rows)
     latest = max(rows, key=lambda row: row[4] or 0)
     told = ", ".join(f"{number:,} {state}" for state, number in states.most_common())
@@ -151,7 +151,7 @@ def _format_row(row: Row, now: float) -> tuple[str, ...]:
 
 
 def say_next(remark: str, next_word: str, age_seconds: float) -> str:
-    """The remark with the moment it lasts until. The moment comes early: a narrow screen cuts the end."""
+    """Add the next moment to the remark. The moment comes first, because a narrow screen cuts the end."""
     when = format_age(min(age_seconds, 0.0))
     match next_word:
         case "next slot":
@@ -162,11 +162,12 @@ def say_next(remark: str, next_word: str, age_seconds: float) -> str:
             return f"{next_word} {when}: {remark}"
 
 
-# -- specs that were not taken --------------------------------------------------------------------
+# -- refused specs --------------------------------------------------------------------------------
 
 
 def _format_refusals(refused: dict[str, str], *, is_grouped: bool) -> list[str]:
-    """A line for each, and one for all sessions of a template: they mostly have the same problem."""
+    """Format one line for each refused spec. Sessions of a template share a line, because their problem is usually the
+    same."""
     groups: dict[str, list[str]] = {}
     for name in sorted(refused):
         groups.setdefault((find_template(name) if is_grouped else None) or name, []).append(name)
@@ -174,7 +175,7 @@ def _format_refusals(refused: dict[str, str], *, is_grouped: bool) -> list[str]:
 
 
 def _format_refusal(name: str, own: list[str], problems: str) -> list[str]:
-    """A spec that was not taken: its first problem, which often makes the others."""
+    """Format a refused spec with its first problem, which often causes the others."""
     first, *rest = problems.split("\n")
     others = len(rest) + len(own) - 1
     more = f" (and {others} more: wakeful check)" if others else ""

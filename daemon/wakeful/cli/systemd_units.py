@@ -1,10 +1,8 @@
-"""The unit files that wakeful ships, told where this command, the specs and the state are.
+"""Renders the systemd unit files that wakeful ships, with the paths of this command, the specs and the state.
 
-Text alone: nothing is written here.
-
-`wakeful install` writes what `render_user` and `render_system` return, `doctor` compares it with what lies there. A
-file that was written by us says so in its first line; whatever does not is somebody else's,
-and never replaced or removed.
+This module only makes text and never writes a file. `wakeful install` writes what `render_user` and `render_system`
+return. `doctor` reads the version in an installed file. The first line of each file marks it as ours. A file without
+that mark is never replaced or removed.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ _EXEC_START = re.compile(r"(?m)^ExecStart=\S+ daemon(.*)$")
 
 
 def user_folder() -> Path:
-    """Where a person's own units lie."""
+    """Return the folder of the user's own units."""
     said = os.environ.get("XDG_CONFIG_HOME", "")
     # The XDG specification: a relative path is invalid and counts as unset.
     return Path(said if said.startswith("/") else os.path.expanduser("~/.config")) / "systemd" / "user"
@@ -40,13 +38,13 @@ def drop_in_folder(account: str) -> Path:
 
 
 def render_user(program: str, specs: str | None, state: str | None) -> dict[str, str]:
-    """File name -> text, for a person's own service manager."""
+    """Return the units of a user service, as file name -> text."""
     words = _words(specs or None, state) if specs else ["--specs", "%E/wakeful/sessions.d", *_words(None, state)]
     return {USER_SERVICE: _render(USER_SERVICE, program, words), USER_SOCKET: _signed(_read(USER_SOCKET))}
 
 
 def render_system(program: str) -> dict[str, str]:
-    """File name -> text, the same for every account of the machine."""
+    """Return the template units of the system services, as file name -> text. All accounts share them."""
     return {SYSTEM_SERVICE: _render(SYSTEM_SERVICE, program, None), SYSTEM_SOCKET: _signed(_read(SYSTEM_SOCKET))}
 
 
@@ -58,13 +56,13 @@ def render_drop_in(
     `shown` are further homes the daemon needs; `code` is read-only.
     """
     words = _words(specs, state) if specs else ["--specs", "/etc/wakeful/%i/sessions.d", *_words(None, state)]
-    # The template leaves only the usual places writable: work lies around the folder of specs.
+    # The template allows writes only in the usual folders. The files of runs are next to the folder of specs.
     places = [place for place in (os.path.dirname(specs) if specs else None, state) if place]
     lines = [
         f"ExecStart=\nExecStart={_quote(program)} daemon {' '.join(words)}",
         f"ReadWritePaths={_quote_paths(places)}",
     ]
-    # And of all homes only the account's: the others are not there.
+    # The template shows only the account's own home, so other homes must be bound.
     bound = [*shown, *(place for place in places if is_in_home(place))]
     lines += [f"BindPaths={_quote_paths(bound)}"] if bound else []
     lines += [f"BindReadOnlyPaths={_quote_paths(code)}"] if code else []
@@ -72,18 +70,18 @@ def render_drop_in(
 
 
 def is_in_home(path: str) -> bool:
-    """Does it lie where the machine's units show one home alone (ProtectHome=)?"""
+    """Is the path in a folder that the system units hide (ProtectHome=)?"""
     return any(path == place or path.startswith(f"{place}/") for place in _HOMES)
 
 
 def find_version(text: str) -> str | None:
-    """Which version of ours wrote this; None for what somebody else wrote."""
+    """Return the version of wakeful that wrote this text. None if wakeful did not write it."""
     first = text.partition("\n")[0]
     return first.removeprefix(_MARK).split(";")[0] if first.startswith(_MARK) else None
 
 
 def find_program() -> str:
-    """This command as systemd can start it: by its place on PATH if that is this very one, else where it lies."""
+    """Return this command's path for systemd: the one on PATH if it is the same file, else the one next to Python."""
     beside = Path(sys.executable).with_name("wakeful")
     found = shutil.which("wakeful")
     if found is not None and (not beside.exists() or os.path.realpath(found) == os.path.realpath(beside)):
@@ -92,7 +90,7 @@ def find_program() -> str:
 
 
 def is_open_to_all(path: str) -> bool:
-    """Whether any account may come to this file and read and execute it."""
+    """May every account reach, read and execute this file?"""
     real = Path(os.path.realpath(path))
     if not real.exists() or real.stat().st_mode & 0o005 != 0o005:
         return False
@@ -114,8 +112,7 @@ def _words(specs: str | None, state: str | None) -> list[str]:
 
 
 def _quote(word: str) -> str:
-    """One word of a command line of systemd's, whatever it holds: % and $ stand for themselves,
-    as do quotes and backslashes."""
+    """Quote one word of a systemd command line, so that %, $, quotes and backslashes are literal."""
     return _escape(word.replace("%", "%%").replace("$", "$$"))
 
 
@@ -127,7 +124,7 @@ def _escape(word: str) -> str:
 
 
 def _quote_paths(paths: Iterable[str]) -> str:
-    """A list of paths; one that is not there yet is passed over."""
+    """Quote a list of paths. The prefix `-` makes systemd ignore a path that does not exist."""
     return " ".join(_escape(f"-{path}".replace("%", "%%")) for path in paths)
 
 
@@ -143,7 +140,7 @@ def _signed(text: str) -> str:
 
 
 def _read(name: str) -> str:
-    """A unit as it is shipped: inside an installed package, or beside it in a checkout."""
+    """Read a unit as it is shipped: inside an installed package, or next to the package in a checkout."""
     package = Path(__file__).parent.parent
     inside = package / "systemd" / name
     return (inside if inside.exists() else package.parent.parent / "systemd" / name).read_text()

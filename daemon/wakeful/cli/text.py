@@ -1,8 +1,8 @@
-"""Text for a terminal: tables, colour, times, and nothing from outside that a terminal would obey.
+"""Formats text for a terminal: tables, colours, times, wrapping.
 
-Colour only where a person looks (a terminal, no NO_COLOR). Everything that came from a name, a path, a message or a
-run's output goes through `escape` (text/display.py) before it is printed. Plain code:
-a table library costs more start-up than the whole command.
+Colours are used only on a terminal without NO_COLOR. All names, paths, messages and outputs of runs must pass `escape`
+(text/display.py) before they are printed, so that a terminal obeys nothing in them. There is no table library, because
+its import takes longer than the whole command.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COLOURS = {
     "cancelled": "33", "interrupted": "33", "terminated": "2", "dim": "2", "bold": "1", "good": "32", "bad": "31",
     "warn": "33",
 }  # fmt: skip
-# A moment as a word of its own. Inside a path or a name, such as backup/2026-01-31T06:00:00Z.tar, it is left alone.
+# A time in UTC as a separate word, not inside a path or a name such as backup/2026-01-31T06:00:00Z.tar.
 _MOMENT = r"(?<![\w./:@+-])\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z(?![\w/@:+-]|\.\w)"
 _SECONDS = ((86400, "d"), (3600, "h"), (60, "min"))
 
@@ -40,7 +40,7 @@ def paint(text: str, colour: str) -> str:
 
 
 def columns() -> int:
-    """The width of the terminal, or COLUMNS, or 80. By hand: shutil alone takes as long to import as json."""
+    """Return COLUMNS, else the width of the terminal, else 80. Importing shutil would take as long as json."""
     said = os.environ.get("COLUMNS", "")
     if said.isascii() and said.isdigit() and int(said) > 0:
         return max(int(said), NARROWEST)
@@ -51,7 +51,7 @@ def columns() -> int:
 
 
 def measure(text: str) -> int:
-    """Columns on the screen: wide characters take two, combining ones none."""
+    """Count the columns on the screen. Wide characters take two, combining ones none."""
     if text.isascii():
         return len(text)
     return sum(
@@ -60,7 +60,7 @@ def measure(text: str) -> int:
 
 
 def fit(text: str, width: int) -> str:
-    """At most this wide, with an ellipsis where something was left out."""
+    """Cut the text to this width, with an ellipsis at the cut."""
     if measure(text) <= width:
         return text
     kept, used = [], 1
@@ -79,7 +79,7 @@ def pad(text: str, width: int) -> str:
 def format_table(
     head: Sequence[str], rows: Sequence[Sequence[str]], colours: Sequence[Sequence[str]] | None = None
 ) -> Iterator[str]:
-    """Lines of a table as wide as the screen: the first column is never cut, since it is what one types again."""
+    """Yield the lines of a table that fits the screen. Only the last column is cut: the first has names to copy."""
     widths = [max(map(measure, column)) for column in zip(head, *rows, strict=True)]
     room = columns() - sum(widths[:-1]) - 2 * (len(widths) - 1)
     widths[-1] = max(min(widths[-1], room), 10)
@@ -96,7 +96,7 @@ def format_table(
 
 
 def format_bytes(size: int) -> str:
-    """`0`, `812B`, `1.2M`: three figures and a letter, of powers of ten."""
+    """Format a size as `0`, `812B` or `1.2M`: up to three digits and a decimal unit."""
     if size < 1000:
         return f"{size}B" if size else "0"
     value = float(size)
@@ -112,7 +112,7 @@ def parse_time(text: str) -> datetime:
 
 
 def format_ago(text: str | None, now: datetime | None = None) -> str:
-    """`3 min ago`, `in 2 h`."""
+    """Format a time relative to now, as `3 min ago` or `in 2 h`."""
     return "never" if text is None else format_age(((now or datetime.now(UTC)) - parse_time(text)).total_seconds())
 
 
@@ -131,13 +131,13 @@ def format_span(seconds: float) -> str:
 
 
 def format_exact(text: str | None) -> str:
-    """Local time to the second, with its offset: what a person's own clock showed."""
+    """Format a time as local time to the second, with its UTC offset."""
     return "never" if text is None else parse_time(text).astimezone().strftime("%Y-%m-%d %H:%M:%S%z")
 
 
 def show_local_times(text: str) -> str:
-    """A sentence of the daemon, whose moments are UTC, with each as a person's own clock shows it."""
-    # Sought only where there can be one: most lines have none, and `re` costs a quick command its time.
+    """Convert the UTC times in a sentence of the daemon to local time."""
+    # Most lines have no time. Without a Z the slow import of `re` is avoided.
     if "Z" not in text:
         return text
     import re
@@ -150,7 +150,7 @@ def format_both(text: str | None) -> str:
 
 
 def wrap(text: str, indent: str = "") -> list[str]:
-    """Words into lines that fit; a word longer than a line stays whole, so that it can be copied."""
+    """Wrap text into lines that fit the screen. A longer word stays whole, so that it can be copied."""
     return [indent + line for line in wrap_to(text, columns() - len(indent))]
 
 
@@ -166,7 +166,7 @@ def wrap_to(text: str, width: int) -> list[str]:
 
 
 def quote_prose(text: str, indent: str = "  ") -> list[str]:
-    """Words of somebody, their own lines kept behind a bar: whatever they say, it cannot pass for a line of ours."""
+    """Quote text with its own line breaks behind a bar, so that it cannot be mistaken for our own output."""
     bar = paint("│", "dim")
     return [
         f"{indent}{bar} {part}".rstrip()
@@ -176,14 +176,14 @@ def quote_prose(text: str, indent: str = "  ") -> list[str]:
 
 
 def fold(text: str, width: int) -> list[str]:
-    """Words into lines of a column; a word wider than the column is parted, behind a slash where there is one."""
+    """Wrap text into lines of a column. A word wider than the column is split, after a slash if it has one."""
     lines, line = [], ""
     for word in text.split(" "):
         if line and measure(line) + 1 + measure(word) <= width:
             line = f"{line} {word}"
             continue
         if line and (measure(word) > width or len(line) <= 2):
-            # It is parted anyway, or would leave a mark such as `>` alone.
+            # The word is split anyway, or a mark such as `>` would be alone on its line.
             word = f"{line} {word}"
         elif line:
             lines.append(line)
@@ -204,11 +204,10 @@ def _part(word: str, width: int) -> list[str]:
 
 
 def format_folded_table(head: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str]) -> Iterator[str]:
-    """Lines of a table whose last column goes on below itself rather than being cut,
-    with a note under a row that has one."""
+    """Yield the lines of a table whose last column is wrapped, not cut, with a note below each row that has one."""
     widths = [max(map(measure, column)) for column in zip(head[:-1], *(row[:-1] for row in rows), strict=True)]
     used = sum(widths) + 2 * len(widths)
-    # On a screen too narrow for both, a column that can be read is worth more than one that fits.
+    # On a very narrow screen a readable column matters more than one that fits.
     room = max(columns() - used, 20)
     yield paint("  ".join([*map(pad, head[:-1], widths), head[-1]]), "dim")
     for row, note in zip(rows, notes, strict=True):
@@ -219,15 +218,15 @@ def format_folded_table(head: Sequence[str], rows: Sequence[Sequence[str]], note
 
 
 def say_slots(slots: dict[str, Any]) -> str:
-    """The slots of commands, and those of agents where one is taken."""
+    """Format the slots of commands, and of agents if one is in use."""
     agents = f", {slots['agents']['used']} of {slots['agents']['of']} for agents" if slots["agents"]["used"] else ""
     return f"{slots['used']} of {count(slots['of'], 'slot')}{agents}"
 
 
 def write_over(text: str) -> None:
-    """In the place of what stands on the line of the terminal, which may be longer.
+    """Replace the current line of the terminal, which may be longer, by spaces instead of control codes.
 
-    Without control codes: not every terminal knows them.
+    Not every terminal supports those codes.
     """
     width = columns() - 1
     print(f"\r{text[:width]:<{width}}", end="", file=sys.stderr, flush=True)

@@ -1,2 +1,2 @@
-"""Reading the log back: the state at a position, the sessions at a start, conversations, output of runs,
-calls that were repeated."""
+"""Reads the past from the log: the state at a position, the sessions at a start, conversations, the output of runs,
+repeated calls."""

@@ -1,8 +1,8 @@
-"""The conversation of a session, read from the log along its line; and how it is made shorter.
+"""The conversation of a session, read from the log along its line, and its compression.
 
-Messages are what people and sessions sent, what agents said, the hand-offs runs left, and what merged forks brought. A
-`Summariser` makes a summary of old ones: by rule where no model is at hand (`ByRule`), by the session's agent where it
-has one. Reads the log alone, and blocks while it does: the API calls it off the loop.
+Messages are those that people and sessions sent, the answers of agents, the hand-offs of runs, and the summaries of
+merged forks. A `Summariser` makes a summary of old messages: without a model (`ByRule`), or from the text of the
+session's agent (`Given`). Only reads the log. Blocking: the API calls it off the loop.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ RUN_KINDS = ("turn_answered", "tool_returned")
 MESSAGES_KEPT = 20
 
 
-# A run is told so many messages at most, the newest; `history` has all.
+# The most messages that a run receives, the newest first. `history` has all of them.
 MOST_RECEIVED = 100
 
 
@@ -44,7 +44,7 @@ class SummaryRequest(Struct, frozen=True, kw_only=True):
 
 
 class Summariser(Protocol):
-    """`name` is recorded with the summary: who made it."""
+    """Makes summaries. `name` is recorded with the summary as its author."""
 
     @property
     def name(self) -> str: ...
@@ -53,7 +53,7 @@ class Summariser(Protocol):
 
 
 class Given(Struct, frozen=True):
-    """A summary that somebody made already: the model of a run, `name`."""
+    """A summary that exists already. `name` is the model that made it."""
 
     name: str
     summary: str
@@ -70,12 +70,12 @@ class ByRule:
 
 
 def read_conversation(log: LogReader, session: Session) -> list[Message]:
-    """The messages the assembled context would hold, oldest first."""
+    """Read the messages that the assembled context would have, oldest first."""
     return [message for record in _read_said(log, session, MESSAGE_KINDS) for message in _make_message(record)]
 
 
 def read_messages(log: LogReader, stretch: Stretch) -> Iterator[Message]:
-    """All messages of a stretch, in whoever's conversation they were said."""
+    """Yield all messages of a stretch, also those of other people's separate conversations."""
     for record in log.read(stretch.session, from_seq=stretch.first, to_seq=stretch.last, kinds=MESSAGE_KINDS):
         yield from _make_message(record)
 
@@ -89,8 +89,8 @@ def _make_message(record: Record) -> Iterator[Message]:
 def _read_said(
     log: LogReader, session: Session, kinds: tuple[str, ...], stretches: Sequence[Stretch] | None = None
 ) -> Iterator[Record]:
-    """The words of the present conversation: a stretch of records may hold questions of other persons,
-    and answers to them."""
+    """Yield the records of the present conversation. A stretch may also have questions of other people and the answers
+    to them, which are left out."""
     for stretch in find_stretches(session) if stretches is None else stretches:
         others: set[int | None] = set()
         for record in log.read(
@@ -112,7 +112,7 @@ def _read_said(
 
 
 def _read_text(record: Record) -> str | None:
-    # Erased: what it said is gone, and that it said something is in the log.
+    # The payload was erased. The log still has the record, but not its text.
     if record.payload is None:
         return None
     match decode(record.kind, record.payload):
@@ -125,7 +125,8 @@ def _read_text(record: Record) -> str | None:
 
 
 def make_compress(log: LogReader, session: Session, keep: int, summariser: Summariser) -> Compress:
-    """The call that replaces all but the newest messages by a summary."""
+    """Make the call that replaces all messages except the newest by a summary. Raises CallerError if there are no older
+    ones."""
     messages = read_conversation(log, session)
     old, kept = (messages[:-keep], messages[-keep:]) if keep else (messages, [])
     if not old:
@@ -174,7 +175,7 @@ def find_stretches(session: Session) -> tuple[Stretch, ...]:
 
 
 def _count_record(record: Record) -> int:
-    """The bytes that a record takes of the conversation, counted as the reducer counts them."""
+    """Count the bytes of a record in the conversation, in the same way as the fold does."""
     if record.payload is not None and record.kind == "tool_returned":
         returned = decode(record.kind, record.payload)
         return count_bytes(returned.text) if isinstance(returned, ev.ToolReturned) and returned.sub is None else 0
@@ -182,12 +183,12 @@ def _count_record(record: Record) -> int:
 
 
 def _ensure_objective(summary: str, objective: str | None) -> str:
-    """Add the objective if the model left it out. A session without its objective is lost."""
+    """Add the objective if the model left it out. Without it, later runs would not know their purpose."""
     return summary if not objective or objective in summary else f"Objective: {objective}\n\n{summary}"
 
 
 def summarise_fork(log: LogReader, fork: Session, since: int, between: Sequence[Stretch] = ()) -> str:
-    """Summarise the conversation that a merged fork brings back: a hand-off, never its single messages.
+    """Summarise the conversation of a merged fork. The result is a hand-off; the single messages are not copied.
 
     `between` are the records of the sessions between the fork and the session it is merged into, nearest first."""
     stretches = (*reversed(between), Stretch(fork.id, since + 1, fork.seq))
@@ -205,15 +206,15 @@ def _was_inherited(own: Sequence[Message], fork: Session) -> bool:
 
 
 def read_received(log: LogReader, session: Session, run: OpenRun) -> list[tuple[int, ev.MessageAdded]]:
-    """The newest messages that this run is the first to deal with, oldest first, each with its time.
+    """Read the newest messages that no run before this one dealt with, oldest first, each with its time.
 
-    Short: nothing is read where none came.
+    If no message arrived, nothing is read.
     """
     seen, until = find_unseen(session, run)
     received: list[tuple[int, ev.MessageAdded]] = []
     if until <= seen:
         return received
-    # Among them may be some that came since this run was decided.
+    # Also read the messages that arrived after this run was decided, which are then left out.
     most = MOST_RECEIVED + max(0, session.mailbox.position - until)
     for record in log.read(session.id, kinds=("message_added",), to_seq=session.seq, newest_first=True, limit=most):
         message = decode(record.kind, record.payload) if record.payload is not None else None

@@ -1,8 +1,8 @@
-"""The past of a session: which record a position means, and what the session was there.
+"""The past of a session: finds the record of a position, and folds the session as it was there.
 
-A position is a SEQ, a TIME or the name of a CHECKPOINT, as people write it behind `--at` and `@`. The state at a record
-is the newest snapshot at or before it and the fold of what follows: exactly what the daemon held then. Reads the log
-alone, and blocks while it does: the API calls it off the loop.
+A position is a SEQ, a TIME or the name of a CHECKPOINT, as people write it after `--at` and `@`. The state at a record
+is folded from the newest snapshot at or before it and the records that follow. It is exactly the state that the daemon
+had then. Only reads the log. Blocking: the API calls it off the loop.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from wakeful.views.times import read_time, say_time
 
 
 def read_moment(text: str, now: int) -> int:
-    """A TIME in microseconds: RFC 3339, or how long ago it was, such as 2h."""
+    """Read a TIME: RFC 3339, or how long ago it was, such as 2h. Returns microseconds UTC."""
     if not text[:1].isdigit() or "-" in text or ":" in text:
         return read_time(text)
     try:
-        # Before 1970 there is nothing, and an engine could not hold every such number.
+        # No record is older than 1970, and an engine cannot store every negative number.
         return max(0, now - round(parse_duration(text) * 1_000_000))
     except ValueError:
         raise CallerError(
@@ -35,7 +35,8 @@ def read_moment(text: str, now: int) -> int:
 
 
 def find_seq(log: LogReader, session: Session, position: str, now: int) -> int:
-    """The record a position means; of a TIME, the newest one that was there then."""
+    """Find the seq of a position. For a TIME, it is the newest record at that time. Raises CallerError if there is
+    none."""
     if position.isascii() and position.isdigit():
         return _check_seq(session, position)
     mark = session.lineage.checkpoints.get(position)
@@ -55,14 +56,14 @@ def find_seq(log: LogReader, session: Session, position: str, now: int) -> int:
     newest = next(log.read(session.id, until=moment, limit=1, newest_first=True), None)
     if newest is None:
         raise CallerError(
-            f"{session.name} was opened at {say_time(session.opened_at)}; there is nothing of it at {say_time(moment)}"
+            f"{session.name} was opened at {say_time(session.opened_at)}; it has no record at {say_time(moment)}"
         )
     return newest.seq
 
 
 def list_origins(log: LogReader, session: Session) -> list[Stretch]:
-    """The records that a fork or a loaded session goes back to, nearest first:
-    its parent's up to where it was forked, and so on."""
+    """List the records that a fork or a loaded session came from, nearest first: those of its parent up to the fork,
+    those of the parent's parent, and so on."""
     origins: list[Stretch] = []
     origin = session.lineage.origin
     while origin is not None:
@@ -76,9 +77,11 @@ def list_origins(log: LogReader, session: Session) -> list[Stretch]:
 
 
 def fold_position(log: LogReader, session: Session, position: str, now: int) -> Session:
-    """The session at a position; one before it was forked or loaded is its parent's there, by the parent's id.
+    """Fold the session at a position. If the position is before the session was forked or loaded, the result is its
+    parent at that position, with the parent's id.
 
-    `~SEQ` is a record of the parent. A checkpoint, or a time before it was opened, is looked for there, too."""
+    `~SEQ` is a record of the parent. A checkpoint, or a time before the session was opened, is also searched in the
+    parent."""
     origins = list_origins(log, session)
     if position.startswith("~") and position[1:].isdigit():
         if not origins:
@@ -122,7 +125,7 @@ def _fold_origin(log: LogReader, session: Session, origin: Stretch, seq: int) ->
 
 
 def _check_seq(session: Session, digits: str) -> int:
-    # Longer numbers than an engine can hold would be refused there, in its words.
+    # An engine would refuse a longer number with a message of its own.
     seq = int(digits) if len(digits) <= 18 else 0
     if not 1 <= seq <= session.seq:
         raise CallerError(f"{session.name} has records 1 to {session.seq}, there is no {digits}")
@@ -130,7 +133,7 @@ def _check_seq(session: Session, digits: str) -> int:
 
 
 def fold_until(log: LogReader, session: Session, seq: int) -> Session:
-    """The session as its log knew it when `seq` was its newest record."""
+    """Fold the session as it was when `seq` was its newest record. Raises CallerError if a needed payload is gone."""
     if seq == session.seq:
         return session
     try:
@@ -140,7 +143,8 @@ def fold_until(log: LogReader, session: Session, seq: int) -> Session:
 
 
 def fold_at(log: LogReader, session_id: str, seq: int) -> Session:
-    """The same by a session's id; PastGone where a payload it needs is nowhere."""
+    """Fold a session, by its id, as it was when `seq` was its newest record. Raises PastGone if a needed payload is
+    gone."""
     snapshot = log.snapshot(session_id, at_or_before=seq)
     base = decode_snapshot(session_id, snapshot)
     past = fold_records(
@@ -152,8 +156,8 @@ def fold_at(log: LogReader, session_id: str, seq: int) -> Session:
 
 
 class StateHashes:
-    """The hash of a session's state after each of its records, asked for in the order of seqs:
-    each record is folded once."""
+    """Computes the hash of a session's state after each record. Seqs must be requested in ascending order, so that each
+    record is folded once."""
 
     def __init__(self, log: LogReader, session_id: str) -> None:
         self._log = log
@@ -161,7 +165,7 @@ class StateHashes:
         self._past: Session | None = None
 
     def at(self, seq: int) -> str | None:
-        """None where a payload is gone that the state needs."""
+        """Return the hash of the state at `seq`. None if a needed payload is gone."""
         try:
             if self._past is None:
                 self._past = fold_at(self._log, self._session_id, seq)
@@ -178,8 +182,8 @@ class StateHashes:
 
 
 def decode_snapshot(session_id: str, snapshot: Snapshot | None) -> Session | None:
-    """The state a snapshot holds; None where another release folded it, or where its row is damaged: the state is
-    not this session's at this seq."""
+    """Decode the state of a snapshot. None if a release with another fold made it, or if its row is damaged, so that
+    the state is of another session or seq."""
     base = decode_state(snapshot.state) if snapshot is not None else None
     return (
         base
@@ -189,7 +193,7 @@ def decode_snapshot(session_id: str, snapshot: Snapshot | None) -> Session | Non
 
 
 class PastGone(OperatorError):
-    """A payload that is needed to tell a state was erased without a stand-in, or lies in an archive."""
+    """A payload that a past state needs was erased without a stand-in, or is in an archive."""
 
     def __init__(self, session_id: str, seq: int) -> None:
         super().__init__(
@@ -199,8 +203,8 @@ class PastGone(OperatorError):
 
 
 def fold_records(log: LogReader, session_id: str, base: Session | None, records: Iterable[Record]) -> Session | None:
-    """Fold records on `base`. An erased payload is folded by its stand-in; the record of an archive carries the state
-    of those before it, which are in its bundle."""
+    """Fold records on top of `base`. For an erased payload, its stand-in is folded. The payloads of archived records
+    are in a bundle; the record of the archive has the state after them. Raises PastGone if a payload is missing."""
     past, missing = base, 0
     stand_ins: dict[int, bytes] | None = None
     for record in records:
@@ -229,6 +233,4 @@ def _say_gone(session: Session, missing: int, seq: int) -> str:
             f"the records of {session.name} are archived in {session.closed.bundle}; `wakeful load` brings them back, "
             f"and then its state at {seq}"
         )
-    return (
-        f"record {missing} of {session.name} was erased without a stand-in: its state at {seq} cannot be told any more"
-    )
+    return f"record {missing} of {session.name} was erased without a stand-in, so its state at {seq} is lost"

@@ -1,8 +1,8 @@
-"""The call that a key belongs to: a call that is repeated with its key gets the answer of the first one.
+"""Finds the first call with an idempotency key, so that a repeated call gets the answer of the first one.
 
-A key is unique per session and stands in the log with the records of its call. The reactor asks here before it judges a
-call, and the API before it prepares one. Reads only the log. A key that another kind of call used is refused: its
-answer would be about that other call.
+A key is unique per session, and is stored in the log with the records of its call. The reactor looks here before it
+judges a call, and the API before it prepares one. Only reads the log. A key that another call used is refused, because
+the answer would be about that other call.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import Appended, LogReader, Record
 
 _STOPS = ("run_stop_requested", "wake_withdrawn")
-# The kinds of records that a call leaves first in a session's log.
+# The kinds of the first record that each call leaves in a session's log.
 FIRST_KINDS: dict[type[Struct], tuple[str, ...]] = {
     calls.Activate: ("activation_requested",),
     calls.Trace: ("activation_requested",),
@@ -42,7 +42,7 @@ FIRST_KINDS: dict[type[Struct], tuple[str, ...]] = {
     calls.Forget: ("fact_retracted", "memory_set"),
     calls.Todo: ("todo_set",),
     calls.Save: ("checkpoint_marked",),
-    # A wake that is given up comes first.
+    # If a wake was open, it is withdrawn first.
     calls.Rewind: ("session_rewound", "wake_withdrawn"),
     calls.Fork: ("session_forked", "session_opened"),
     calls.Merge: ("session_merged",),
@@ -53,7 +53,7 @@ FIRST_KINDS: dict[type[Struct], tuple[str, ...]] = {
     calls.Depart: ("session_departed",),
     calls.Erase: ("payload_erased",),
 }
-# Fields of a call that its first record has as they were given.
+# The fields of a call that its first record has unchanged.
 _COMPARED: dict[type[Struct], tuple[str, ...]] = {
     calls.Send: ("text",),
     calls.Ask: ("text",),
@@ -61,18 +61,18 @@ _COMPARED: dict[type[Struct], tuple[str, ...]] = {
     calls.Remember: ("key", "value"),
     calls.Forget: ("key",),
 }
-# Calls whose key may stand in another log than that of the session they name now.
+# The calls whose key may be in the log of another session than the one that they name now.
 _ANYWHERE = (calls.SleepAll, calls.ResumeAll, calls.Rename, calls.Fork)
 
 
 class Named(Struct, frozen=True, kw_only=True):
-    """The parts of a call that matter for its key. Several kinds: a request may become one of them."""
+    """The parts of a call that matter for its key. It has several kinds if a request may become any of them."""
 
     kinds: tuple[type[Struct], ...]
     name: str
     # The other name of a rename.
     new: str | None = None
-    # The digest of what was asked; None: it is not known, and the words are compared.
+    # The digest of the request. If it is None, `words` are compared instead.
     digest: bytes | None = None
     words: dict[str, Any] = {}
 
@@ -84,9 +84,9 @@ def name_call(call: calls.Call, digest: bytes | None = None) -> Named:
 
 
 def find_first(log: LogReader, state: State, named: Named, key: str) -> Record | None:
-    """The first record of the call that was carried out with this key; None where there is none.
+    """Find the first record of the call that was carried out with this key. None if there is none.
 
-    Raises KeyReused where another call used it.
+    Raises KeyReused if another call used the key.
     """
     expected = tuple(kind for one in named.kinds for kind in FIRST_KINDS.get(one, ()))
     session_id = state.ids.get(named.name)
@@ -97,7 +97,7 @@ def find_first(log: LogReader, state: State, named: Named, key: str) -> Record |
             _refuse_another_body(landed, record, named, key)
             return record
         others.append(record)
-    # Each of these would take a record with this key.
+    # The call would write a record with this key to the same log, where another call already used it.
     for record in others:
         if record.session == session_id or any(one in (calls.SleepAll, calls.ResumeAll) for one in named.kinds):
             owner = state.sessions.get(record.session)
@@ -110,7 +110,8 @@ def find_first(log: LogReader, state: State, named: Named, key: str) -> Record |
 
 
 def _refuse_another_body(landed: Appended, record: Record, named: Named, key: str) -> None:
-    """The same verb with other arguments is another call. A log of an earlier release has no digests."""
+    """Raise KeyReused if the first call had other arguments. A log of an earlier release has no digests, so a few
+    fields are compared instead."""
     if landed.digest is not None and named.digest is not None:
         is_same = landed.digest == named.digest
     else:
@@ -131,7 +132,7 @@ def _find_landed(log: LogReader, named: Named, session_id: str | None, key: str)
 
 
 def _is_about(record: Record, named: Named, session_id: str | None) -> bool:
-    """Whether a record that was found in any log belongs to this very call."""
+    """Does a record that was found by its key, in any log, belong to this call?"""
     event = decode(record.kind, record.payload) if record.payload is not None else None
     match event:
         case SessionRenamed(old=old, new=new):

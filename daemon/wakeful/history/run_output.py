@@ -1,7 +1,7 @@
 """The output of a run, as the log and the blobs keep it.
 
-Read by the daemon for `output` and for the end of `--once`, and by the command line where no daemon runs. Blocks, and
-changes nothing. The bytes are data of others: whoever prints them, escapes them.
+Used by the daemon for `output` and at the end of `--once`, and by the command line if no daemon runs. Blocking; changes
+nothing. The bytes are untrusted, so code that prints them must escape them.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from wakeful.eventlog.contract import LogReader
 from wakeful.system.blobs import Blobs, UnknownBlob
 from wakeful.text.display import describe_gap
 
-# The part of a failed run's output that people see without asking.
+# The most lines and bytes of a failed run's output that are shown without a request.
 TAIL_LINES = 40
 TAIL_BYTES = 8 * 1024
-# The most lines that a search gives; the count tells of all.
+# The most lines that a search returns. The count includes the rest.
 MOST_FOUND = 1000
 _COLOURS = re.compile(r"\x1b\[[0-9;:]*m")
 
 
 class RunOutput(NamedTuple):
-    """The kept beginning and end of an output; the bytes between them were left out."""
+    """The kept beginning and end of an output. The bytes between them were dropped."""
 
     run: int
     head: bytes
@@ -36,7 +36,7 @@ class RunOutput(NamedTuple):
 
 
 class Tail(NamedTuple):
-    """The last lines of an output. `is_whole`: nothing came before them."""
+    """The last lines of an output. `is_whole` is True if they are the whole output."""
 
     lines: list[str]
     is_whole: bool
@@ -45,7 +45,7 @@ class Tail(NamedTuple):
 class Found(NamedTuple):
     """The lines of an output that contain a text, each as `12:line`. `total` also counts lines beyond MOST_FOUND.
 
-    `gap` is the number of the line that stands for the part that was not kept; None: all of it was kept."""
+    `gap` is the number of the line that stands for the dropped part, or None if all of the output was kept."""
 
     lines: list[bytes]
     total: int
@@ -53,7 +53,7 @@ class Found(NamedTuple):
 
 
 def check_run(session: Session, run: int | None) -> int:
-    """The run with this number; None: the last run that ended."""
+    """Check the number of a run. None means the last run that ended. Raises CallerError if there is no such run."""
     run = run or (session.last_run.run if session.last_run is not None else None)
     if run is None or session.tally.runs == 0:
         raise CallerError(f"{session.name} has not run yet")
@@ -66,7 +66,7 @@ def check_run(session: Session, run: int | None) -> int:
 
 
 def read_output(log: LogReader, blobs: Blobs, session: Session, run: int) -> RunOutput:
-    """The output of a run that ended. A CallerError where it is not there any more, or not yet."""
+    """Read the output of an ended run. Raises CallerError if it no longer exists, or the run has not ended."""
     for record in log.read(session.id, kinds=("run_finished",), run=run):
         if record.payload is None:
             raise CallerError(_say_gone(session, run))
@@ -78,7 +78,7 @@ def read_output(log: LogReader, blobs: Blobs, session: Session, run: int) -> Run
             return RunOutput(run, head, blobs.get(kept.tail) if kept.tail else b"", kept.total_bytes, finished.hint)
         except UnknownBlob:
             raise CallerError(
-                f"what run {run} printed is no longer kept: it was erased, or went with its age"
+                f"what run {run} printed is no longer kept: it was erased, or removed because of its age"
             ) from None
     raise CallerError(f"run {run} has no output yet")
 
@@ -93,7 +93,8 @@ def _say_gone(session: Session, run: int) -> str:
 
 
 def find_in_output(output: RunOutput, text: str) -> Found:
-    """Search a stored output. A line number is that of `wakeful output`, in which one line stands for the gap."""
+    """Search a stored output. Line numbers are those of `wakeful output`, in which one line stands for the dropped
+    part."""
     left_out = output.total_bytes - len(output.head) - len(output.tail)
     if left_out <= 0:
         return find_lines(output.head + output.tail, text)
@@ -102,11 +103,11 @@ def find_in_output(output: RunOutput, text: str) -> Found:
 
 
 def find_lines(output: bytes, text: str) -> Found:
-    """The lines that contain this text; neither case nor colours matter."""
+    """Find the lines that contain a text. Case and colour codes are ignored."""
     if not text or "\n" in text:
         raise CallerError("find: expected some text of one line")
     wanted = text.casefold()
-    # Folded as a whole, and numbered only where something is found: an output may have a million lines.
+    # Fold the case of the whole output at once, and number only the lines found. An output may have a million lines.
     folded = _COLOURS.sub("", output.decode(errors="replace")).casefold()
     numbers: list[int] = []
     number, counted, place = 1, 0, folded.find(wanted)
@@ -121,12 +122,12 @@ def find_lines(output: bytes, text: str) -> Found:
 
 
 def take_tail(output: RunOutput) -> Tail:
-    """The last lines, bounded in number and in bytes; bytes that are no UTF-8 are shown as such."""
+    """Return the last lines, limited in number and bytes. Bytes that are not UTF-8 become escapes."""
     kept = output.tail or output.head
     piece = kept[-TAIL_BYTES:]
     is_whole = len(piece) == output.total_bytes
     lines = piece.decode(errors="backslashreplace").rstrip("\n").split("\n") if piece.strip() else []
     if not is_whole and len(lines) > 1:
-        # The first one begins in the middle.
+        # The first line is incomplete.
         lines = lines[1:]
     return Tail(lines[-TAIL_LINES:], is_whole and len(lines) <= TAIL_LINES)

@@ -1,8 +1,8 @@
-"""The sessions that a log holds, folded at the start of a daemon.
+"""Loads the sessions of a log at the start of a daemon.
 
-Each session comes from its newest snapshot and the records after it. A session of which a record is damaged does not
-keep the others from starting: it becomes a `DamagedSession`, folded as far as its records can be read, which is shown
-and takes nothing. Reads the log, changes nothing.
+Each session is folded from its newest snapshot and the records after it. A session with a damaged record does not keep
+the others from starting. It becomes a `DamagedSession`, folded as far as its records can be read. It is shown, and
+accepts no calls. Reads the log, changes nothing.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import LogReader, LogVerification, Record, StoreDamaged
 from wakeful.history.positions import decode_snapshot, fold_records
 
-# The errors of folding a payload that is damaged, or that follows a damaged one.
+# The errors that folding may raise if a payload, or one before it, is damaged.
 _UNFOLDABLE = (WakefulError, msgspec.MsgspecError, AssertionError, AttributeError, KeyError, TypeError, ValueError)
 
 
 class VerifiableLog(LogReader, LogVerification, Protocol):
-    """A log that can say which of its records are damaged."""
+    """A log that can find its damaged records."""
 
 
 def load_sessions(log: VerifiableLog) -> tuple[list[Session], dict[str, int]]:
-    """Every session, folded; also the seqs of the snapshots that were used."""
+    """Fold every session. Also returns the seqs of the snapshots that were used, by session id."""
     sessions: list[Session] = []
     snapshots: dict[str, int] = {}
     damaged: list[tuple[str, str]] = []
@@ -63,20 +63,20 @@ def _fold_tail(
 ) -> Session | None:
     if isinstance(records, StoreDamaged):
         raise records
-    # A snapshot of a release that folded otherwise: once, from the beginning.
+    # The snapshot is of a release with another fold, so all records are folded, once.
     whole: Iterable[Record] = log.read(session_id) if base is None and is_from_snapshot else records
     return fold_records(log, session_id, base, whole)
 
 
 def _find_damage(log: LogVerification, session_id: str, error: Exception) -> str:
-    """The damage to the session's records, in words.
+    """Describe the damage to the session's records.
 
-    Raises the error again where they are sound: then it is a defect, or of a newer release.
+    Raises the error again if the records are intact. Then it is a defect, or the records are of a newer release.
     """
     findings = [finding for finding in log.verify(session_id).findings if not finding.is_derived]
     if not findings:
         raise error
-    # Prefer a finding that names a record: it is the most precise.
+    # Prefer a finding that names a record, because it is the most precise.
     first = next((finding for finding in findings if ", seq " in finding.where), findings[0])
     where = first.where.removeprefix(f"session {session_id}").removeprefix(", ")
     more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
@@ -84,15 +84,15 @@ def _find_damage(log: LogVerification, session_id: str, error: Exception) -> str
 
 
 def salvage(log: LogReader, session_id: str, words: str, taken: set[str]) -> DamagedSession:
-    """The session as far as its records can be read, under its name,
-    or under one by its id where the name is not known or is another's."""
+    """Fold a damaged session as far as its records can be read. If its name is unknown or taken, its name is made from
+    its id."""
     session = _fold_readable(log, session_id)
     name = session.name if session is not None else _find_name(log, session_id)
     if not name or name in taken:
         name = f"damaged-{session_id}"
     if session is None:
         return DamagedSession(id=session_id, name=name, opened_at=0, damage=words)
-    # It has no run under way: nobody could record the end of one.
+    # It has no open run, because the end of the run could not be recorded.
     left_run = session.run.run_id if session.run is not None else None
     return DamagedSession(
         **{**asdict(session), "name": name, "run": None, "wake": None}, damage=words, left_run=left_run
@@ -114,7 +114,7 @@ def _fold_readable(log: LogReader, session_id: str) -> Session | None:
 
 
 def _find_name(log: LogReader, session_id: str) -> str:
-    """The name that the newest readable record says; empty where none does."""
+    """Find the name in the newest readable record that has one. Empty if there is none."""
     with contextlib.suppress(StoreDamaged):
         for event in _read_naming(log, session_id):
             return event.new if isinstance(event, SessionRenamed) else event.spec.name

@@ -1,8 +1,9 @@
 """The MCP server: the verbs as tools, and sessions as resources, for coding agents and other clients of MCP.
 
-`tools` makes tools of the table of verbs, `resources` makes addresses of sessions, `run_wait` follows a run to its end,
+`tools` makes tools from the table of verbs, `resources` gives sessions addresses, `run_wait` follows a run to its end,
 `deferred_runs` is the tasks extension, `subscriptions` reports changes, `server` joins them with the `mcp` package.
-`daemon_client` reaches the daemon over a socket, and `stdio` serves a client over standard input and output.
+`daemon_client` reaches the daemon over a socket. `stdio` serves a client over standard input and output, `http` serves
+clients inside the daemon.
 
-Only this package and `agents` import `mcp`, which takes seconds: `wakeful mcp` does so in a process of its own.
+Only this package and `agents` import `mcp`, because the import takes seconds. `wakeful mcp` runs in its own process.
 """

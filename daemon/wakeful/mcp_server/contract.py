@@ -1,4 +1,4 @@
-"""The port through which the MCP server reaches the daemon, and the reach of one client."""
+"""The interface through which the MCP server reaches the daemon, and the rights of one client."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LINES = "application/jsonl"
 
 
 class DaemonRefused(CallerError):
-    """The daemon answered with an error. The words are the daemon's own."""
+    """The daemon answered with an error. The message is the daemon's own."""
 
     def __init__(self, words: str, status: int) -> None:
         super().__init__(words)
@@ -32,7 +32,7 @@ class Reply(NamedTuple):
     body: bytes
 
     def decode(self) -> Any:
-        """The document; where the answer is lines, the list of them."""
+        """Decode the answer: a document, or a list if the answer is lines of JSON."""
         if self.headers.get("content-type", "").startswith(LINES):
             return [json.loads(line) for line in self.body.split(b"\n") if line]
         return json.loads(self.body)
@@ -51,15 +51,16 @@ class Daemon(Protocol):
     ) -> Reply: ...
 
     def follow(self, names: Sequence[str]) -> AbstractAsyncContextManager[AsyncIterator[dict[str, Any]]]:
-        """The records to come of these sessions, or of all. Entered when the daemon has begun to follow."""
+        """Yield the future records of these sessions, or of all. The context is entered when the daemon has begun to
+        follow, so that none is missed."""
         ...
 
 
 class Reach(NamedTuple):
-    """The port to the daemon for one MCP client, with the rights of its caller.
+    """The connection to the daemon for one MCP client, with the rights of its caller.
 
-    `own` is the session of the run that calls; None for everybody else. `only` names the verbs that are offered; None:
-    all."""
+    `own` is the session of the calling run, or None if the caller is not a run. `only` has the verbs that are offered,
+    or is None for all."""
 
     daemon: Daemon
     own: str | None = None
@@ -71,7 +72,7 @@ class Reach(NamedTuple):
 
 
 def read_refusal(body: bytes, status: int) -> str:
-    """The words of an error answer: a problem document, or the older `{error: words}`."""
+    """Read the message of an error answer: a problem document, or the older `{error: words}`."""
     try:
         found = json.loads(body)
         return str(found.get("detail") or found.get("error") or found["title"])
@@ -80,7 +81,7 @@ def read_refusal(body: bytes, status: int) -> str:
 
 
 def encode_query(query: Mapping[str, Any] | None) -> str:
-    """The query of an address, with its question mark. Values that are None, False or empty are left out."""
+    """Encode a query, with its question mark. Values that are None, False or empty lists are left out."""
     given = {
         name: "true" if value is True else value
         for name, value in (query or {}).items()

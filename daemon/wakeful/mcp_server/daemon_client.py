@@ -1,6 +1,7 @@
-"""The daemon over its UNIX socket, or over HTTP with a token. One request a connection.
+"""A client of the daemon's API, over the UNIX socket, or over TCP with a token. Each request has its own connection.
 
-A request that reads, or that carries a key, is sent again where the daemon restarts in that moment.
+If the daemon restarts during a request, the request is sent again, provided that it only reads or has an idempotency
+key.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from wakeful.errors import CallerError
 from wakeful.mcp_server.contract import DaemonAway, DaemonRefused, Reply, encode_query, read_refusal
 from wakeful.system.http_wire import HEAD_END, LONGEST_HEAD_BYTES, AnswerBody, find_stranger, parse_head, write_head
 
-# A daemon that folds much may take seconds. Its end, or a new daemon, is waited for as long.
+# Seconds to wait for an answer, or for a new daemon during a restart. A start with many records takes seconds.
 PATIENCE_SECONDS = 60.0
 PAUSE_SECONDS = 0.3
-# Far above any answer a model can read.
+# The largest answer, far more than a model can read.
 LARGEST_ANSWER_BYTES = 32 * 1024 * 1024
 _PIECE_BYTES = 1 << 16
 
@@ -39,7 +40,7 @@ class Address(NamedTuple):
 
 
 def read_address(text: str) -> Address:
-    """The address in `--http`: a URL, or HOST:PORT."""
+    """Read the value of `--http`: a URL, or HOST:PORT. Raises CallerError if it is neither."""
     try:
         parts = urlsplit(text if "://" in text else f"http://{text}")
         port = parts.port or (443 if parts.scheme == "https" else None)
@@ -51,7 +52,7 @@ def read_address(text: str) -> Address:
 
 
 class DaemonClient:
-    """The daemon at one address. `token`: what the caller shows; a run shows its own."""
+    """The daemon at one address. `token` is the caller's token, or that of the run that calls."""
 
     def __init__(self, address: Address, token: str | None) -> None:
         self._address = address
@@ -72,7 +73,7 @@ class DaemonClient:
         is_repeatable = method == "GET" or key is not None
         deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
         while True:
-            # Until a connection is there nothing was asked, and the first error is the one to tell.
+            # A failed connection is reported at once, and not tried again.
             reader, writer = await self._connect()
             try:
                 async with asyncio.timeout_at(deadline):
@@ -149,7 +150,7 @@ class DaemonClient:
         return Reply(headers, bytes(body))
 
     async def _read_head(self, reader: asyncio.StreamReader) -> dict[str, str]:
-        """The headers of a good answer. Raises DaemonRefused where the answer is an error."""
+        """Read the headers of an answer. Raises DaemonRefused if the answer is an error."""
         try:
             status, headers = parse_head(await reader.readuntil(HEAD_END))
         except (ValueError, IndexError, asyncio.LimitOverrunError):
@@ -173,7 +174,7 @@ class DaemonClient:
 
 
 async def _read_pieces(reader: asyncio.StreamReader, body: AnswerBody) -> AsyncIterator[bytes]:
-    """The parts of a body as they come. Raises IncompleteReadError where it ends early."""
+    """Yield the parts of a body as they arrive. Raises IncompleteReadError if the body ends early."""
     while not body.is_whole:
         data = await reader.read(_PIECE_BYTES)
         if not data:

@@ -1,9 +1,9 @@
 """The tasks extension of MCP (`io.modelcontextprotocol/tasks`, 2026-07-28): `wakeful_run` and `wakeful_ask` return a
 handle at once, and the client polls it.
 
-The `mcp` package knows the shape of extensions and not this one, so its three methods are here. A handle names a
-session and the record that asked for the run. Everything else is read from the log: a handle needs no memory, and
-outlives this process and the daemon's restarts. Whoever polls is judged by the daemon, as for any other request.
+The `mcp` package supports extensions in general, but not this one, so its three methods are here. A handle names a
+session and the record that requested the run. Everything else is read from the log. So a handle needs no memory, and
+survives this process and restarts of the daemon. The daemon judges a poll like any other request.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class UpdateParams(HandleParams):
 
 
 def view_state(handle: Handle, awaited: Awaited) -> dict[str, Any]:
-    """The state of a deferred run, without its result. With `resultType: task` it is the answer of the tool call."""
+    """View the state of a deferred run, without its result. With `resultType: task` it answers the tool call."""
     status = "working" if awaited.ended is None else _find_status(awaited.ended["outcome"])
     words = awaited.ended["words"] if awaited.ended is not None else _say_state(awaited)
     return {
@@ -71,14 +71,15 @@ def view_state(handle: Handle, awaited: Awaited) -> dict[str, Any]:
         "statusMessage": words,
         "createdAt": awaited.asked_at,
         "lastUpdatedAt": awaited.changed_at,
-        # It is in the log for as long as the session is.
+        # Never expires, because the log keeps it as long as the session.
         "ttlMs": None,
         "pollIntervalMs": POLL_MILLISECONDS,
     }
 
 
 def _find_status(outcome: str) -> str:
-    """A run that failed is a result, which says so. `failed` of the extension means an error of the protocol."""
+    """Return the status of an ended run. A failed run is `completed`, with a result that reports the failure, because
+    `failed` in this extension means an error of the protocol."""
     return "cancelled" if outcome in ("cancelled", "interrupted", "withdrawn") else "completed"
 
 

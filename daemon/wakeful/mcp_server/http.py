@@ -1,7 +1,7 @@
-"""Serves clients over HTTP, inside the daemon: each request by itself, with no state between two of them.
+"""Serves MCP clients over HTTP, inside the daemon. No state is kept between two requests.
 
-Imported by the daemon when the first client asks, because `mcp` is large and slow to import. Host, Origin and token
-were judged before a request comes here.
+The daemon imports this module when the first client connects, because `mcp` is large and slow to import. The gate has
+judged host, origin and token before a request arrives here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from wakeful.mcp_server.server import FindReach, build_server
 
 
 class HttpServing:
-    """`start` before the first request, `close` after the last."""
+    """The HTTP server. Call `start` before the first request, and `close` after the last."""
 
     def __init__(self, find_reach: FindReach, most_bytes: int) -> None:
         self._sessions = StreamableHTTPSessionManager(
@@ -38,7 +38,7 @@ class HttpServing:
             await self._serving
 
     async def _serve(self, started: asyncio.Event) -> None:
-        # The package wants its context entered and left in one place.
+        # The package requires that one task enters and leaves its context.
         async with self._sessions.run():
             started.set()
             await self._ended.wait()

@@ -1,7 +1,7 @@
-"""Sessions as resources: their addresses, what is read at each, and which of them a record changes.
+"""Sessions as MCP resources: their addresses, their contents, and the resources that a record changes.
 
-`wakeful://session/NAME` is the session, `…/log` its newest records, `…/facts` its facts, `…/output/RUN` what a run
-wrote. A name is one segment, with its slashes escaped.
+`wakeful://session/NAME` is the session, `…/log` its newest records, `…/facts` its facts, `…/output/RUN` the output of a
+run. A name is one segment, with its slashes escaped.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TEMPLATES = (
     Template(f"{ROOT}{{name}}/facts", "facts", "The facts of a session, with who said so and why", JSON, True),
     Template(f"{ROOT}{{name}}/output/{{run}}", "output", "What a run of a session wrote", TEXT, False),
 )
-# The records that change more than the session and its log.
+# The kinds of record that change the facts, and those that change the list of sessions.
 _FACT_KINDS = frozenset(("fact_set", "fact_retracted", "session_rewound", "session_merged"))
 LIST_KINDS = frozenset(
     ("session_opened", "session_renamed", "session_forked", "session_terminated", "session_reopened", "spec_declared",
@@ -46,7 +46,7 @@ LIST_KINDS = frozenset(
 
 
 class Address(NamedTuple):
-    """One resource. `run` is known for an output."""
+    """One resource. `run` is set for an output only."""
 
     name: str
     part: Part
@@ -81,7 +81,7 @@ async def list_sessions(daemon: Daemon) -> list[dict[str, Any]]:
 
 
 async def read_resource(daemon: Daemon, address: Address) -> tuple[str, str]:
-    """The text of a resource and its media type."""
+    """Read the text of a resource. Also returns its media type."""
     base = f"/sessions/{quote_name(address.name)}"
     match address.part:
         case "session":
@@ -101,7 +101,7 @@ async def _read_json(daemon: Daemon, path: str) -> str:
 
 
 def find_changed(record: dict[str, Any], watched: frozenset[Address]) -> list[Address]:
-    """Those of the watched resources that a record changes."""
+    """Find the watched resources that a record changes."""
     return [one for one in watched if one.name == record["session"] and _is_changed(one, record)]
 
 
@@ -116,7 +116,7 @@ def _is_changed(address: Address, record: dict[str, Any]) -> bool:
 
 
 async def complete(reach: Reach, argument: str, begun: str, known: dict[str, str]) -> list[str]:
-    """The values that an argument of a template may have, by what was typed of it so far."""
+    """List the values of a template's argument that begin with the text typed so far."""
     if reach.own is not None:
         return [reach.own] if argument == "name" and reach.own.startswith(begun) else []
     if argument == "name":

@@ -1,7 +1,7 @@
-"""A run from its activation to its end: `wakeful_run` and `wakeful_ask` wait, and a deferred run is looked at.
+"""Follows a run from its activation to its end, for `wakeful_run`, `wakeful_ask` and deferred runs.
 
-The log says all of it. `Awaited` reads records in order and knows when the run is over; following them is only a way
-to hear of the next one soon. So a wait goes on after a restart of the daemon, and needs no state of its own.
+Everything is in the log. `Awaited` reads records in order and finds the end of the run. The stream of records only
+makes that faster. So a wait continues after a restart of the daemon, and needs no saved state.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from wakeful.mcp_server.contract import Daemon, DaemonAway
 from wakeful.mcp_server.daemon_client import PATIENCE_SECONDS, PAUSE_SECONDS
 from wakeful.mcp_server.tools import quote_name
 
-# So much of the end of a run's output is told with its outcome.
+# The most bytes of the end of a run's output that are returned with its outcome.
 SHOWN_OUTPUT_BYTES = 4_000
-# A client that hears nothing for long gives up.
+# Seconds between progress messages, because a client that gets nothing for long gives up.
 SIGN_SECONDS = 10.0
-# A hold that only a person, or the turn of a period, lifts.
+# The holds that end only when a person acts, or when a new budget period begins.
 _LASTING_HOLDS = ("asking", "budget", "crashing")
 _OVER = {
     "wake_withdrawn": "withdrawn",
@@ -50,9 +50,9 @@ Progress = Callable[[str], Awaitable[None]]
 
 
 class Awaited:
-    """The run that takes in the activation, or the message, of one record.
+    """The run that deals with the activation, or the message, of one record.
 
-    `ended` is the end of it, as fields of RUN_SCHEMA; None while it is under way."""
+    `ended` has the end of the run, as the fields of RUN_SCHEMA. It is None while the run waits or is under way."""
 
     def __init__(self, name: str, record: int, source: Literal["activation", "message"]) -> None:
         self.name = name
@@ -68,7 +68,7 @@ class Awaited:
         self.ended: dict[str, Any] | None = None
 
     def take(self, line: dict[str, Any]) -> None:
-        """Take in the next record; one that was taken already changes nothing."""
+        """Take the next record. A record that was taken before changes nothing."""
         if line["seq"] <= self.last or self.ended is not None:
             return
         self.last = line["seq"]
@@ -94,8 +94,8 @@ class Awaited:
         return self._position is not None and int(payload["versions"].get(self._source, 0)) >= self._position
 
     def _is_final(self, payload: dict[str, Any]) -> bool:
-        """A question is answered by the first run that takes it in; an activation is owed until a run succeeds, or
-        nothing tries again."""
+        """Does the end of this run end the wait? A question is answered by the first run that reads it. An activation
+        stays owed until a run succeeds or no retry follows."""
         return bool(payload["is_final"]) or self._source == "message"
 
     def _is_stopped_by(self, hold: str) -> bool:
@@ -115,7 +115,7 @@ class Awaited:
 
 
 async def read_so_far(daemon: Daemon, awaited: Awaited) -> list[dict[str, Any]]:
-    """Take in all that the log has by now; the new records."""
+    """Take all records that the log has by now, and return the new ones."""
     reply = await daemon.ask(
         "GET", f"/sessions/{quote_name(awaited.name)}/log", {"from": awaited.last + 1, "words": True}
     )
@@ -126,7 +126,8 @@ async def read_so_far(daemon: Daemon, awaited: Awaited) -> list[dict[str, Any]]:
 
 
 async def wait_for_end(daemon: Daemon, awaited: Awaited, progress: Progress) -> dict[str, Any]:
-    """The end of the run. A daemon that restarts is waited for."""
+    """Wait for the end of the run and return it. Waits during a restart of the daemon. Raises DaemonAway after
+    `PATIENCE_SECONDS` without one."""
     away_since: float | None = None
     while True:
         try:
@@ -148,7 +149,7 @@ async def wait_for_end(daemon: Daemon, awaited: Awaited, progress: Progress) -> 
 
 
 async def _next_line(following: AsyncIterator[dict[str, Any]], awaited: Awaited, progress: Progress) -> dict[str, Any]:
-    """The next record. While none comes, the client gets a sign of life."""
+    """Return the next record. Until it arrives, the client gets a progress message every `SIGN_SECONDS`."""
     coming = asyncio.ensure_future(anext(following))
     try:
         while True:
@@ -173,7 +174,7 @@ async def _tell(line: dict[str, Any], progress: Progress) -> None:
 
 
 async def add_output(daemon: Daemon, ended: dict[str, Any]) -> dict[str, Any]:
-    """The same end, with the last part of the run's output where a run started."""
+    """Add the last part of the run's output to its end. Not if no run started, or if there is an answer instead."""
     if ended["run"] is None or "answer" in ended:
         return ended
     reply = await daemon.ask("GET", f"/sessions/{quote_name(ended['name'])}/output", {"run": ended["run"]})
@@ -181,12 +182,12 @@ async def add_output(daemon: Daemon, ended: dict[str, Any]) -> dict[str, Any]:
 
 
 def say_waiting(awaited: Awaited) -> dict[str, Any]:
-    """The answer of a wait that was over before the run was."""
+    """Return the result of a wait that timed out before the run ended."""
     words = f"run {awaited.run} goes on" if awaited.run else "it waits to run"
     return {
         "name": awaited.name,
         "run": awaited.run,
         "outcome": "waiting",
         "reason": None,
-        "words": f"{awaited.name}: {words}; wakeful_show and wakeful_log tell more",
+        "words": f"{awaited.name}: {words}; wakeful_show and wakeful_log show more",
     }

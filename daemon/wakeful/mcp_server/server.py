@@ -1,7 +1,7 @@
-"""Joins tools, resources and runs to one server of the `mcp` package.
+"""Joins tools, resources and runs into one server of the `mcp` package.
 
-`stdio.py` serves it to one client; the daemon serves it over HTTP to many. Who calls is asked for each request
-(`find_reach`), so one server serves callers with different rights, and the daemon judges every request.
+`stdio.py` serves it to one client; the daemon serves it over HTTP to many. The caller is identified for each request
+(`find_reach`), so one server serves callers with different rights. The daemon judges every request.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from wakeful.mcp_server.subscriptions import Watch
 from wakeful.mcp_server.tools import RUN, VerbTool, list_tools, refuse_unknown
 
 ASK = "wakeful_ask"
-# A client reads so many sessions at a time.
+# The most sessions on one page of the list of resources.
 PAGE = 200
 LONGEST_OUTPUT_BYTES = 50_000
 MOST_COMPLETIONS = 100
@@ -70,12 +70,12 @@ runs, wakeful_recall reads facts, wakeful_note leaves the hand-off for the next 
 the mailbox of another session, wakeful_history reads this session's log."""
 
 FindReach = Callable[[Any], Reach]
-# The handle of a deferred run in the place of a result. A dict, because a null in it must be sent.
+# The handle of a deferred run, instead of a result. A dict, because its null values must be sent.
 Begun = dict[str, Any]
 
 
 class Handlers:
-    """The handlers of one server. `find_reach` says who calls, by the context of the request."""
+    """The handlers of one server. `find_reach` returns the rights of the caller, by the context of the request."""
 
     def __init__(self, find_reach: FindReach) -> None:
         self._find_reach = find_reach
@@ -90,7 +90,7 @@ class Handlers:
         return types.ListToolsResult(tools=sorted(tools, key=lambda tool: tool.name), cache_scope="private")
 
     async def call_tool(self, ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult | Begun:
-        """An error of the daemon, or of the caller, is a result that says so: a model reads it."""
+        """Carry out a tool call. An error of the daemon or the caller becomes a result, so that the model reads it."""
         reach = self._find_reach(ctx)
         try:
             return await _Call(ctx, reach, params.name, dict(params.arguments or {})).carry_out()
@@ -114,7 +114,7 @@ class Handlers:
             return {"resultType": "complete", **found}
 
     async def cancel_deferred(self, ctx: Any, params: HandleParams) -> dict[str, Any]:
-        """Interrupt the run, if it is under way: who cancels a task wants its work to stop."""
+        """Interrupt the run if it is under way, because a client that cancels wants the work to stop."""
         async with _protocol_errors():
             reach, handle = self._find_reach(ctx), _read_declared(ctx, params.task_id)
             awaited = handle.expect()
@@ -125,7 +125,8 @@ class Handlers:
             return {"resultType": "complete"}
 
     async def update_deferred(self, ctx: Any, params: UpdateParams) -> dict[str, Any]:
-        """A run of ours asks nothing by this way: what an agent asks a person is answered with wakeful_answer."""
+        """Do nothing. Our runs ask no questions through this method; an agent's question is answered with
+        wakeful_answer."""
         async with _protocol_errors():
             _read_declared(ctx, params.task_id)
             return {"resultType": "complete"}
@@ -179,7 +180,7 @@ class Handlers:
     # -- subscriptions --------------------------------------------------------------------------
 
     async def listen(self, ctx: Any, params: types.SubscriptionsListenRequestParams) -> types.SubscriptionsListenResult:
-        """`subscriptions/listen`: one stream of reports, for as long as the client reads it."""
+        """Serve `subscriptions/listen`: one stream of reports, as long as the client reads it."""
         wanted = params.notifications
         addresses = _read_addresses(wanted.resource_subscriptions or ())
         bus = InMemorySubscriptionBus()
@@ -199,7 +200,7 @@ class Handlers:
 
 
 class StandingSubscriptions:
-    """`resources/subscribe` of the revisions before 2026-07-28: reports go to the one client of this process."""
+    """`resources/subscribe` of the MCP revisions before 2026-07-28. Reports go to the only client of this process."""
 
     def __init__(self, find_reach: FindReach) -> None:
         self._find_reach = find_reach
@@ -271,7 +272,7 @@ class _Call:
         self, handle: Handle, answer: dict[str, Any], seconds: float | None
     ) -> types.CallToolResult | Begun:
         if answer.get("held") is not None:
-            # It would wait for a person, or for the turn of a period.
+            # Do not wait: the session is held until a person acts, or until a new budget period begins.
             held = {"name": handle.name, "run": None, "outcome": "held", "reason": answer["held"]}
             return _show_end(held | {"words": f"{handle.name}: {answer['words']}"})
         awaited = handle.expect()
@@ -291,7 +292,7 @@ class _Call:
 
 
 def build_server(find_reach: FindReach, own: str | None = None) -> Server[Any]:
-    """The server for clients of the present revision, and of those before it that need no standing stream."""
+    """Build the server for clients of the current MCP revision, and of earlier ones that need no standing stream."""
     handlers = Handlers(find_reach)
     server = Server[Any](
         "wakeful",
@@ -305,9 +306,9 @@ def build_server(find_reach: FindReach, own: str | None = None) -> Server[Any]:
         on_list_resource_templates=handlers.list_templates,
         on_read_resource=handlers.read_resource,
         on_completion=handlers.complete,
-        # A run may not follow.
+        # A run may not follow records.
         on_subscriptions_listen=handlers.listen if own is None else None,
-        # Headers are never taken for arguments here: there is nothing to compare them with.
+        # Arguments are never read from headers, so the package has nothing to compare with a schema.
         get_tool_input_schema=lambda name: None,
     )
     if own is None:
@@ -319,7 +320,7 @@ def build_server(find_reach: FindReach, own: str | None = None) -> Server[Any]:
 
 
 def add_standing(server: Server[Any], find_reach: FindReach) -> StandingSubscriptions:
-    """Subscriptions for older clients, where one connection lasts."""
+    """Add subscriptions for older clients, which need a lasting connection."""
     standing = StandingSubscriptions(find_reach)
     server.add_request_handler("resources/subscribe", types.SubscribeRequestParams, standing.subscribe)
     server.add_request_handler("resources/unsubscribe", types.UnsubscribeRequestParams, standing.unsubscribe)
@@ -360,7 +361,7 @@ def _describe(tool: VerbTool) -> types.Tool:
         annotations=types.ToolAnnotations(
             read_only_hint=tool.is_reading,
             destructive_hint=tool.verb.is_dangerous,
-            # Only a call that carries a key can be repeated.
+            # A call that writes is safe to repeat only with a key.
             idempotent_hint=tool.is_reading,
             open_world_hint=False,
         ),
@@ -408,7 +409,7 @@ def _choose_fact(facts: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
 
 
 def _read_found(reply: Reply) -> dict[str, Any]:
-    """The lines of an output that contain a text."""
+    """Read the lines of an output that contain a text."""
     text = reply.body[:LONGEST_OUTPUT_BYTES].decode(errors="replace")
     return {
         "run": int(reply.headers["wakeful-run"]),
@@ -438,7 +439,7 @@ def _read_output(reply: Reply) -> dict[str, Any]:
 
 
 def _show_end(ended: dict[str, Any]) -> types.CallToolResult:
-    """A run that did not come to its end well is an error, with the same fields."""
+    """Show the end of a run. A failed run is an error, with the same fields."""
     told = ended["words"] + (f"\n\n{ended['answer']}" if ended.get("answer") else "")
     told += f"\n\n{ended['output']}" if ended.get("output") else ""
     is_error = ended["outcome"] not in ("succeeded", "waiting", "cancelled")
@@ -459,7 +460,7 @@ def _say_error(words: str) -> types.CallToolResult:
 
 
 def _take_seconds(given: dict[str, Any]) -> float | None:
-    """The argument of a wait, taken out of the arguments of the call."""
+    """Take the time limit of a wait out of the arguments. Raises CallerError if it is not a positive number."""
     seconds = given.pop("timeout_seconds", None)
     if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds <= 0):
         raise CallerError(f"timeout_seconds is {seconds!r}; expected a number of seconds above 0")
@@ -467,7 +468,7 @@ def _take_seconds(given: dict[str, Any]) -> float | None:
 
 
 def _declares_deferred(ctx: Any) -> bool:
-    """Does the client say, with this request, that it understands a handle in the place of a result?"""
+    """Does the client declare, in this request, that it understands a handle instead of a result?"""
     capabilities = ctx.session.client_capabilities
     return ctx.protocol_version >= _MODERN and capabilities is not None and EXTENSION in (capabilities.extensions or {})
 
@@ -496,7 +497,7 @@ def _read_addresses(uris: Any) -> frozenset[Address]:
 
 @contextlib.asynccontextmanager
 async def _protocol_errors() -> Any:
-    """An error in words becomes an error of the protocol: outside of tools there is no other."""
+    """Convert our errors to errors of the protocol. Only tool calls can report an error as a result."""
     try:
         yield
     except CallerError as error:
@@ -507,7 +508,8 @@ async def _protocol_errors() -> Any:
 
 @contextlib.asynccontextmanager
 async def _watching(watch: Watch, report: Callable[[set[Address], bool], Awaitable[None]]) -> Any:
-    """The watch goes on meanwhile. Entered when nothing is missed any more; a refusal is raised at once."""
+    """Run a watch until the context ends. Entered when no later change can be missed. Raises MCPError if the daemon
+    refuses."""
     begun = asyncio.get_running_loop().create_future()
     watching = asyncio.create_task(watch.run(report, begun), name="mcp-watch")
     try:

@@ -1,4 +1,4 @@
-"""Serves one client over standard input and output, until it closes them."""
+"""Serves one MCP client over standard input and output, until the client closes them."""
 
 from __future__ import annotations
 

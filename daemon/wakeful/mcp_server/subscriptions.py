@@ -1,7 +1,7 @@
-"""Reports the resources that change, by following the records of their sessions.
+"""Reports changes of resources to MCP clients, by following the records of their sessions.
 
-A report is a level, not an edge: the client reads the resource again. So reports of one burst are joined, and after a
-restart of the daemon every watched resource counts as changed.
+After a report, the client reads the resource again. So the reports of one burst are joined, and after a restart of the
+daemon every watched resource is reported as changed.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import Any
 from wakeful.mcp_server.contract import Daemon, DaemonAway, DaemonRefused
 from wakeful.mcp_server.resources import LIST_KINDS, Address, find_changed
 
-# Records of one burst are one report.
+# Seconds in which the changes of a burst are joined to one report.
 JOINED_SECONDS = 0.1
-# A daemon that restarts is asked again after a pause, which grows.
+# The pause before the daemon is tried again during its restart. It doubles each time.
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.2, 10.0
 
-# Gets the addresses that changed, and whether the list of sessions did.
+# Reports the addresses that changed. The flag is True if the list of sessions changed, too.
 Report = Callable[[set[Address], bool], Awaitable[None]]
 
 
 class Watch:
-    """Resources that one client watches. `with_list`: the list of sessions, too, so that all sessions are followed."""
+    """The resources that one client watches. `with_list`: also watch the list of sessions, by following all of them."""
 
     def __init__(self, daemon: Daemon, watched: frozenset[Address], *, with_list: bool = False) -> None:
         self._daemon = daemon
@@ -32,7 +32,8 @@ class Watch:
         self._names = [] if with_list else sorted({one.name for one in watched})
 
     async def run(self, report: Report, begun: asyncio.Future[None]) -> None:
-        """Report until cancelled. `begun` is done when nothing is missed any more, or has the refusal."""
+        """Report changes until cancelled. `begun` is completed when no later change can be missed. If the daemon
+        refuses or does not answer at the start, `begun` gets that error."""
         pause = FIRST_PAUSE_SECONDS
         while True:
             try:
@@ -48,13 +49,13 @@ class Watch:
                     begun.set_exception(error)
                     return
                 if isinstance(error, DaemonRefused):
-                    # A session that was renamed or is gone: the client reads it, and is told.
+                    # A session was renamed or no longer exists. The client reads it again, and gets the error.
                     await report(set(self._watched), self._with_list)
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
     async def _report_changes(self, following: AsyncIterator[dict[str, Any]], report: Report) -> None:
-        """Read records as they come; report what they change, a burst at once. Ends with the stream."""
+        """Read records as they arrive, and report the changes of each burst together. Returns when the stream ends."""
         news = News()
         coming: asyncio.Future[dict[str, Any]] | None = None
         now = asyncio.get_running_loop().time
@@ -84,7 +85,7 @@ class Watch:
 
 
 class News:
-    """Changes that are not reported yet. `due` is when they are reported, on the clock of the loop."""
+    """Changes that are not reported yet. `due` is the time of their report, by the clock of the loop."""
 
     def __init__(self) -> None:
         self.changed: set[Address] = set()

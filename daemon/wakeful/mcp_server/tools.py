@@ -1,6 +1,6 @@
-"""Tools made of the table of verbs: their names, schemas and hints, and the request of each call.
+"""Makes MCP tools from the table of verbs: their names, schemas and hints, and the request of each call.
 
-Pure: `server.py` sends the request. Every verb that has a route is a tool, or stands in LEFT_OUT with the reason.
+Pure; `server.py` sends the request. Every verb that has a route is a tool, or is listed in LEFT_OUT with the reason.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from wakeful.verbs.table import VERBS
 from wakeful.verbs.verb import Argument, Field, Route, Verb
 
 PREFIX = "wakeful_"
-# The one tool that is no verb: to activate a session, and to wait for the end of the run.
+# The only tool that is not a verb. It activates a session and waits for the end of the run.
 RUN = "wakeful_run"
 LEFT_OUT = {
     "follow": "a stream without an end: subscribe to a resource instead",
     "live": "a stream without an end: subscribe to a resource instead",
-    "metrics": "numbers for Prometheus: wakeful_health and wakeful_top tell the same in words",
-    "new": "it writes a file: wakeful_show tells what a session's spec says",
+    "metrics": "numbers for Prometheus: wakeful_health and wakeful_top give the same as text",
+    "new": "it writes a file: wakeful_show shows the spec of a session",
     "talk": "a conversation in a terminal: wakeful_ask is the same, one question at a time",
     "export": "a copy of the whole log: wakeful_log and wakeful_search read parts of it",
     "load": "it takes a bundle as a file: a person brings sessions in",
@@ -32,9 +32,9 @@ LEFT_OUT = {
     "add": "a person decides which folders are trusted",
     "token": "a person hands out tokens",
 }
-# A question of an agent is answered by a person, unless a person leaves that to an agent.
+# The verbs that only persons use, such as to answer a question of an agent, unless a person allows them to an agent.
 FOR_PERSONS = frozenset(("answer",))
-# A log may have a million records, and a model reads few.
+# The default number of records. A log may have a million, and a model reads few.
 USUAL_RECORDS = 100
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -57,7 +57,7 @@ _EXTRA: Mapping[str, Mapping[str, dict[str, Any]]] = {
 }
 # The value of `text` in a search is one string, although the command line takes several words.
 _JOINED = {("search", "text")}
-# Arguments that a tool gives by itself. A daemon that is not well is a good answer, and no error.
+# Arguments that a tool always sends. `plain` makes the report of an unhealthy daemon an answer instead of an error.
 _ALWAYS = {("health", "plain"): True}
 _DESCRIPTIONS = {
     ("why", "x"): "A session, SESSION#RUN, or an absolute path.",
@@ -76,7 +76,7 @@ class Request(NamedTuple):
 
 
 class VerbTool(NamedTuple):
-    """A verb as a tool. `own` is the session of the run that calls, where a run calls: its verbs need no name."""
+    """A verb as a tool. `own` is the session of the calling run, if a run calls; its tools need no session name."""
 
     verb: Verb
     route: Route
@@ -92,7 +92,7 @@ class VerbTool(NamedTuple):
 
     @property
     def needs_leave(self) -> bool:
-        """Is it offered only where a person allowed that?"""
+        """Is the tool offered only if a person allowed it (`--allow-dangerous`)?"""
         return self.verb.is_dangerous or self.verb.name in FOR_PERSONS
 
     @property
@@ -104,7 +104,7 @@ class VerbTool(NamedTuple):
 
     @property
     def _is_name_known(self) -> bool:
-        # A message goes to another session.
+        # `send` names another session, the receiver of the message.
         return self.own is not None and self.verb.name != "send"
 
     def describe(self) -> str:
@@ -138,11 +138,11 @@ class VerbTool(NamedTuple):
         }
 
     def _is_required(self, argument: Argument) -> bool:
-        # A path names its session, although inside a run the command line may leave it out.
+        # A path needs the name, although the command line may omit it inside a run.
         return argument.is_needed or (argument.name == "name" and "{name}" in self.route.path)
 
     def make_output_schema(self) -> dict[str, Any] | None:
-        """None where the table does not describe the answer."""
+        """Make the schema of the answer. None if the table does not describe the answer."""
         if self.verb.name == "output":
             return OUTPUT_SCHEMA
         if not self.verb.answer:
@@ -157,7 +157,8 @@ class VerbTool(NamedTuple):
         }
 
     def make_request(self, given: Mapping[str, Any], key: str | None = None) -> Request:
-        """Raises CallerError with what does not fit. `key` is used where the caller gave none."""
+        """Make the request of a call. Raises CallerError if an argument is wrong. `key` is used if the caller gave
+        none."""
         self._check(given)
         sent = {one.name: _convert(one, given[one.name]) for one in self.arguments if given.get(one.name) is not None}
         if self._is_name_known:
@@ -214,7 +215,7 @@ _FIELD_TYPES = {
 
 
 def list_tools(own: str | None = None) -> dict[str, VerbTool]:
-    """Every tool by its name. A run gets those that runs may use, for its own session."""
+    """List every tool by its name. A run gets the tools that runs may use, for its own session."""
     found = (_make_tool(verb, own) for verb in VERBS.values() if verb.name not in LEFT_OUT)
     return {tool.name: tool for tool in found if tool is not None}
 
@@ -229,7 +230,7 @@ def _make_tool(verb: Verb, own: str | None) -> VerbTool | None:
 def refuse_unknown(name: str, offered: Iterable[str], *, is_run: bool) -> CallerError:
     verb = name.removeprefix(PREFIX)
     if verb in LEFT_OUT:
-        return CallerError(f"{name} is no tool: {LEFT_OUT[verb]}")
+        return CallerError(f"{name} is not a tool: {LEFT_OUT[verb]}")
     if is_run and (verb in VERBS or name == RUN):
         return CallerError(f"{name} is not for runs; a run may use {', '.join(offered)}")
     near = difflib.get_close_matches(name, offered, 1)
@@ -237,7 +238,7 @@ def refuse_unknown(name: str, offered: Iterable[str], *, is_run: bool) -> Caller
 
 
 def make_answer_schema(fields: Iterable[Field]) -> dict[str, Any]:
-    """The schema of an answer. A field whose words say so may be null."""
+    """Make the schema of an answer. An optional or nullable field may be null."""
     known = tuple(fields)
     return {
         "type": "object",
@@ -264,7 +265,7 @@ def _describe_argument(verb: str, argument: Argument) -> dict[str, Any]:
     if argument.name == "name" and not words:
         words = "The session's name."
     if argument.flag_value is False:
-        # The help is about the option that turns it off.
+        # The help text describes the option that turns the argument off.
         words = f"False: {words[:1].lower()}{words[1:]}"
     if words:
         schema["description"] = words
@@ -324,7 +325,7 @@ def _say_wanted(schema: Mapping[str, Any]) -> str:
 
 
 def _convert(argument: Argument, value: Any) -> Any:
-    """The value as it is sent: a moment in microseconds."""
+    """Convert a value to the form in which it is sent. A moment becomes microseconds."""
     if argument.kind != "moment":
         return value
     try:
@@ -337,5 +338,5 @@ def _convert(argument: Argument, value: Any) -> Any:
 
 
 def quote_name(name: str) -> str:
-    """A name as one segment of a path, its slashes included."""
+    """Quote a name as one segment of a path. Its slashes are escaped, too."""
     return quote(name, safe="")

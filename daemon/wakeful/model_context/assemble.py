@@ -1,9 +1,9 @@
 """Assembles the context of a run's model: instructions, the conversation so far, and the opening of this run.
 
-Instructions are ours and those of whoever set the session up: rules, the agent's prompt, the objective. Everything else
-is data, quoted and labelled: facts, hand-off, what changed, summary, memory, messages, and then what the session is
-asked. Each part has a share of what the model takes in; what does not fit is cut, and says how to get it. The same log
-and files give the same bytes. Blocks: called off the loop.
+Instructions come from wakeful and from the authors of the session: rules, the agent's prompt, the objective. Facts,
+hand-off, changes, summary, memory and messages are data, quoted and labelled. The prompt of the run comes last. Each
+part has a share of the model's window. A part that does not fit is cut, with a note on how to read the rest. The same
+log and files give the same bytes. Blocking: called off the loop.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from wakeful.text.display import count, escape
 CONVERSATION = "conversation"
 # The share of a model's window that may be sent. The rest is for tools and for the error of the estimate.
 _SENT_SHARE = 0.85
-# How to work here: the only words that are wakeful's own.
+# The instructions that every agent gets. All other instructions come from the project, the agent and the spec.
 GUIDE = """\
 You work in a session of wakeful: it rests until something it depends on changes, and you are the one who deals with \
 what changed.
@@ -79,20 +79,20 @@ _HAND_OFF_WORDS: dict[HandOffRule, str] = {"replaced": _HAND_OFF, "kept": _KEEP_
 
 
 class Assembled(Struct, frozen=True, kw_only=True):
-    """The first request that a model would be sent.
+    """The first request of a run.
 
-    The loop carries `pending` out, appends their returns, then `later`, then the opening.
+    The agent loop carries out the `pending` calls, appends their returns, then `later`, then the opening.
     """
 
     instructions: tuple[Part, ...]
-    # None of them: nothing new is to be said, the run goes on in the middle.
+    # Empty if the run continues in the middle of the conversation and has nothing new to add.
     opening: tuple[Part, ...] = ()
     entries: tuple[Entry, ...] = ()
     pending: tuple[ToolCall, ...] = ()
-    # Of pending calls that a person was asked about: whether the answer was yes.
+    # The answers of a person to pending calls, by the ids of the calls. True is yes.
     permissions: dict[str, bool] = {}
     later: tuple[Asked, ...] = ()
-    # The oldest turns, which had to be left out: it is time to make the conversation shorter.
+    # The oldest turns, if they do not fit the model. The conversation must then be compressed.
     left_out: tuple[Entry, ...] = ()
 
     @property
@@ -109,7 +109,7 @@ class Assembled(Struct, frozen=True, kw_only=True):
 
     @property
     def tokens(self) -> dict[str, int]:
-        """By part, and the conversation as one."""
+        """Return the estimated tokens by the name of the part. The whole conversation is one part."""
         parts = {part.name: part.tokens for part in (*self.instructions, *self.opening)}
         talk = sum(map(estimate_entry, (*self.entries, *self.later)))
         return parts | ({CONVERSATION: talk} if talk else {})
@@ -129,11 +129,11 @@ def assemble(
     trees: Mapping[str, Compared] = MappingProxyType({}),
     is_fresh: bool = False,
 ) -> Assembled:
-    """Blocks. For the run under way, which its log has as started; called again for it, it gives no second opening.
+    """Assemble the first request of the run under way. Blocking. Raises InternalError if no run is under way.
 
-    `redact` takes secrets out of what files hold; `trees` has what changed in commits, by binding:
-    who can ask git reads it before.
-    `is_fresh`: of a run that is only imagined, and would begin a new conversation.
+    If the log already has the opening of this run, there is no second one.
+    `redact` removes secrets from the contents of files. `trees` has the changes of commits by binding: the caller reads
+    them from git beforehand. `is_fresh` is for the preview of a run that would begin a new conversation.
     """
     run = session.run
     if run is None:
@@ -173,7 +173,7 @@ def assemble(
     opening = open_run(turns)
     fitting = fit(opening)
     if fitting != turns.entries:
-        # Openings that told facts may be among the turns left out.
+        # The turns left out may include openings with facts, so the new opening repeats these.
         opening = open_run(turns.shorten())
         fitting = fit(opening)
     return Assembled(
@@ -197,9 +197,9 @@ def assemble_sub(
     blobs: Blobs,
     redact: Callable[[str], str],
 ) -> Assembled:
-    """The opening of a sub-agent: its own prompt, the facts and the piece of work; or the state of work that it began.
+    """Assemble the first request of a sub-agent: its own prompt, the facts and the piece of work. Blocking.
 
-    Blocks.
+    If the sub-agent had begun the work before, its conversation continues and there is no opening.
     """
     run = session.run
     if run is None or run.agent is None:
@@ -236,16 +236,16 @@ def make_instructions(
 
 
 def list_skills(spec: SessionSpec, agent: AgentSpec) -> str | None:
-    """The names and descriptions of the agent's skills; none where it may not read them."""
+    """List the names and descriptions of the agent's skills. None if there are none, or the tool `skill` is denied."""
     if not agent.skills or "deny" in (agent.tools.get(SKILL), spec.tools.get(SKILL)):
         return None
     return "\n".join((_SKILLS, "", *(f"- {skill.name}: {escape(skill.description)}" for skill in agent.skills)))
 
 
 def _goes_on(session: Session, run: OpenRun, turns: Turns) -> bool:
-    """Does this run carry out what the last one was about to do?
+    """Does this run carry out the calls that the last run left pending?
 
-    Not where that one came to an end, or a person stopped it.
+    No if the last run ended for good, for example because a person stopped it.
     """
     if (session.id, run.run) in turns.opened:
         return True
@@ -254,15 +254,18 @@ def _goes_on(session: Session, run: OpenRun, turns: Turns) -> bool:
 
 
 def find_room(agent: AgentSpec) -> int:
-    """The number of tokens that may be sent.
+    """Return the number of tokens that may be sent.
 
-    It is the model's window without its answer, the offers of its tools, and the error of the estimate.
+    This is the model's window minus the answer, the definitions of the tools, and the error of the estimate.
     """
     return int(agent.window.tokens * _SENT_SHARE) - agent.settings.max_output_tokens
 
 
 def _begin_with_summary(session: Session, entries: tuple[Entry, ...], room: int) -> tuple[Entry, ...]:
-    """A conversation begins with what was asked; of a compressed one that is the summary of what went before."""
+    """Return the entry to put first, because a conversation must begin with `Asked`.
+
+    A compressed conversation begins with the summary of its removed part.
+    """
     if not entries:
         return ()
     if session.knowledge.conversation.summary:
@@ -274,12 +277,13 @@ def join_parts(parts: tuple[Part, ...]) -> str:
     return "\n\n".join(part.text for part in parts)
 
 
-# Some four million tokens: far below what one answer over the socket holds.
+# The most bytes of left-out turns that are passed on in full: about four million tokens, far below the limit of one
+# socket answer.
 MOST_LEFT_OUT_BYTES = 16 * 1024 * 1024
 
 
 def fit_entries(entries: tuple[Entry, ...], tokens: int) -> tuple[Entry, ...]:
-    """The newest turns that fit; the last one always does."""
+    """Return the newest turns that fit into `tokens`, after a mark for those left out. The last turn always stays."""
     turns = split_turns(entries)
     kept: list[Sequence[Entry]] = []
     for turn in reversed(turns):
@@ -298,9 +302,11 @@ def fit_entries(entries: tuple[Entry, ...], tokens: int) -> tuple[Entry, ...]:
 
 
 def find_left_out(entries: tuple[Entry, ...], fitting: tuple[Entry, ...]) -> tuple[Entry, ...]:
-    """The turns that the mark stands for, in words and calls alone: they go to a summariser, and back to no provider.
+    """Return the turns that the mark stands for, with their texts and calls only.
 
-    Of very many the oldest are told by rule: one answer of the daemon holds them all."""
+    They go to the summariser and never back to a provider, so `raw` is dropped. One answer of the daemon holds them
+    all, so beyond MOST_LEFT_OUT_BYTES the oldest are condensed without a model.
+    """
     left = [
         replace(entry, raw=None) if isinstance(entry, Answered) else entry
         for entry in (entries[: len(entries) - len(fitting) + 1] if fitting != entries else ())
@@ -320,7 +326,8 @@ def _digest(entries: Sequence[Entry]) -> Asked:
         if not isinstance(one, Returned)
     ]
     return Asked(
-        text=f"({count(len(entries), 'older message')} told by rule.)\n\n{digest_messages(said, objective=None)}"
+        text=f"({count(len(entries), 'older message')}, condensed without a model.)\n\n"
+        f"{digest_messages(said, objective=None)}"
     )
 
 
@@ -329,7 +336,7 @@ def _say(entry: Entry) -> str:
 
 
 def split_turns(entries: tuple[Entry, ...]) -> list[list[Entry]]:
-    """Each begins with what was asked, or with an answer."""
+    """Split a conversation into turns. A turn is an `Asked`, or an `Answered` with the returns of its calls."""
     turns: list[list[Entry]] = []
     for entry in entries:
         if isinstance(entry, Returned) and turns:

@@ -1,8 +1,8 @@
-"""Tells a model what changed since its session's last success: bindings, paths, commits, slots and wishes; then diffs.
+"""Describes to a model what changed since the last success of its session: a list of causes and paths, then the diffs.
 
-Other people wrote the paths, commits and contents: these stand in quotation marks or between marks. Diffs have a share
-of the room, in the order of the paths. Where that share ends, the list above the diffs still names every path it has
-room for.
+Other people wrote the paths, commits and contents, so these are always quoted. The diffs have a share of the model's
+window and are added in the order of the paths until it is used up. The list of paths has a share of its own, so it
+also names paths that have no diff. Called for the opening of a run.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from wakeful.text.display import count
 
 _MOST_COMMITS = 20
 _ID_DIGITS = 12
-# A diff that does not fit is cut to a piece of at least this size: a smaller one is useless.
+# The fewest tokens that must be left for a diff to be shown, if need be cut. A smaller piece is useless.
 _LEAST_TOKENS = 100
 
 
 def describe_changes(
     spec: SessionSpec, causes: tuple[Cause, ...], room: Room, read: ReadChanged, redact: Callable[[str], str]
 ) -> str | None:
-    """Blocks. None where nothing did."""
+    """Describe what changed, with diffs. None if there are no causes. Blocking."""
     if not causes:
         return None
     lines, diffs = [], []
@@ -59,7 +59,7 @@ def describe_changes(
 
 
 class _Names:
-    """Lists paths while there is room."""
+    """Lists paths until its tokens are used up."""
 
     def __init__(self, tokens: int) -> None:
         self._tokens = tokens
@@ -126,13 +126,13 @@ def _say_session(spec: SessionSpec, cause: Cause) -> str:
     name = f"{quote_line(cause.binding)}{_say_trust(spec, cause)}"
     if not isinstance(binding, SessionBinding) or binding.on == "succeeded":
         return f"{name}: that session has succeeded again"
-    # The reason may be the words of a model.
+    # The reason may be a text that a model wrote, so it is quoted.
     how = f": {quote_line(cause.reason)}" if cause.reason else ""
     return f"{name}: a run of session {quote_line(binding.session)} has {binding.on}{how}"
 
 
 def _say_commits(commits: tuple[str, ...]) -> str:
-    """Each as `<id> <author>: <subject>`, or its id alone."""
+    """List commits. Each is given as `<id> <author>: <subject>`, or as its id alone."""
     if not commits:
         return ""
     more = f" and {len(commits) - _MOST_COMMITS} more" if len(commits) > _MOST_COMMITS else ""

@@ -1,8 +1,8 @@
-"""The two sides of what changed: what a path held when its session last succeeded, and what it holds now;
-and the diff between them.
+"""Reads both contents of each changed path, at the last success of its session and now, and makes the diff of the two.
 
-The old side is what a run's record keeps of exactly that version of the binding; the new side is read from disk,
-through no link, within bounds. What cannot be shown says why: binary, too large, not kept. Blocks.
+The old content comes from the record of a run that had exactly that version of the binding. The new content is read
+from disk, without following links, up to a limit. If a content cannot be shown, the reason is given instead: binary,
+too large, not kept. Blocking.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from wakeful.run_files.present_files import InTheWay, open_folder
 from wakeful.run_files.replay_comparison import LARGEST_TEXT_BYTES
 from wakeful.system.blobs import Blobs, DamagedBlob, UnknownBlob
 
-# Of one cause; the others are named.
+# The most paths compared per cause. Further paths are only listed.
 MOST_COMPARED = 40
-# How many runs back a version is looked for. The last success is nearly always the last run.
+# The most runs whose records are searched for an old version. The last success is nearly always the last run.
 MOST_RUNS = 30
 
-# Finds both sides of a cause's paths, for as many paths as are worth comparing.
+# A function that reads the old and new contents of a cause's paths, for as many paths as are worth comparing.
 ReadChanged = Callable[[Cause], Compared]
 
 
 class FileSides:
-    """Reads both sides of the files behind a cause."""
+    """Reads the old and the new contents of the files that a cause names."""
 
     def __init__(self, session: Session, root: str, *, log: LogReader, blobs: Blobs) -> None:
         self._session = session
@@ -47,7 +47,7 @@ class FileSides:
         self._blobs = blobs
 
     def read(self, cause: Cause) -> Compared:
-        """Nothing where the old version is known to no run's record: the first run, or a record that was erased."""
+        """Read both contents of each path. Empty if no record has the old version: at a first run, or after erasure."""
         if cause.kind != "file" or cause.old is None or not cause.paths:
             return Compared()
         known = self._find_old(cause.old)
@@ -66,12 +66,12 @@ class FileSides:
                 if found is not None:
                     return {entry.path: entry for entry in read_entries(self._blobs, found)}
             except (UnknownBlob, DamagedBlob, OperatorError):
-                # The record was erased, or lost in a power failure. An older record may know the version as well.
+                # The record was erased, or lost in a power failure. An older record may have the version too.
                 continue
         return None
 
     def _list_records(self) -> Iterator[str]:
-        """Newest first, along the line that led here: not on branches a rewind left."""
+        """Yield the addresses of file records, newest first. Branches that a rewind abandoned are not searched."""
         left = MOST_RUNS
         for stretch in reversed(close_line(self._session.lineage.line, self._session.id, self._session.seq)):
             for record in self._log.read(
@@ -91,13 +91,13 @@ class FileSides:
 
     def _read_old(self, entry: Entry | None) -> Side:
         if entry is not None and entry.kind == "l":
-            # Where a link leads is anybody's text.
+            # Anyone may have chosen the target of the link, so it is quoted.
             return f"a link to {quote_line(entry.link or '')}"
         return None if entry is None else read_kept(self._blobs, entry)
 
 
 def read_now(root: str, path: str) -> Side:
-    """Read the file at the path, through no link."""
+    """Read the file at the path without following links."""
     try:
         with open_folder(root, path) as (folder, last):
             descriptor = os.open(last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
@@ -115,7 +115,7 @@ def read_now(root: str, path: str) -> Side:
 
 
 def read_deliveries(session: Session, run: OpenRun, cause: Cause, blobs: Blobs) -> Compared:
-    """The deliveries to a webhook that this run is the first to deal with, oldest first."""
+    """Read the webhook deliveries that no earlier run has handled, oldest first."""
     found = []
     for one in list_new_deliveries(session, run, cause.key):
         label = f"delivery {one.position} of {cause.binding}: {one.event or 'unnamed'}, {one.delivery}"
@@ -134,9 +134,9 @@ def _read_payload(delivery: Delivery, blobs: Blobs) -> bytes | str:
 
 
 def diff_sides(changed: Changed, redact: Callable[[str], str]) -> tuple[str | None, str | None]:
-    """A unified diff, or why there is none.
+    """Return a unified diff and None, or None and the reason why there is no diff.
 
-    Secrets are gone before anything is cut, also those of several lines, between which a diff has its marks.
+    Each content is redacted before the diff is made, because the diff's line marks would split a multi-line secret.
     """
     sides = [b"" if side is None else side for side in (changed.before, changed.after)]
     note = next((side for side in sides if isinstance(side, str)), None)
@@ -157,7 +157,7 @@ def diff_sides(changed: Changed, redact: Callable[[str], str]) -> tuple[str | No
 
 
 def _redact_side(content: bytes, redact: Callable[[str], str]) -> bytes:
-    """The very same where it is no text: nothing of it is shown."""
+    """Redact a content. Binary content is returned unchanged, because it is never shown."""
     try:
         return redact(content.decode()).encode()
     except UnicodeDecodeError:

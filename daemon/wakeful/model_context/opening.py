@@ -1,8 +1,8 @@
 """Makes the opening of a run: what its session knows, what changed, what was said, and what it is asked.
 
-If the conversation goes on, the opening holds only what is new. Each part is quoted or in lines of its own, so that no
-part can pass for another. This module alone decides their order and words. Pure but for the contents behind the changes
-(changes.py).
+If the conversation continues, the opening holds only what is new. Each part is quoted or has lines of its own, so that
+no part can pass for another. Only this module decides the order and the text of the parts. Pure, except that it reads
+the contents behind the changes (changes.py).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def make_opening(
     read: ReadChanged,
     redact: Callable[[str], str],
 ) -> tuple[Part, ...]:
-    """Blocks. No parts: the run goes on in the middle, and nothing is new."""
+    """Make the opening of a run. Empty if the run continues in the middle and nothing is new. Blocking."""
     has_talk = bool(turns.entries)
     goes_on = has_talk and (run.resumed_from is not None or run.attempt > 0)
     causes = tuple(cause for cause in run.causes if not has_talk or (cause.key, cause.new) not in turns.told)
@@ -74,19 +74,23 @@ def make_opening(
     )
     parts = tuple(Part.of(name, text) for name, text in found if text is not None)
     if parts or not goes_on:
-        # The list alone is no news to a run that goes on in the middle.
+        # The to-do list alone is not news for a run that continues in the middle.
         parts = (*parts, *_list_todo(session.knowledge.todo))
     if not goes_on:
         return (*parts, Part.of("prompt", _say_prompt(session, run, is_new=not has_talk or turns.is_shortened)))
     if not parts:
-        # Cut off after its last word by nobody's wish, it is done, and has to be asked nothing.
+        # If the last run gave its final answer and then was cut off by a crash, the work is done: ask nothing.
+        # If a person stopped it, ask: providers refuse a conversation that ends with an answer.
         is_stopped = session.last_run is not None and session.last_run.seq == session.knowledge.dealt_until
         return (Part.of("prompt", WAS_CUT),) if is_stopped and _is_over(turns.entries[-1]) else ()
     return (*parts, Part.of("prompt", TRY_AGAIN if any(part.name == "last run" for part in parts) else GO_ON))
 
 
 def open_again(session: Session, run: OpenRun, turns: Turns, messages: Sequence[Word], room: Room) -> tuple[Part, ...]:
-    """For a run whose own opening gave way to a summary: what must outlast that, and what it was asked."""
+    """Make a second opening for a run whose first opening was replaced by a summary.
+
+    It repeats the parts that must survive a compression, and the prompt.
+    """
     found = (
         ("facts", list_facts(session.knowledge.facts.values(), session.lineage.conflicts, room.facts)),
         ("hand-off", _quote_handoff(session.knowledge.handoff, room.handoff)),
@@ -98,7 +102,7 @@ def open_again(session: Session, run: OpenRun, turns: Turns, messages: Sequence[
 
 
 def open_sub(session: Session, caller: str, text: str, room: Room) -> tuple[Part, ...]:
-    """For a sub-agent: the facts, and the piece of work that the agent of the run gives it."""
+    """Make the opening of a sub-agent: the facts, and the piece of work that the agent of the run gives it."""
     facts = list_facts(session.knowledge.facts.values(), session.lineage.conflicts, room.facts)
     asked = (
         f"# What you are asked\n\nDo the piece of work below. The agent {quote_line(caller)}, which works in this "
@@ -112,7 +116,7 @@ def open_sub(session: Session, caller: str, text: str, room: Room) -> tuple[Part
 
 
 def _is_over(entry: Entry) -> bool:
-    """An answer that calls nothing: no provider takes a conversation that ends so."""
+    """Is this an answer without tool calls? Providers refuse a conversation that ends with one."""
     return isinstance(entry, Answered) and not entry.calls
 
 
@@ -138,7 +142,7 @@ def _say_prompt(session: Session, run: OpenRun, *, is_new: bool) -> str:
 
 
 def _say_last(session: Session, run: OpenRun) -> str | None:
-    """The reason why the last run failed, for the next attempt."""
+    """Give the reason why the last run failed, for the next attempt. None if it did not fail."""
     last = session.last_run
     if last is None or last.outcome != "failed":
         return None
@@ -149,9 +153,9 @@ def _say_last(session: Session, run: OpenRun) -> str | None:
 
 
 def _find_known(session: Session, turns: Turns) -> tuple[Iterable[Fact], Sequence[Conflict]]:
-    """Facts set since the model was last told, but for those it set itself, and new conflicts.
+    """Return the facts and conflicts that are new since the last opening, without the facts that the model set itself.
 
-    All where that is out of sight or in another log.
+    All facts and conflicts if the model may no longer see that opening, or the opening is in another session's log.
     """
     if not turns.entries or turns.told_at is None or turns.told_at[0] != session.id:
         return session.knowledge.facts.values(), session.lineage.conflicts
@@ -165,7 +169,7 @@ def _find_known(session: Session, turns: Turns) -> tuple[Iterable[Fact], Sequenc
 
 
 def list_facts(facts: Iterable[Fact], conflicts: Sequence[Conflict], tokens: int) -> str | None:
-    """One a line, by their keys. Where there is no room for all, the newest are there."""
+    """List facts, one per line, sorted by key. If not all fit, the newest are listed."""
     newest = sorted(facts, key=lambda fact: (-fact.seq, fact.key))
     lines, left = _take_lines([_say_fact(fact) for fact in newest], tokens)
     if not lines and not left and not conflicts:
@@ -199,7 +203,7 @@ def list_memory(memory: dict[str, str], tokens: int) -> str | None:
 
 
 def _list_todo(items: TodoList) -> tuple[Part, ...]:
-    """The whole to-do list: it has few items, and short ones."""
+    """List the whole to-do list. It is never cut, because it has few and short items."""
     if not items:
         return ()
     lines = (f"{number}. {MARKS[item.status]} {quote_line(item.text)}" for number, item in enumerate(items, 1))
@@ -212,7 +216,7 @@ def _list_todo(items: TodoList) -> tuple[Part, ...]:
 
 
 def _take_lines(lines: Sequence[str], tokens: int) -> tuple[list[str], int]:
-    """The first that fit, and how many do not."""
+    """Return the first lines that fit, and the number of those that do not."""
     taken: list[str] = []
     for line in lines:
         tokens -= estimate_tokens(line) + 1
@@ -236,15 +240,20 @@ def quote_summary(summary: str, tokens: int) -> str:
 
 
 def _add_notes(session: Session, messages: Sequence[Word], turns: Turns, has_talk: bool) -> list[Word]:
-    """Notes of others and merges come with the messages of a conversation that goes on;
-    a new one has them in its hand-off."""
+    """Add merges, and hand-offs that other authors left, to the messages of a conversation that continues.
+
+    A new conversation does not need them, because its opening has the hand-off.
+    """
     own = f"{_RUN}{session.name}#"
     notes = [note for note in turns.notes if not note.author.startswith(own)] if has_talk else []
     return sorted((*messages, *notes), key=lambda word: (word.at, word.seq))
 
 
 def quote_messages(session: Session, words: Sequence[Word], tokens: int) -> str | None:
-    """Oldest first. Where there is no room for all, the newest are there; none of them takes more than half of it."""
+    """Quote messages, oldest first. If not all fit, the newest are quoted.
+
+    A message is cut to half of the tokens that the newer ones left.
+    """
     if not words:
         return None
     quoted: list[str] = []

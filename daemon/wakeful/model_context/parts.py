@@ -1,4 +1,4 @@
-"""A named piece of what a model is told, with what it takes, and how much room each piece has."""
+"""The named parts of a model's context, with their estimated tokens, and the most tokens of each part."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from wakeful.core.spec.agent import AgentSpec
 
 
 class Part(Struct, frozen=True):
-    """`tokens` by estimate."""
+    """A named piece of text. `tokens` is an estimate."""
 
     name: str
     text: str
@@ -21,7 +21,7 @@ class Part(Struct, frozen=True):
 
 
 class Room(Struct, frozen=True, kw_only=True):
-    """The most tokens of each part. A session's own texts (prompt, objective, role) are never cut."""
+    """The most tokens of each part. The prompt, the objective and the agent's role are never cut, so have no entry."""
 
     rules: int
     facts: int
@@ -34,7 +34,7 @@ class Room(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, agent: AgentSpec) -> Room:
-        """A share of what the model takes in, up to what is of use: all together at most three quarters of it."""
+        """Give each part a share of the model's window, up to a useful size. Together the shares are at most 72 %."""
         tokens = agent.window.tokens
 
         def share(part: float, most: int) -> int:
@@ -44,7 +44,7 @@ class Room(Struct, frozen=True, kw_only=True):
             rules=share(0.12, 10_000),
             facts=share(0.12, 8_000),
             handoff=share(0.06, 4_000),
-            # Some 24 KB of diffs.
+            # About 24 KB of diffs.
             changes=share(0.12, 7_000),
             paths=share(0.04, 2_000),
             summary=share(0.10, 8_000),

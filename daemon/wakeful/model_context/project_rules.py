@@ -1,12 +1,11 @@
-"""The rules of a project: the AGENTS.md files that apply to what a session has bound, from its root down,
-the nearest last.
+"""Reads the rules of a project: the AGENTS.md files that apply to the bound paths, from the root down, nearest last.
 
-Where a folder has no AGENTS.md, its CLAUDE.md counts. Those of deeper folders are told when the agent first reads or
+If a folder has no AGENTS.md, its CLAUDE.md is used. Rules of deeper folders are shown when the agent first reads or
 writes there (`read_nested_rules`).
 
-Rules guide how an agent works and widen nothing that it may do: they are read as text, within bounds, and quoted with
-their paths. A rules file from an untrusted binding is a stranger's word, and is left out. No link is followed: a file
-elsewhere was not written for this project.
+Rules guide how an agent works and never extend its permissions. They are read as text, up to a limit, and quoted with
+their paths. A rules file from an untrusted binding is left out, because strangers may have written it. Links are not
+followed, because a file elsewhere was not written for this project.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ from wakeful.core.record.events import Cause
 from wakeful.core.spec.session import CommitsBinding, SessionSpec
 from wakeful.system.openat2 import open_beneath
 
-# The first that a folder has counts.
+# The names of rules files. The first that exists in a folder is used.
 FILES = ("AGENTS.md", "CLAUDE.md")
-# More folders than anyone keeps rules in; each costs one call of the system.
+# The most folders searched for rules. Nobody keeps rules in more, and each costs a system call.
 MOST_FOLDERS = 64
 LARGEST_BYTES = 64 << 10
 
 
 def read_rules(spec: SessionSpec, causes: Iterable[Cause], tokens: int, redact: Callable[[str], str]) -> str | None:
-    """Blocks. None where the project has none."""
+    """Read and quote the rules of the project. None if it has no trusted rules. Blocking."""
     found = _find(spec, list_folders(spec, causes))
     trusted = {path: redact(text) for path, text in found.items() if text is not None}
     if not trusted:
@@ -46,10 +45,9 @@ def read_rules(spec: SessionSpec, causes: Iterable[Cause], tokens: int, redact: 
 def read_nested_rules(
     spec: SessionSpec, causes: Iterable[Cause], folder: str, tokens: int, redact: Callable[[str], str]
 ) -> dict[str, str]:
-    """Blocks.
+    """Read and quote, by path, the rules on the path to a bound folder, except those that `read_rules` returned.
 
-    By path, quoted: the rules on the way to a folder that is bound, without those that `read_rules` told.
-    `folder` starts from root.
+    `folder` is relative to the root. Empty if no binding reaches the folder. Blocking.
     """
     place = posixpath.normpath(posixpath.join(spec.root, folder))
     patterns = [
@@ -68,7 +66,7 @@ def read_nested_rules(
 
 
 def _find(spec: SessionSpec, folders: Iterable[str]) -> dict[str, str | None]:
-    """The rules of these folders by their paths. None: a stranger's word."""
+    """Read the rules of these folders by their paths. None for a file of an untrusted binding."""
     strangers = [parse_under(binding.pattern, spec.root) for binding in spec.files if binding.is_untrusted]
     found: dict[str, str | None] = {}
     for folder in folders:
@@ -82,7 +80,7 @@ def _find(spec: SessionSpec, folders: Iterable[str]) -> dict[str, str | None]:
 
 
 def list_folders(spec: SessionSpec, causes: Iterable[Cause]) -> list[str]:
-    """Relative to root, which comes first: every folder on the way to what is bound, and to what changed."""
+    """List every folder on the path to a bound or changed file. They are relative to the root, which comes first."""
     bases = [parse_under(binding.pattern, spec.root).base for binding in spec.files]
     bases += [posixpath.join(spec.root, b.repo or "", b.path) for b in spec.bindings if isinstance(b, CommitsBinding)]
     changed = [posixpath.dirname(posixpath.join(spec.root, path.path)) for cause in causes for path in cause.paths]
@@ -95,17 +93,17 @@ def list_folders(spec: SessionSpec, causes: Iterable[Cause]) -> list[str]:
 
 
 def _list_way(root: str, place: str) -> list[str]:
-    """Every folder below root on the way to a place, the place itself last."""
+    """List every folder below the root on the path to a folder, that folder itself last."""
     parts = posixpath.relpath(place, root).split("/") if place != root else []
     return ["/".join(parts[: depth + 1]) for depth in range(len(parts))][:MOST_FOLDERS]
 
 
 def _read(root: str, path: str) -> str | None:
-    """None where there is no such file, or no text in it."""
+    """Read a rules file. None if there is no such file or it is empty."""
     try:
         descriptor = open_beneath(root, path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
-        # Not there, not a folder on the way, a link, or not for us to read: then there are no rules here.
+        # The file is missing, is a link, may not be read, or its folder is not a folder: there are no rules here.
         return None
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -1,10 +1,9 @@
-"""The conversation with a model, read from the log along a session's line: what was asked, answered,
-called and brought back.
+"""Rebuilds the conversation with a model from the log: what was asked, answered, called and returned.
 
-A run that was cut short leaves calls without an end. A call that had begun is answered "interrupted, effect unknown". A
-call that had not begun is left to the run that goes on, or is closed where another run's opening follows. So every
-answer has all its returns, and a session is never stuck on one. The reader also notes what openings have told already:
-causes, messages by their positions, notes. Reads the log and the blobs, and blocks.
+A run that was cut short leaves calls without a return. A call that had begun is answered "interrupted, effect unknown".
+A call that had not begun is left to the run that continues, or is closed if another run's opening follows. So every
+call gets a return, and no session is stuck. The reader also notes what earlier openings already contained: causes,
+messages by position, hand-offs. Reads the log and the blobs. Blocking.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from wakeful.system.blobs import Blobs, DamagedBlob, UnknownBlob
 NOT_BEGUN = "not carried out: the run ended before this call began; call it again if it is still wanted"
 REFUSED = "refused: a person said no to this call"
 UNANSWERED = "a person was asked, and nobody answered in time: it was denied"
-# The key of a session's own mailbox, among versions.
+# The key of the session's own mailbox among the versions of a run.
 MAILBOX = "message"
 REMEMBER = "remember"
 GONE = "[what was asked here is not kept any more]"
@@ -42,7 +41,10 @@ _KINDS = (
 
 
 class Word(Struct, frozen=True, kw_only=True):
-    """A message, a note or a merge that a model may have to be told of. `untrusted_by`: strangers may speak in it."""
+    """A message, a hand-off or a merge that an opening may have to contain.
+
+    `untrusted_by` names the binding through which strangers may have written the text.
+    """
 
     session: str
     seq: int
@@ -54,43 +56,41 @@ class Word(Struct, frozen=True, kw_only=True):
 
 
 class Turns(Struct, frozen=True, kw_only=True):
-    """A conversation so far. `pending` are the calls of the last answer that are to be carried out."""
+    """A conversation so far. `pending` has the calls of the last answer that are still to be carried out."""
 
     entries: tuple[Entry, ...] = ()
     pending: tuple[ToolCall, ...] = ()
-    # The pieces of work among these that a sub-agent had begun, by the ids of their calls.
-    # A run that goes on takes them up again.
+    # The ids of the pending calls whose work a sub-agent had begun. A run that continues takes that work up again.
     begun: frozenset[str] = frozenset()
-    # A person's answers to pending calls that need a yes.
+    # A person's answers to pending calls that need permission, by the ids of the calls. True is yes.
     permissions: dict[str, bool] = {}
-    # Notes and merges that no opening of this conversation has told, oldest first.
+    # Hand-offs and merges that no opening of this conversation contains, oldest first.
     notes: tuple[Word, ...] = ()
-    # Up to which of its own messages they have told.
+    # The position of the newest message of this session that an opening contains.
     told_position: int = 0
-    # The causes openings have told: what each binding is, and its version.
+    # The causes that openings contain, as pairs of the cause's key and the new version.
     told: frozenset[tuple[str, str | None]] = frozenset()
-    # The session and record of the last start whose opening was told; None where it may not be in sight any more.
+    # The session and seq of the last run start that has an opening. None if the model may no longer see that opening.
     told_at: tuple[str, int] | None = None
-    # No opening since the last compression: facts, open questions and hand-off stood in what may be gone.
+    # There is no opening since the last compression. The next one must repeat facts, conflicts and hand-off.
     is_shortened: bool = False
-    # Facts that calls in sight have set.
+    # Facts that were set by calls which the model still sees.
     remembered: dict[str, str] = {}
-    # Open conflicts that no opening of this conversation has told, by their numbers.
+    # The numbers of the open conflicts that no opening of this conversation contains.
     new_conflicts: frozenset[int] = frozenset()
-    # The runs that have their opening, each with the session it is a run of.
+    # The runs that have an opening, as pairs of session and run number.
     opened: frozenset[tuple[str, int]] = frozenset()
-    # The session's work has left a hand-off since this conversation of a person was last told one.
+    # For a conversation with a person: the session's work has left a hand-off since the last opening here.
     has_new_handoff: bool = False
-    # Texts that were asked since the last answer, while its calls are pending. They come after the returns of those
-    # calls.
+    # Texts asked since the last answer, while its calls are pending. They come after the returns of those calls.
     later: tuple[Asked, ...] = ()
 
     def shorten(self) -> Turns:
-        """The same where not all of it is shown: what its openings told is told again."""
+        """Return a copy for a model that is not shown all turns. Its next opening repeats what openings contained."""
         return replace(self, told_at=None, is_shortened=True)
 
     def close(self) -> Turns:
-        """The same for a run that does not go on from there: what was pending is not carried out."""
+        """Return a copy for a run that does not continue: each pending call gets an error as its return."""
         if not self.pending:
             return self
         returns = (make_return(call, self._say_closed(call.id)) for call in self.pending)
@@ -110,14 +110,16 @@ class Turns(Struct, frozen=True, kw_only=True):
 
 
 def read_turns(log: LogReader, blobs: Blobs, session: Session, *, is_fresh: bool = False) -> Turns:
-    """Blocks. The present conversation: none of what a rewind left, a compression replaced, or a fresh start put aside.
+    """Read the present conversation. Blocking.
 
-    `is_fresh`: such a start follows, and no record says so."""
+    Turns before a fresh start, turns that a compression replaced, and branches that a rewind abandoned are left out.
+    `is_fresh` is for a fresh start that is not recorded yet.
+    """
     acting = session.run.agent if session.run is not None else None
     reader = _Reader(blobs, acting.name if acting is not None else None)
     erasures = _Erasures(log)
     for record in _read_records(log, session):
-        # Erased: what stands in for it keeps the conversation whole, call by call. Archived: it is not here.
+        # An erased record has a replacement, so that every call still has its return. An archived record has none.
         payload = record.payload if record.payload is not None else erasures.find(record)
         if payload is not None:
             reader.take(record, decode(record.kind, payload))
@@ -128,7 +130,7 @@ def read_turns(log: LogReader, blobs: Blobs, session: Session, *, is_fresh: bool
 
 
 def _has_new_handoff(log: LogReader, session: Session, turns: Turns) -> bool:
-    """Also of runs whose records are not in this conversation: the work has one of its own."""
+    """Is there a hand-off newer than the last opening? Those of the session's work, another conversation, count too."""
     if turns.told_at is None or turns.told_at[0] != session.id:
         return True
     newest = next(
@@ -138,10 +140,7 @@ def _has_new_handoff(log: LogReader, session: Session, turns: Turns) -> bool:
 
 
 def read_sub_turns(log: LogReader, blobs: Blobs, session: Session, call_id: str) -> Turns:
-    """Blocks.
-
-    The conversation of a sub-agent: what is on record of the work that answers this call, of whichever run.
-    """
+    """Read the conversation of the sub-agent whose work answers this call, from all runs. Blocking."""
     reader = _Reader(blobs, None)
     erasures = _Erasures(log)
     for record in _read_records(log, session):
@@ -149,7 +148,7 @@ def read_sub_turns(log: LogReader, blobs: Blobs, session: Session, call_id: str)
         event = decode(record.kind, payload) if payload is not None else None
         match event:
             case ev.TurnAnswered(sub=None, answer=answer) if any(call.id == call_id for call in answer.calls):
-                # Some providers use an id again: this is another call.
+                # Some providers reuse ids. This is a newer call, so forget the work for the older one.
                 reader = _Reader(blobs, None)
             case ev.PromptAssembled() | ev.TurnAnswered() | ev.ToolCalled() | ev.ToolReturned() if (
                 event.sub is not None and event.sub.call == call_id
@@ -159,7 +158,7 @@ def read_sub_turns(log: LogReader, blobs: Blobs, session: Session, call_id: str)
 
 
 class _Erasures:
-    """The replacements of erased payloads. A session on the line is read when its first erased payload is met."""
+    """Finds the replacements of erased payloads. Those of a session are read when its first erased payload is met."""
 
     def __init__(self, log: LogReader) -> None:
         self._log = log
@@ -172,16 +171,18 @@ class _Erasures:
 
 
 def read_messages(log: LogReader, session: Session, run: OpenRun, told: int) -> list[Word]:
-    """Blocks. The messages this run is to deal with, oldest first: those after what runs that ended for good have seen,
-    and after what this conversation was told, up to where the run reads. By position:
-    a message is told once, whatever else came between."""
+    """Read the messages that this run must handle, oldest first. Blocking.
+
+    They begin after the last message that a finished run has seen or this conversation contains (`told`), and end with
+    the last message of the run's mailbox version. Comparing positions ensures that a message is shown only once.
+    """
     last = int(run.versions.get(MAILBOX, str(session.mailbox.position)))
     seen = max(told, int(session.marks.seen.get(MAILBOX, "0")))
     found: list[Word] = []
     for record in (
         log.read(session.id, to_seq=session.seq, kinds=("message_added",), newest_first=True) if last > seen else ()
     ):
-        # Erased: that it was there is in the log, and nowhere else.
+        # An erased message is skipped. Only the log shows that it existed.
         match decode(record.kind, record.payload) if record.payload is not None else None:
             case ev.MessageAdded(position=position) if position <= seen:
                 break
@@ -191,16 +192,16 @@ def read_messages(log: LogReader, session: Session, run: OpenRun, told: int) -> 
 
 
 def has_opened(log: LogReader, session: Session, run: OpenRun) -> bool:
-    """Blocks. Was this run's opening made, also where a compression has taken it out of the conversation?"""
+    """Does the log have an opening of this run, even if a compression removed it from the conversation? Blocking."""
     return any(
         record.run == run.run for record in log.read(session.id, from_seq=run.seq, kinds=("prompt_assembled",), limit=1)
     )
 
 
 def has_handed_off(log: LogReader, session: Session, run: OpenRun) -> bool:
-    """Blocks.
+    """Did the agent leave a hand-off in this run, or in an earlier run that this one continues? Blocking.
 
-    Did this run leave a hand-off, or one that it goes on from? That of a run which had to stop is not the agent's own.
+    The hand-off of a run that had to stop does not count, because the daemon wrote it.
     """
     wanted = run.run
     for record in log.read(session.id, to_seq=session.seq, kinds=("run_started", "note_added"), newest_first=True):
@@ -222,22 +223,25 @@ def _read_records(log: LogReader, session: Session) -> Iterator[Record]:
 
 @dataclass(slots=True)
 class _Turn:
-    """One answer and what has come of its calls. Ids are those of this answer alone: some providers use them again."""
+    """One answer and the results of its calls. Call ids are valid in this answer only, as some providers reuse them."""
 
     answer: Answered
     begun: set[str] = field(default_factory=set)
     returned: dict[str, Returned] = field(default_factory=dict)
     permissions: dict[str, bool] = field(default_factory=dict)
     asked: dict[str, ev.QuestionAsked] = field(default_factory=dict)
-    # Openings that came before its calls had all come to an end.
+    # Openings that were made before all calls of this answer had returned.
     openings: list[Asked] = field(default_factory=list)
 
     def close(self) -> list[Entry]:
-        """With a return for every call, in their order, and then what was asked meanwhile."""
+        """Return the answer, a return for every call in their order, and the openings made meanwhile."""
         return [self.answer, *map(self._find_return, self.answer.calls), *self.openings]
 
     def leave(self) -> tuple[list[Entry], tuple[ToolCall, ...]]:
-        """As it stands, and the calls that nobody has begun: what was asked meanwhile comes after these."""
+        """Return the answer with the returns so far, and the pending calls. Without pending calls, close the turn.
+
+        A begun `delegate` is pending too, because its sub-agent can continue.
+        """
         pending = tuple(
             call
             for call in self.answer.calls
@@ -257,8 +261,11 @@ class _Turn:
 
 
 class _Start(Struct, frozen=True, kw_only=True):
-    """The things a run saw when it started: its causes, where that stands, the notes and conflicts before it,
-    the newest message it reads."""
+    """The state when a run started, which its opening then contains.
+
+    It has the run's causes, the place of the start in the log, the number of words and conflicts before it, and the
+    position of the newest message.
+    """
 
     causes: frozenset[tuple[str, str | None]]
     place: tuple[str, int]
@@ -275,7 +282,7 @@ class _Remembered(Struct, frozen=True):
 
 
 class _Reader:
-    """Takes records in their order."""
+    """Builds `Turns` from records, which it takes in log order."""
 
     def __init__(self, blobs: Blobs, agent: str | None) -> None:
         self._blobs = blobs
@@ -285,14 +292,14 @@ class _Reader:
         self._turn: _Turn | None = None
         self._words: list[Word] = []
         self._starts: dict[tuple[str, int], _Start] = {}
-        # By session: a fork has a mailbox of its own.
+        # The newest message that an opening contains, by session, because a fork has a mailbox of its own.
         self._told_positions: dict[str, int] = {}
         self._told_words = 0
-        # Conflicts by their numbers, and how many of them openings have told.
+        # The numbers of all conflicts, and how many of these the openings contain.
         self._conflicts: list[int] = []
         self._told_conflicts = 0
         self._is_shortened = False
-        # Openings whose text is not kept any more, so the facts in them are unknown.
+        # There are openings whose text is no longer kept, so the facts in them are unknown.
         self._has_gone = False
         self._remembered: dict[str, str] = {}
         self._told: set[tuple[str, str | None]] = set()
@@ -307,7 +314,7 @@ class _Reader:
                 | ev.ToolCalled(sub=SubWork())
                 | ev.ToolReturned(sub=SubWork())
             ):
-                # The conversation of a sub-agent: the answer it came to is the result of a call.
+                # A step of a sub-agent. Only its final answer belongs here, as the return of the `delegate` call.
                 return
             case ev.RunStarted():
                 self._start(record, event)
@@ -316,7 +323,7 @@ class _Reader:
             case ev.ConversationCompressed():
                 self._is_shortened = True
             case ev.TurnAnswered(purpose="summary"):
-                # The finished summary stands before the conversation.
+                # The finished summary is put before the conversation when the context is assembled.
                 return
             case ev.TurnAnswered(answer=answer):
                 self._close_turn()
@@ -364,9 +371,9 @@ class _Reader:
         )
 
     def begin_anew(self) -> None:
-        """Forget what openings have told, since the model no longer sees it.
+        """Forget the turns and what openings contained, because the model no longer sees them.
 
-        The next opening tells it again, unless a run that ended for good has dealt with it.
+        The next opening repeats the contents, except what a finished run has handled.
         """
         self._entries, self._turn, self._told_words, self._told_at = [], None, 0, None
         self._told_conflicts, self._is_shortened, self._has_gone = 0, False, False
@@ -406,9 +413,9 @@ class _Reader:
             self._turn.openings.append(asked)
 
     def _say_whose(self, agent: str) -> str:
-        """Say that another agent gave the answer, so that the reading agent does not take it for its own.
+        """Return a note that another agent gave the answer, so that the reading agent does not take it for its own.
 
-        The note stands with the question, for an answer stays as its model gave it.
+        The note is appended to the question, because an answer is never changed.
         """
         if self._agent is None or agent == self._agent:
             return ""
@@ -418,7 +425,7 @@ class _Reader:
         )
 
     def _read_opening(self, address: str) -> str:
-        # Erased.
+        # The opening was erased.
         if not address:
             return GONE
         try:
@@ -427,7 +434,7 @@ class _Reader:
             return GONE
 
     def _take_step(self, turn: _Turn, record: Record, event: ev.Event) -> None:
-        """Take a step of a call of the present answer. Steps of other calls are ignored, since those are not shown."""
+        """Take a step of a call of the present answer. Steps of other calls are ignored, as these are not shown."""
         known = {call.id for call in turn.answer.calls}
         match event:
             case ev.ToolCalled(call=call) if call.id in known:
@@ -449,7 +456,7 @@ class _Reader:
             case ev.QuestionAnswered(call=str() as call_id, text=text, rationale=str() as why) if (
                 call_id in turn.asked and turn.asked[call_id].is_permission and text.strip().lower() in ("no", "n")
             ):
-                # With the reason, so that the agent can do better than try the same again.
+                # Include the person's reason, so that the agent does not just repeat the call.
                 turn.returned[call_id] = Returned(
                     call=call_id,
                     name=turn.asked[call_id].name,
@@ -474,7 +481,7 @@ class _Reader:
 
 
 def _read_remembered(answer: Answered, call_id: str) -> dict[str, str]:
-    """The fact that a call has set, from the words of the model; none where these cannot be read any more."""
+    """Return the fact that a call of `remember` set, from its arguments. Empty if these cannot be parsed."""
     for call in answer.calls:
         if call.id == call_id:
             try:

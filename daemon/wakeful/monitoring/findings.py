@@ -1,7 +1,7 @@
-"""One thing that is not as it should be, as `wakeful health` tells it, and the port by which parts of the daemon tell.
+"""The findings of `wakeful health`, and the interface through which parts of the daemon report them.
 
-A part that knows of trouble of its own, such as notifications that nobody received, implements `Reporter` and is added
-to `Monitoring`. It is asked for every `/health` and `/metrics`, so it answers from memory. On the loop alone.
+A part with problems of its own, such as undelivered notifications, implements `Reporter` and is added to `Monitoring`.
+It is called for every `/health` and `/metrics`, so it must answer from memory. Used on the loop only.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from wakeful.monitoring.metrics_text import Family
 
-# `wrong`: somebody should look, and the daemon counts as unhealthy. `note`: worth knowing.
+# `wrong`: a person should act, and the daemon counts as unhealthy. `note`: worth knowing.
 Level = Literal["wrong", "note"]
 What = Literal[
     "failed", "asks", "trust", "sleeps", "held", "budget", "limit", "damaged", "spec", "binding", "log", "disk",
@@ -22,7 +22,7 @@ What = Literal[
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """`since` is in microseconds. `mend` is a command that a person types next."""
+    """One problem. `since` is in microseconds. `mend` is the command that a person should type next."""
 
     what: What
     words: str
@@ -33,7 +33,7 @@ class Finding(Struct, frozen=True, kw_only=True):
 
 
 class Reporter(Protocol):
-    """A part of the daemon that tells of itself."""
+    """A part of the daemon that reports its own problems and metrics."""
 
     def find_problems(self) -> Iterable[Finding]: ...
 

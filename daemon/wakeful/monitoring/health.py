@@ -1,7 +1,7 @@
-"""Is the daemon healthy, and if not, what is wrong, since when, and what to do: the answer of `wakeful health`.
+"""The answer of `wakeful health`: is the daemon healthy, and if not, what is wrong, since when, and what to do.
 
-Cheap enough to be asked every few seconds. Everything comes from memory, but for one `statvfs` and two small files of
-the state folder; `doctor` does the slow checks.
+Cheap enough to be requested every few seconds. Everything comes from memory, except one `statvfs` and two small files
+of the state folder. `doctor` does the slow checks.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from wakeful.monitoring.survey import Survey
 from wakeful.monitoring.verified import Verified
 from wakeful.views.times import show_time, show_time_or_none
 
-# Of each kind so many are told, and the others counted: 10,000 failed sessions are one page.
+# The most findings of each kind that are listed. The rest is counted, so that 10,000 failed sessions fit on one page.
 MOST_OF_A_KIND = 20
-# The kinds in the order in which a person wants to know of them.
+# The kinds of finding, the most important first.
 _ORDER: tuple[What, ...] = (
     "log", "disk", "damaged", "failed", "asks", "trust", "spec", "held", "sleeps", "budget", "notify", "webhook",
     "binding", "defect", "limit", "traces", "gate",
@@ -34,7 +34,7 @@ _LEVELS = {"wrong": 0, "note": 1}
 
 
 class LogFacts(NamedTuple):
-    """The log as its reader finds it. `anchor` None: the anchor cannot be read."""
+    """The state of the log. `anchor` is None if the anchor cannot be read."""
 
     position: int
     read_only: str | None
@@ -64,7 +64,7 @@ class Health(NamedTuple):
     watches: Watches
     refusals: Mapping[str, int]
 
-    # The number of findings of each level; `findings` holds no more of them than anybody reads.
+    # The number of findings of each level. `findings` may have fewer, because the survey bounds them.
     counts: Mapping[Level, int]
 
     @property
@@ -110,7 +110,8 @@ def judge_health(
 
 
 def narrow_health(health: Health, sees: Callable[[str], bool]) -> Health:
-    """The findings about sessions that a person sees; those that name no session may name others in their words."""
+    """Keep only the findings about sessions that a person may see. Findings without a session are dropped, because
+    their text may name other sessions."""
     findings = [one for one in health.findings if one.session is not None and sees(one.session)]
     counts: dict[Level, int] = {"wrong": 0, "note": 0}
     for one in findings:
@@ -119,21 +120,22 @@ def narrow_health(health: Health, sees: Callable[[str], bool]) -> Health:
 
 
 def measure_disk(folder: Path) -> DiskFacts:
-    """One `statvfs`: the state folder never lies on a network file system."""
+    """Measure the disk by one `statvfs`. It does not block, because the state folder is never on a network file
+    system."""
     found = os.statvfs(folder)
     free, total = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
     return DiskFacts(free, total, judge_room(free, total, is_short=False))
 
 
 def _judge_watches(core: Core) -> tuple[Watches, list[Finding]]:
-    """Places that cannot be seen, and those that are polled because no events come of them."""
+    """Find the targets that cannot be seen, and those that are polled because the kernel reports no events for them."""
     looked, found, polled, unseen = core.looked, [], 0, 0
     for look in looked.targets.values():
         if look.problem is None and look.degraded is None:
             continue
         name, binding = _find_subscriber(core, looked, look.target.key, look.subscribers)
         if look.version is None and look.problem is not None:
-            # A service that is down has a version. A session that may not run needs to see nothing.
+            # A service that is down still has a version, so it is not counted here.
             unseen += 1
             words = f"{name} cannot see {binding}: {look.problem}"
             found.append(Finding(what="binding", session=name, words=words, mend=f"wakeful show {name}"))
@@ -166,7 +168,7 @@ def _judge_disk(disk: DiskFacts) -> Iterator[Finding]:
     if disk.shortage is not None:
         yield Finding(what="disk", words=f"new runs wait for {disk.shortage}", mend="df -h")
     elif disk.free_bytes < min(FEW_BYTES, disk.total_bytes // 2):
-        words = f"{disk.free_bytes / 1e9:.2f} GB are free where the log lies"
+        words = f"{disk.free_bytes / 1e9:.2f} GB are free on the disk of the log"
         yield Finding(what="disk", level="note", words=words, mend="df -h")
 
 
@@ -179,7 +181,7 @@ def _judge_refusals(refusals: Mapping[str, int]) -> Iterator[Finding]:
 
 
 def view_health(health: Health, moment: Moment, version: str, started_at: int) -> dict[str, Any]:
-    """The answer of `GET /health` to a caller who is known."""
+    """View the health for an identified caller of `GET /health`."""
     shown: list[Finding] = []
     told: dict[tuple[str, str], int] = {}
     for one in health.findings:
@@ -230,5 +232,5 @@ def view_health(health: Health, moment: Moment, version: str, started_at: int) -
 
 
 def encode_brief(health: Health) -> bytes:
-    """The answer to a stranger: nothing but whether all is well."""
+    """Encode the answer to an unidentified caller: healthy or not, and nothing else."""
     return msgspec.json.encode({"healthy": health.is_healthy})

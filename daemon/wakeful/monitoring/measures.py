@@ -1,7 +1,7 @@
 """Counters since this daemon started: runs, wakes, starts, tokens, flushes, requests.
 
-The reactor tells of every decision as it is recorded, so `note_entry` is on the way of each record: it looks up the
-kind of the event and adds to a few numbers. Labels have few values: no name of a session is one. On the loop alone.
+The reactor calls `note` for every decision as it is recorded, so `note` must be fast: it looks up the kind of the event
+and adds to a few numbers. Labels have few values, so the name of a session is never a label. Used on the loop only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ OUTCOMES = ("succeeded", "failed", "cancelled", "interrupted", "lost")
 RUN_BOUNDS = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 14400)
 START_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 600, 3600)
 FLUSH_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
-# Agents and models come from specs, and a provider names models as it likes. Beyond so many they count together.
+# The most pairs of agent and model. Specs name agents, and providers name models as they like. Further pairs are
+# counted together, as `OTHERS`.
 MOST_MODELS = 200
 OTHERS = "others"
 
@@ -31,20 +32,20 @@ class Measures:
     def __init__(self, state: State) -> None:
         self._state = state
         self._starts = 0
-        # By outcome, and whether the run was the last of its tries.
+        # By outcome, and True if no retry follows.
         self._ends: Counter[tuple[str, bool]] = Counter({(one, True): 0 for one in OUTCOMES})
         self._causes: Counter[str] = Counter()
         self._run_seconds = {kind: Histogram(RUN_BOUNDS) for kind in ("command", "agent")}
         self._start_seconds = Histogram(START_BOUNDS)
         self._flush_seconds = Histogram(FLUSH_BOUNDS)
-        # By agent, model, and what the tokens were.
+        # By agent, model and direction (input, output, cached).
         self._tokens: Counter[tuple[str, str, str]] = Counter()
         self._usd: defaultdict[tuple[str, str], float] = defaultdict(float)
         # Deliveries to webhooks that left a record.
         self._deliveries: Counter[str] = Counter({"taken": 0, "filtered": 0})
         self._requests: Counter[tuple[str, str, int]] = Counter()
         self._models: set[tuple[str, str]] = set()
-        # Sessions in which an agent works now: the end of a run does not say whose it was.
+        # The sessions whose open run has an agent. Needed because the record of a run's end does not name the agent.
         self._with_agent: set[str] = set()
         self._noting: dict[type, Callable[[Any, Entry, int], None]] = {
             ev.WakeRequested: self._note_wake,
@@ -57,18 +58,18 @@ class Measures:
         }
 
     def note(self, entries: Sequence[Entry], at: int) -> None:
-        """Records were decided at this time, in microseconds, and are on their way to disk."""
+        """Count records that were decided at this time, in microseconds. They are not durable yet."""
         for entry in entries:
             note = self._noting.get(type(entry.event))
             if note is not None:
                 note(entry.event, entry, at)
 
     def note_flush(self, seconds: float) -> None:
-        """A group of records is durable so long after it was decided."""
+        """Count a group of records that became durable this long after it was decided."""
         self._flush_seconds.add(seconds)
 
     def note_request(self, method: str, route: str | None, status: int) -> None:
-        """A request was answered; `route` None: there is no such route."""
+        """Count an answered request. `route` is None if there is no such route."""
         self._requests[method if method in ("GET", "POST") else OTHERS, route or OTHERS, status] += 1
 
     def _note_wake(self, event: ev.WakeRequested, entry: Entry, at: int) -> None:
@@ -77,7 +78,7 @@ class Measures:
     def _note_start(self, event: ev.RunStarted, entry: Entry, at: int) -> None:
         self._starts += 1
         self._note_kind(entry.session, is_agent=event.agent is not None)
-        # A retry starts when its pause is over, which says nothing about the daemon.
+        # The start of a retry is left out, because it waits for its pause and not for the daemon.
         found = [cause.at for cause in event.causes if cause.at] if event.attempt == 0 else ()
         if found:
             self._start_seconds.add(max(0, at - min(found)) / 1e6)
@@ -140,7 +141,7 @@ class Measures:
             Family(
                 "wakeful_runs_total",
                 "counter",
-                "Runs that ended, by outcome; final is false where a retry, a replacement or a recovery follows.",
+                "Runs that ended, by outcome; final is false if a retry, a replacement or a recovery follows.",
                 ends,
             ),
             Family("wakeful_run_duration_seconds", "histogram", "From the start of a run to its end.", durations),
@@ -164,7 +165,7 @@ class Measures:
                 list(self._flush_seconds.list_samples()),
             ),
             Family("wakeful_tokens_total", "counter", "Tokens of models, by agent and model.", tokens),
-            Family("wakeful_cost_usd_total", "counter", "US dollars paid for models, where prices are known.", usd),
+            Family("wakeful_cost_usd_total", "counter", "US dollars paid for models whose prices are known.", usd),
             counted(
                 "wakeful_webhook_deliveries_total",
                 "counter",

@@ -1,7 +1,7 @@
-"""All numbers of `/metrics`, from the counters, the state and the process. Pure, but for the files of /proc.
+"""The metrics that come from the state and the process; measures.py has the counters. Pure, except for reading /proc.
 
-Names follow Prometheus: base units, `_total` for counters, `process_` for what every program tells. A session is a
-label only where `metrics: {sessions: […]}` in wakeful.yaml names it, and of at most `MOST_SESSIONS`.
+Names follow Prometheus: base units, `_total` for counters, `process_` for the usual figures of a process. A session is
+a label only if `metrics: {sessions: […]}` in wakeful.yaml names it, and for at most `MOST_SESSIONS`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def list_state_families(core: Core, health: Health, version: str, started_at: int) -> Iterator[Family]:
-    """The gauges: values of this moment."""
+    """Yield the current values of the daemon, and the refused requests."""
     survey = health.survey
     yield Family("wakeful_build_info", "gauge", "The version of the daemon.", (Sample(1, {"version": version}),))
     yield single("wakeful_start_time_seconds", "gauge", "When the daemon started, since 1970.", started_at / 1e6)
     yield single(
-        "wakeful_healthy", "gauge", "1 where wakeful health has nothing for a person to do.", int(health.is_healthy)
+        "wakeful_healthy", "gauge", "1 if wakeful health has nothing for a person to do.", int(health.is_healthy)
     )
     yield counted(
         "wakeful_findings",
@@ -65,10 +65,8 @@ def list_state_families(core: Core, health: Health, version: str, started_at: in
             "When the log was last verified, since 1970.",
             health.log.verified.at / 1e6,
         )
-    yield single("wakeful_disk_free_bytes", "gauge", "Free where the log lies.", health.disk.free_bytes)
-    yield single(
-        "wakeful_disk_size_bytes", "gauge", "The size of the disk where the log lies.", health.disk.total_bytes
-    )
+    yield single("wakeful_disk_free_bytes", "gauge", "Free bytes on the disk of the log.", health.disk.free_bytes)
+    yield single("wakeful_disk_size_bytes", "gauge", "The size of the disk of the log.", health.disk.total_bytes)
     watches = health.watches
     yield counted(
         "wakeful_targets",
@@ -87,7 +85,8 @@ def list_state_families(core: Core, health: Health, version: str, started_at: in
 
 
 def list_session_families(core: Core, patterns: Sequence[str]) -> Iterator[Family]:
-    """Numbers of the sessions that the settings name. They are folded from the log, so a restart changes none."""
+    """Yield the figures of the sessions that the settings name. They come from the log, so a restart does not reset
+    them."""
     if not patterns:
         return
     chosen = _choose(core, patterns)
@@ -111,7 +110,7 @@ def list_session_families(core: Core, patterns: Sequence[str]) -> Iterator[Famil
     yield Family(
         "wakeful_session_last_run_failed",
         "gauge",
-        "1 where the last run of this session failed.",
+        "1 if the last run of this session failed.",
         [Sample(int(last.outcome in FAILURES), {"session": name}) for name, last in ended],
     )
     yield Family(
@@ -133,9 +132,9 @@ def _choose(core: Core, patterns: Sequence[str]) -> list[Session]:
 
 
 def list_process_families(pid: int) -> Iterator[Family]:
-    """The kernel's figures of the daemon's own process."""
+    """Yield the kernel's figures of the daemon's own process."""
     with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
-        # Behind the name in brackets, which may hold spaces.
+        # The fields after the process name, which is in parentheses and may contain spaces.
         fields = file.read().rpartition(")")[2].split()
     user, system, threads, started, size, resident = (int(fields[place]) for place in (11, 12, 17, 19, 20, 21))
     yield single("process_cpu_seconds_total", "counter", "CPU time of the daemon.", (user + system) / _TICKS)

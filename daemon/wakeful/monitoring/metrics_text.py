@@ -1,4 +1,4 @@
-"""Numbers as Prometheus reads them: the text format 0.0.4, and OpenMetrics 1.0 where a scraper asks for it.
+"""The text formats of Prometheus: 0.0.4, and OpenMetrics 1.0 if a scraper requests it.
 
 Pure: values in, text out. A name has its unit (`_seconds`, `_bytes`), a counter ends in `_total`.
 """
@@ -19,7 +19,7 @@ _NO_LABELS: Labels = {}
 class Sample(NamedTuple):
     value: float
     labels: Labels = _NO_LABELS
-    # Behind the family's name: `_bucket`, `_sum` and `_count` of a histogram.
+    # Appended to the family's name: `_bucket`, `_sum` and `_count` of a histogram.
     suffix: str = ""
 
 
@@ -33,7 +33,7 @@ class Family(NamedTuple):
 
 
 class Histogram:
-    """Counts values by size. `bounds` are the upper ends of its buckets, ascending; the last bucket has none."""
+    """Counts values by size. `bounds` are the upper ends of the buckets, ascending. A last bucket has no upper end."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = tuple(bounds)
@@ -60,15 +60,15 @@ def single(name: str, kind: Literal["counter", "gauge"], words: str, value: floa
 def counted(
     name: str, kind: Literal["counter", "gauge"], words: str, label: str, counts: Mapping[Any, float]
 ) -> Family:
-    """One sample for each value of one label."""
+    """Make a family with one sample for each value of one label."""
     return Family(name, kind, words, [Sample(value, {label: word}) for word, value in sorted(counts.items())])
 
 
 def write_metrics(families: Iterable[Family], *, is_open: bool) -> str:
-    """The whole page. `is_open`: as OpenMetrics, which ends with a mark."""
+    """Write the whole page. `is_open`: as OpenMetrics, which ends with `# EOF`."""
     lines: list[str] = []
     for family in families:
-        # In OpenMetrics the family of a counter is named without its ending.
+        # In OpenMetrics the family of a counter is named without `_total`.
         told = family.name.removesuffix("_total") if is_open and family.kind == "counter" else family.name
         lines += (f"# HELP {told} {_escape_help(family.words, is_open=is_open)}", f"# TYPE {told} {family.kind}")
         for sample in family.samples:
@@ -85,7 +85,7 @@ def _write_labels(labels: Labels) -> str:
 
 
 def _escape_value(text: str) -> str:
-    # A lone surrogate, from a name in a folder that is not UTF-8, cannot be sent.
+    # A lone surrogate, from a file name that is not UTF-8, cannot be encoded.
     text = text.encode(errors="replace").decode()
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 

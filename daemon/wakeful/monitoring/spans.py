@@ -1,8 +1,8 @@
-"""Records of the log to spans: a wake, the runs that serve it, and in them requests to models and calls of tools.
+"""Converts records of the log to spans: a wake, the runs that serve it, and their model requests and tool calls.
 
-Names and attributes are those of OpenTelemetry's conventions for generative AI. Ids follow from the records, so a
-record that is read twice, also by another daemon, gives the same span. No words of people, models or tools are in a
-span, except the reason of a failure. Pure.
+Names and attributes follow OpenTelemetry's conventions for generative AI. Ids are computed from the records, so a
+record that is read twice, even by another daemon, gives the same span. A span has no text of people, models or tools,
+except the reason of a failure. Pure.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from wakeful.core.agents.turns import SubWork
 from wakeful.core.record import events as ev
 from wakeful.core.spec.agent import split_model
 
-# The runs that ended last, which a wake may follow from.
+# The most ended runs that are remembered, so that a wake can be linked to the run that caused it.
 ENDS_REMEMBERED = 5000
 Attribute = str | int | float | bool | tuple[str, ...]
 
 
 class Place(Struct, frozen=True):
-    """A span as others refer to it."""
+    """The ids by which other spans refer to a span."""
 
     trace_id: int
     span_id: int
 
 
 class Span(Struct, frozen=True, kw_only=True):
-    """Times are in nanoseconds. `error` is the reason why it failed."""
+    """A finished span. Times are in nanoseconds. `error` is the reason of a failure."""
 
     place: Place
     parent_id: int | None
@@ -45,7 +45,7 @@ class Span(Struct, frozen=True, kw_only=True):
 
 
 class Seen(Struct, frozen=True):
-    """A record of the log as it is read: its position in the order of all sessions, and the name of its session."""
+    """A record of the log, with its position in the order of all sessions and the name of its session."""
 
     position: int
     session: str
@@ -57,7 +57,7 @@ class Seen(Struct, frozen=True):
 
 
 class _Begun(Struct, frozen=True, kw_only=True):
-    """A span whose end has not come."""
+    """A span that has not ended."""
 
     place: Place
     parent_id: int | None
@@ -70,18 +70,18 @@ class _Begun(Struct, frozen=True, kw_only=True):
 
 
 class SpanBuilder:
-    """Takes the records of a log in their order, and gives each span when its end has come."""
+    """Takes the records of a log in order, and yields each span when it has ended."""
 
     def __init__(self) -> None:
         self._wakes: dict[str, _Begun] = {}
         self._runs: dict[str, _Begun] = {}
-        # By session, and what it is within its run.
+        # By session, and by the key of the step within its run.
         self._steps: dict[str, dict[str, _Begun]] = {}
         self._ended: OrderedDict[str, Place] = OrderedDict()
 
     @property
     def oldest(self) -> int | None:
-        """The position of the first record that an open span needs; None: no span is open."""
+        """The position of the first record that an open span needs. None if no span is open."""
         return min((one.position for one in (*self._wakes.values(), *self._runs.values())), default=None)
 
     def take(self, seen: Seen) -> Iterator[Span]:
@@ -140,7 +140,7 @@ class SpanBuilder:
             yield _end(begun, seen, attributes, error)
 
     def _begin_run(self, seen: Seen, event: ev.RunStarted) -> None:
-        # The record that opened the wake is the parent of the start: known, even if it was never read here.
+        # The parent of this record is the record that opened the wake. So its place is known even if it was not read.
         seq = int(seen.parent.rpartition(":")[2]) if seen.parent is not None else seen.seq
         wake = _place_wake(seen.session, seq)
         agent = event.agent
@@ -163,7 +163,7 @@ class SpanBuilder:
         )
 
     def _end_run(self, seen: Seen, event: ev.RunFinished) -> Iterator[Span]:
-        # Steps without an end on record: the process was killed, or a person is asked before it goes on.
+        # These steps have no recorded end, because the process was killed or a person is asked first.
         for begun in self._steps.pop(seen.session, {}).values():
             yield _end(begun, seen, {}, "its end is not on record")
         told: dict[str, Attribute] = {"wakeful.outcome": event.outcome, "wakeful.final": event.is_final}
@@ -208,7 +208,7 @@ class SpanBuilder:
         if run is None:
             return
         steps = self._steps.setdefault(seen.session, {})
-        # The work of a sub-agent belongs to the call that it answers.
+        # The steps of a sub-agent are children of the tool call that it answers.
         above = steps.get(sub.call, run) if sub is not None else run
         if sub is not None:
             attributes = {**attributes, "gen_ai.agent.name": sub.agent}
@@ -236,7 +236,7 @@ def _end(begun: _Begun, seen: Seen, attributes: dict[str, Attribute], error: str
         name=begun.name,
         kind=begun.kind,
         start=begun.start,
-        # A clock that was set back makes no span of less than nothing.
+        # If the clock was set back, the span has a length of 0, not a negative one.
         end=max(begun.start, seen.at * 1000),
         attributes={**begun.attributes, **attributes},
         error=error,
@@ -250,7 +250,7 @@ def _say_session(seen: Seen, operation: str | None) -> dict[str, Attribute]:
 
 
 def _say_model(name: str) -> dict[str, Attribute]:
-    """`anthropic:claude-sonnet-4-5` as its provider and its model."""
+    """Split `anthropic:claude-sonnet-4-5` into the attributes for provider and model."""
     found = split_model(name)
     if found is None:
         return {"gen_ai.request.model": name}

@@ -1,8 +1,8 @@
-"""One pass over all sessions: how many are in each state, and what is not as it should be with each.
+"""The survey of all sessions: the number of sessions in each state, and the problems of each session.
 
-`wakeful health` asks every few seconds and Prometheus as often, also where there are 10,000 sessions. What was found
-of a session that rests is kept until the session is replaced, or until something that it depends on besides changes:
-a period of its budget, a hold that ends, a secret, an agent. On the loop alone.
+`wakeful health` and Prometheus request it every few seconds, even with 10,000 sessions. So the result for an idle
+session is cached until its state changes, or something else that it depends on: the period of its budget, the end of a
+hold, a secret, an agent. Used on the loop only.
 """
 
 from __future__ import annotations
@@ -25,24 +25,25 @@ from wakeful.monitoring.findings import Finding, Level, What
 from wakeful.views.limit_levels import find_excesses, view_excess
 from wakeful.views.session_rows import find_gone, find_restless
 
-# A run that waits longer for something than this is worth a word.
+# Seconds after which a waiting run is reported.
 HELD_SECONDS = 60.0
-# To ask what a wake waits for takes some microseconds; of so many it is asked, the oldest first.
+# The most wakes whose reason for waiting is looked up, the oldest first. Each takes some microseconds.
 MOST_HELD_ASKED = 200
-# The first look at a session takes some 20 us: so many are looked at before others have their turn.
+# The most sessions surveyed in one turn of the loop. The first look at a session takes some 20 us.
 SESSIONS_AT_ONCE = 500
-# Of each kind of finding so many are kept to be told.
+# The most findings of each kind that are kept. The rest is only counted.
 MOST_KEPT = 100
-# A budget of which this share is spent is nearly spent.
+# The share of a budget from which on it counts as nearly spent.
 NEARLY = 0.8
-# Of the other holds, a person asked for some, and the rest are how such a session begins.
+# The holds that mean that runs went wrong. A person requested the other holds, or a session begins with them.
 _BROKEN = ("failed", "crashing", "loop")
-# These are conditions that a spec or a call states. Everything else that keeps a session from its runs is missing.
+# The beginnings of reasons that a spec or a call states as a condition. Any other reason means that something is
+# missing.
 _EXPECTED = ("service ", "a fork without a place")
 
 
 class Surveyed(Struct, frozen=True):
-    """The findings of one session, and the time until which they hold; None: until they are replaced."""
+    """The findings of one session. They are valid until the session changes, and at most until the time `until`."""
 
     session: Session
     state: StateWord
@@ -52,12 +53,12 @@ class Surveyed(Struct, frozen=True):
 
 @dataclass(slots=True)
 class Survey:
-    """The sessions as a whole."""
+    """The totals and the findings of all sessions."""
 
     states: Counter[str] = field(default_factory=Counter)
-    # Sessions with an open wake and no run, by what they are for.
+    # The number of sessions with an open wake and no run: `agent` or `command`.
     queued: Counter[str] = field(default_factory=Counter)
-    # The number of findings of each level and kind, and as many of the findings as anybody reads.
+    # The number of findings of each level and kind, and the first `MOST_KEPT` findings of each.
     counts: Counter[tuple[Level, What]] = field(default_factory=Counter)
     findings: list[Finding] = field(default_factory=list)
 
@@ -78,14 +79,14 @@ class Survey:
 
 
 class SessionSurvey:
-    """Keeps what it found of sessions at rest from one question to the next."""
+    """Surveys the sessions. Caches the findings of idle sessions between two calls."""
 
     def __init__(self) -> None:
         self._kept: dict[str, Surveyed] = {}
         self._leaned_on: tuple[object, ...] = ()
 
     def survey(self, core: Core, moment: Moment) -> Survey | None:
-        """None: many sessions are new or changed, and some of them are to be looked at in the next call."""
+        """Survey the sessions. None if too many have changed for one turn of the loop; the next call continues."""
         self._forget_outdated(core)
         left = SESSIONS_AT_ONCE
         restless = find_restless(core)
@@ -153,7 +154,7 @@ def _look_at(core: Core, session: Session, moment: Moment) -> Surveyed:
 
 
 def _find_trouble(core: Core, session: Session, words: str | None) -> Iterator[Finding]:
-    """Why it sleeps, where somebody should know. A run under way may be what ends it."""
+    """Find why a session sleeps, if a person should know. Nothing during a run, because the run may end the trouble."""
     hold, last, name = session.hold, session.last_run, session.name
     if words is None or session.run is not None or session.brake is not None:
         return
@@ -166,7 +167,7 @@ def _find_trouble(core: Core, session: Session, words: str | None) -> Iterator[F
             mend = f"wakeful why {name}"
             yield Finding(what="failed", session=name, words=f"{name} {hold.words}", since=since, mend=mend)
         elif hold.kind == "asking":
-            # Both end with the command by which it is answered, which `mend` says.
+            # The text ends with the command that answers the question. It is cut off, because `mend` has the command.
             words = re.split(r":? \(?wakeful answer ", hold.words, maxsplit=1)[0].removeprefix("asks: ")
             mend = f"wakeful answer {name}"
             yield Finding(what="asks", session=name, words=f"{name} asks: {words}", since=since, mend=mend)
@@ -189,7 +190,7 @@ def _find_limits(core: Core, session: Session) -> Iterator[Finding]:
 
 
 def _find_spending(session: Session, at: int) -> tuple[list[Finding], int | None]:
-    """Budgets that are nearly spent, and when the first of their periods turns."""
+    """Find the budgets that are nearly spent. Also returns the time when the first of their periods ends."""
     budget = session.spec.budget if session.spec is not None else None
     if budget is None or (session.hold is not None and session.hold.kind == "budget"):
         return [], None
@@ -204,7 +205,7 @@ def _find_spending(session: Session, at: int) -> tuple[list[Finding], int | None
 
 
 def list_shares(budget: Budget, session: Session, at: int) -> Iterator[tuple[float, Period, str]]:
-    """The spent share of every bound of a session's budget, with its period and in words."""
+    """Yield the spent share of every bound of a session's budget, with its period and a text."""
     spent = session.tally.spent
     if not spent:
         return
@@ -221,14 +222,15 @@ def list_shares(budget: Budget, session: Session, at: int) -> Iterator[tuple[flo
 
 
 def _find_held(core: Core, waiting: list[Session], moment: Moment) -> Iterator[Finding]:
-    """Wakes that have waited for more than a minute, one finding for each reason: a failed upstream is one."""
+    """Find the wakes that have waited for more than a minute. One finding for each reason, such as a failed upstream,
+    even if many sessions wait for it."""
     before = moment.wall - int(HELD_SECONDS * 1e6)
     late = [one for one in waiting if one.wake is not None and one.wake.requested_at < before and one.hold is None]
     late.sort(key=_find_requested)
     reasons: dict[str, list[Session]] = {}
     for session in late[:MOST_HELD_ASKED]:
         queue = find_queue(core, session, moment)
-        # A wait with a known end needs nobody. The reason why a session sleeps is already a finding.
+        # A wait with a known end is not reported. The reason why a session sleeps is already a finding.
         if queue is not None and queue.until is None and queue.words != find_hold_words(core, session, moment):
             reasons.setdefault(queue.words, []).append(session)
     for words, held in reasons.items():
@@ -236,7 +238,7 @@ def _find_held(core: Core, waiting: list[Session], moment: Moment) -> Iterator[F
         verb = "waits" if len(held) == 1 else "wait"
         yield Finding(
             what="held",
-            # A slot comes free by itself. An upstream that failed has a finding of its own.
+            # A slot becomes free without a person. An upstream that failed has a finding of its own.
             level="note" if words.startswith(("a slot", "upstream ")) else "wrong",
             session=held[0].name if len(held) == 1 else None,
             words=f"{names} {verb}: {words}",

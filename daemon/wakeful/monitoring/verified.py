@@ -1,7 +1,7 @@
-"""When the log was last verified, and with which result: a small file of the state folder.
+"""The time and result of the last verification of the log, in a small file of the state folder.
 
-`wakeful verify` recomputes every hash in a process of its own, with or without a daemon, and leaves this note;
-`wakeful health` reads it. A note that cannot be read is none.
+`wakeful verify` recomputes every hash in a process of its own, with or without a daemon, and writes the file. `wakeful
+health` reads it. A file that cannot be read is ignored.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FILE = "verified.json"
 
 
 class Verified(Struct, frozen=True, kw_only=True):
-    """`at` is in microseconds, `findings` the number of records or spans that did not hold."""
+    """The result of a verification. `at` is in microseconds. `findings` counts the records or spans that are wrong."""
 
     at: int
     records: int
@@ -24,7 +24,7 @@ class Verified(Struct, frozen=True, kw_only=True):
 
 
 def write_verified(state: Path, verified: Verified) -> None:
-    """Replace the note. Raises OSError where the folder may not be written."""
+    """Replace the file. Raises OSError if the folder cannot be written."""
     fresh = state / f"{FILE}.new"
     file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
@@ -35,7 +35,7 @@ def write_verified(state: Path, verified: Verified) -> None:
 
 
 def read_verified(state: Path) -> Verified | None:
-    """The last verification; None where nobody knows of one."""
+    """Read the result of the last verification. None if there is none, or the file cannot be read."""
     try:
         return msgspec.json.decode((state / FILE).read_bytes(), type=Verified)
     except (OSError, msgspec.DecodeError):

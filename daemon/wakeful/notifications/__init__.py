@@ -1,1 +1,1 @@
-"""Telling people: records of the log become messages, and messages are delivered at least once."""
+"""Notifications to people: records of the log become messages, and messages are delivered at least once."""

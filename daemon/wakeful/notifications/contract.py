@@ -1,4 +1,4 @@
-"""The result of one attempt to send a message, and the port that sends."""
+"""The result of one attempt to send a message, and the interface that sends."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from msgspec import Struct
 from wakeful.core.spec.notifier import Channel
 from wakeful.notifications.messages import Message
 
-# One attempt takes no longer than this.
+# The most seconds of one attempt.
 ATTEMPT_SECONDS = 20.0
 
 
 class Delivered(Struct, frozen=True):
-    """The receiver took it; `words` say what it answered."""
+    """The receiver accepted the message. `words` describes its answer."""
 
     words: str
 
 
 class Refused(Struct, frozen=True):
-    """It did not arrive, and may later. `retry_after`: the receiver asks to be left alone for so many seconds."""
+    """The message was not accepted, but may be later. `retry_after`: seconds that the receiver asks us to wait."""
 
     words: str
     retry_after: float | None = None
@@ -37,5 +37,5 @@ Sent = Delivered | Refused | Gone
 
 class Sender(Protocol):
     async def send(self, channel: Channel, message: Message) -> Sent:
-        """One attempt, within its time limit. Raises nothing but a cancellation."""
+        """Make one attempt, within its time limit. Raises nothing except a cancellation."""
         ...

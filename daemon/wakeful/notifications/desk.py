@@ -1,8 +1,9 @@
-"""The desk: reads the log as it grows, keeps a ledger for each notifier, and sends what is due.
+"""The notification service: reads the log as it grows, keeps a ledger for each notifier, and sends due messages.
 
-One coroutine of the daemon, at rest until a record is written or a message is due; without notifiers it does not
-listen at all. A record is taken in before anything is sent, and what was sent is recorded in the log of the session it
-is about. A crash between the two sends a message again, under the same id: delivery is at least once.
+It is one coroutine of the daemon, idle until a record is written or a message is due. Without notifiers it does not
+listen at all. A record is saved in the ledger before anything is sent. Each result is recorded in the log of the
+session that the message is about. After a crash in between, the message is sent again with the same id: delivery is at
+least once.
 """
 
 from __future__ import annotations
@@ -35,23 +36,23 @@ from wakeful.notifications.notices import NOTED_KINDS, Ending, News, Notice, fin
 
 READ_AT_ONCE = 200
 _READ_BYTES = 1 << 20
-# Records of one moment are read together.
+# Seconds to wait for further records, so that they are read together.
 _GATHERING_SECONDS = 0.1
-# A position that no news moved is written down now and then, so that a start does not read far.
+# The most records by which the saved position may lag if there is no news. It bounds the reading at the next start.
 _POSITIONS_UNSAVED = 5000
-# The pause of a notifier whose ledger cannot be written, for want of room.
+# Seconds that a notifier pauses if its ledger cannot be written, such as on a full disk.
 _UNWRITTEN_SECONDS = 30.0
 _STARTED = KINDS[RunStarted]
 
 
 class Listening(Protocol):
-    """The signal that is told after each record."""
+    """The signal whose listeners are set after each record."""
 
     listeners: set[asyncio.Event]
 
 
 class Post:
-    """One notifier at work: its definition, its ledger, and the attempt under way."""
+    """One active notifier: its settings, its ledger, and the attempt under way."""
 
     def __init__(self, notifier: Notifier, ledger: Ledger) -> None:
         self.notifier = notifier
@@ -62,7 +63,8 @@ class Post:
 
 
 class NotificationDesk:
-    """`observe` takes what came of messages, `say` words for the operator, `redact` takes secrets out of a text."""
+    """The notification service. `observe` records the results of messages, `say` prints a message for the operator, and
+    `redact` removes secrets from a text."""
 
     def __init__(
         self,
@@ -85,39 +87,39 @@ class NotificationDesk:
         self._observe = observe
         self._say = say
         self._redact = redact
-        # The address of the dashboard, for links; None while nothing listens on TCP. The daemon's life connects it.
+        # Returns the URL of the dashboard for links, or None while the TCP port is closed. Set when the daemon starts.
         self.find_door: Callable[[], str | None] = lambda: None
         self._read_wall = read_wall
         self._posts: dict[str, Post] = {}
         self._wanted: dict[str, Notifier] = {}
-        # By notifier: the end of the log when it came, and whether its ledger may lie before that.
+        # By notifier: the end of the log when it was added, and True if it continues from an older ledger.
         self._begins: dict[str, tuple[int, bool]] = {}
         self._has_settings = False
-        # Specs, agents or settings were read: any session may be held now, or no longer.
+        # True after specs, agents or settings were read. Any session may then be held, or no longer held.
         self._may_be_held = False
         self._heard = asyncio.Event()
 
     # -- settings -----------------------------------------------------------------------------
 
     def take_settings(self, notifiers: Sequence[Notifier]) -> None:
-        """The notifiers that wakeful.yaml declares now. A new one begins with the next record: nobody wants to hear
-        of every failure of the past."""
+        """Take the notifiers of wakeful.yaml. A new notifier begins with the next record, so that it does not report
+        every failure of the past."""
         wanted = {one.name: one for one in notifiers}
         for name in wanted.keys() - self._wanted.keys():
-            # Known before anything else is decided. The first settings of a daemon bring back its notifiers: they go
-            # on where the last daemon ended.
+            # The position is taken now, before anything else is decided. The notifiers of the first settings are those
+            # of the last daemon: they continue where it ended.
             self._begins[name] = self._log.position(), not self._has_settings
         self._has_settings = True
         self._wanted = wanted
         self._heard.set()
 
     def note_reading(self) -> None:
-        """Specs, agents or settings were read."""
+        """Note that specs, agents or settings were read."""
         self._may_be_held = True
         self._heard.set()
 
     async def open_posts(self) -> None:
-        """Bring the posts in line with the settings; a new ledger is on disk when this returns."""
+        """Adapt the posts to the settings. A new ledger is on disk when this returns."""
         for name in self._posts.keys() - self._wanted.keys():
             gone = self._posts.pop(name)
             await self._end_attempt(gone)
@@ -133,7 +135,7 @@ class NotificationDesk:
             post.notifier = notifier
             post.ledger = rules.adapt(post.ledger, channel)
         if any(post.ledger.held is None for post in self._posts.values()):
-            # Sessions that are held already are of the past, for a notifier that is new.
+            # A new notifier notes the sessions that are already held, so that it does not report them.
             self._may_be_held = True
             self._look_at_holds()
         for post in self._posts.values():
@@ -146,7 +148,7 @@ class NotificationDesk:
             self._say(problem)
         if found is None:
             return Ledger(position=begins)
-        # A position beyond the end: the log is an older copy.
+        # A position beyond the end of the log means that the log was replaced by an older copy.
         is_kept = goes_on and not found.is_idle and found.position <= begins
         return found if is_kept else replace(found, position=begins, is_idle=False)
 
@@ -156,10 +158,10 @@ class NotificationDesk:
             await asyncio.wait((post.attempt,))
             post.attempt = None
 
-    # -- the life of the desk -----------------------------------------------------------------
+    # -- main loop ----------------------------------------------------------------------------
 
     async def keep(self, recorded: Listening) -> None:
-        """Until cancelled: read what is new, send what is due."""
+        """Read new records and send due messages, until cancelled."""
         self._heard.set()
         try:
             while True:
@@ -177,7 +179,7 @@ class NotificationDesk:
                 await self._end_attempt(post)
 
     async def _turn(self) -> None:
-        """One round: settings, records, messages."""
+        """Do one round: settings, records, messages."""
         await self.open_posts()
         await self._read_news()
         self._look_at_holds()
@@ -200,13 +202,13 @@ class NotificationDesk:
         return rules.find_delay(post.ledger, post.notifier.digest_seconds, self._read_wall())
 
     async def close(self) -> None:
-        """Write the positions down: the next daemon need not read the same records again."""
+        """Save the positions, so that the next daemon does not read the same records again."""
         for post in self._posts.values():
             await self._end_attempt(post)
             await self._save(post)
 
     async def flush(self, seconds: float) -> None:
-        """For a daemon that is about to end and may never come back: tell what waits now, as far as that goes."""
+        """Send waiting messages now, for at most `seconds`. For a daemon that ends and may never be started again."""
         await self._turn()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -216,7 +218,7 @@ class NotificationDesk:
                     await asyncio.wait([post.attempt for post in due if post.attempt is not None])
 
     def _is_due_at_last(self, post: Post) -> bool:
-        """Is there something that was never tried?"""
+        """Is there a message that was never tried, or an attempt under way?"""
         ledger = post.ledger
         if ledger.disabled is not None:
             return False
@@ -227,7 +229,7 @@ class NotificationDesk:
     # -- reading ------------------------------------------------------------------------------
 
     async def _read_news(self) -> None:
-        """Read on from the position of each post. All of them have the same one, except after a start."""
+        """Read the records after the position of each post. All posts have the same position, except after a start."""
         for position in sorted({post.ledger.position for post in self._posts.values()}):
             await self._read_on(position, [post for post in self._posts.values() if post.ledger.position == position])
 
@@ -237,7 +239,7 @@ class NotificationDesk:
                 self._log.read_after, position, READ_AT_ONCE, NOTED_KINDS, most_bytes=_READ_BYTES
             )
             told = await self._select(records, posts)
-            # Without an await: what was read and how far it was read is written down together.
+            # No await from here on, so that the notices and the position are saved together.
             for record, session, news in told:
                 self._take(record, session, news, posts)
             for post in posts:
@@ -246,7 +248,8 @@ class NotificationDesk:
                 return
 
     async def _select(self, records: list[Record], posts: list[Post]) -> list[tuple[Record, Session, News | Ending]]:
-        """The records that say something to people. Runs that answer a question are left out: whoever asked is told."""
+        """Select the records that are news. Runs that only answer a question are left out, because the person who asked
+        gets the answer."""
         troubled = {session for post in posts for session in post.ledger.troubles}
         told: list[tuple[Record, Session, News | Ending]] = []
         for record in records:
@@ -310,8 +313,9 @@ class NotificationDesk:
         )
 
     def _look_at_holds(self) -> None:
-        """Find the sessions that wait for a person without a record that says so. The comparison with what was held
-        before decides, so nothing is lost by a crash. All sessions after a reading, else those that are held."""
+        """Find the sessions that wait for a person for a reason that is not recorded. They are compared with the
+        sessions that were held before, so a crash loses nothing. Checks all sessions after specs, agents or settings
+        were read, otherwise only the held ones."""
         core, is_all, self._may_be_held = self._core, self._may_be_held, False
         known = {session for post in self._posts.values() for session in post.ledger.held or ()}
         looked = list(core.state) if is_all else [core.state.get(one) for one in known if one in core.state.sessions]
@@ -339,7 +343,7 @@ class NotificationDesk:
         )
 
     async def _is_aside(self, record: Record, run: int | None) -> bool:
-        """Did this run answer a question? It says nothing about the work of the session."""
+        """Did this run only answer a question? Then its outcome does not concern the session's own work."""
         found = await asyncio.to_thread(
             lambda: next(iter(self._log.read(record.session, kinds=(_STARTED,), run=run, limit=1)), None)
         )
@@ -369,7 +373,7 @@ class NotificationDesk:
         try:
             await self._deliver(post)
         except OSError as error:
-            # This process knows the result and the next one will not: then the message is sent again.
+            # The result is known in this process only. After a restart the message would be sent again.
             self._say(f"notifier {post.notifier.name}: its ledger cannot be written: {error.strerror or error}")
             await asyncio.sleep(_UNWRITTEN_SECONDS)
 
@@ -377,7 +381,7 @@ class NotificationDesk:
         now = self._read_wall()
         if post.ledger.delivery is None:
             post.ledger = rules.make_delivery(post.ledger, post.notifier.digest_seconds, now, make_id())
-            # Its id is on disk before anybody could see it.
+            # The id must be on disk before the message is sent.
             await self._save(post)
         delivery = post.ledger.delivery
         assert delivery is not None
@@ -424,7 +428,7 @@ class NotificationDesk:
                 )
 
     async def test(self, name: str) -> Sent:
-        """Send one by hand, beside everything else. A success enables a notifier that was disabled."""
+        """Send a test message, independent of all others. A success enables a notifier that was disabled."""
         notifier = self._wanted.get(name)
         if notifier is None:
             known = ", ".join(sorted(self._wanted)) or "none"
@@ -439,7 +443,7 @@ class NotificationDesk:
         return sent
 
     async def _save_news(self, post: Post) -> None:
-        """Write a ledger that holds more than another position: that alone can be read again."""
+        """Save a ledger if more than its position changed. A position alone can be recovered by reading again."""
         if post.saved is None or _has_news(post.saved, post.ledger):
             await self._save(post)
 
@@ -451,13 +455,13 @@ class NotificationDesk:
                 try:
                     await asyncio.shield(writing)
                 except asyncio.CancelledError:
-                    # The thread writes on: what is written next must come after it.
+                    # The thread goes on writing. Wait for it, so that the next write comes after it.
                     await writing
                     raise
                 post.saved = ledger
 
     def list_posts(self) -> list[tuple[Notifier, Ledger | None]]:
-        """Every notifier, and its ledger as soon as it is open."""
+        """List every notifier with its ledger. The ledger is None until it has been opened."""
         opened = self._posts
         return [(one, opened[name].ledger if name in opened else None) for name, one in self._wanted.items()]
 
@@ -471,8 +475,8 @@ def make_id() -> str:
 
 
 def _is_meant(session: Session, notifier: Notifier, known: Iterable[str]) -> bool:
-    """Does the session want this notifier? Names that wakeful.yaml does not have are passed over; where none is left,
-    all are meant: that nobody hears of a failure is the worse mistake."""
+    """Does the session use this notifier? Names that wakeful.yaml does not have are ignored. If no known name is left,
+    every notifier is used, because an unreported failure would be worse."""
     names = session.spec.notify if session.spec is not None else None
     if names is None:
         return True

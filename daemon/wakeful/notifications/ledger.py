@@ -1,8 +1,8 @@
-"""The ledger of one notifier: how far it has read the log, what it still has to tell, and what came of the rest.
+"""The ledger of one notifier: how far it has read the log, the notices it still has to send, and the results so far.
 
-Pure values and rules; `ledger_files.py` keeps them on disk and `desk.py` acts by them. Read and tell are two steps: a
-record that is read becomes a waiting notice in the same file that holds the position, so that a crash loses nothing.
-One trouble is told once: the same failure again, or one below a failed upstream, is counted and not told anew.
+Pure values and rules; `ledger_files.py` keeps them on disk, and `desk.py` acts by them. A record that is read becomes a
+waiting notice, saved in the same file as the position, so that a crash loses nothing. Each trouble is reported once. If
+the same failure repeats, or occurs below a failed upstream, it is only counted.
 """
 
 from __future__ import annotations
@@ -18,24 +18,25 @@ from wakeful.notifications.notices import Notice
 from wakeful.text.display import count
 
 SECOND = 1_000_000
-# Notices that come within this time may become one message.
+# Seconds in which notices may be joined to one message.
 GATHER_SECONDS = 1.0
-# So many messages in a minute are sent one by one; what comes beyond them is one message.
+# The most messages in a minute that are sent one by one. Further notices are joined to one message.
 BURST = 5
 BURST_SECONDS = 60.0
-# Messages that waited for so long are sent as one, since their moment is past.
+# Seconds after which waiting notices are sent as one message, because they are no longer urgent.
 LATE_SECONDS = 15.0
-# From the first failure on, about 16 hours.
+# The pauses between attempts, about 16 hours in all.
 BACKOFF_SECONDS = (5.0, 30.0, 120.0, 600.0, 1800.0, 3600.0, 7200.0, 14400.0, 28800.0)
 MOST_ATTEMPTS = len(BACKOFF_SECONDS) + 1
-# A budget of an hour that is spent every hour is told of four times a day.
+# The shortest time between two messages about a session's budget. A budget of an hour, spent every hour, is reported
+# four times a day.
 BUDGET_SECONDS = 6 * 3600.0
 MOST_WAITING = 1000
 MOST_KEPT = 20
 
 
 class Trouble(Struct, frozen=True, kw_only=True):
-    """A trouble that people were told of, until it is over. `below`: sessions after it that failed as well."""
+    """A reported trouble that is not over. `below`: the downstream sessions that failed as well."""
 
     seq: int
     at: int
@@ -44,7 +45,7 @@ class Trouble(Struct, frozen=True, kw_only=True):
 
 
 class Delivery(Struct, frozen=True, kw_only=True):
-    """A message on its way. Its id stays the same for every attempt; `next_at` is the moment of the next one."""
+    """A message that is being sent. Its id is the same for every attempt. `next_at` is the time of the next attempt."""
 
     id: str
     notices: tuple[Notice, ...]
@@ -56,7 +57,7 @@ class Delivery(Struct, frozen=True, kw_only=True):
 
 
 class Ended(Struct, frozen=True, kw_only=True):
-    """The result of a message: delivered, or given up with the problem."""
+    """The result of a message: delivered, or given up because of `problem`."""
 
     id: str
     title: str
@@ -66,37 +67,37 @@ class Ended(Struct, frozen=True, kw_only=True):
 
 
 class Ledger(Struct, frozen=True, kw_only=True):
-    """`position` in the log: everything up to there is told, waiting, or nobody's news."""
+    """The state of one notifier. Every record up to `position` was sent, is waiting, or is not news."""
 
     position: int
-    # The digest of its channel. Another channel starts anew with what waits.
+    # The digest of its channel. When the channel changes, waiting messages are tried again at once.
     channel: str = ""
     troubles: dict[str, dict[NotifyEvent, Trouble]] = {}
     budgets_told: dict[str, int] = {}
-    # Sessions that sleep until a person mends what no record tells of, such as a missing secret, and why.
-    # None: nobody has looked yet.
+    # The sessions that sleep until a person acts, for a reason that is not recorded, such as a missing secret. With the
+    # reason. None before the first check.
     held: dict[str, str] | None = None
     waiting: tuple[Notice, ...] = ()
     waiting_since: int = 0
-    # Notices beyond the bound of what waits, or while it was disabled.
+    # The notices that were dropped because too many waited, or because the notifier was disabled.
     missed: int = 0
     delivery: Delivery | None = None
-    # When its latest messages were sent, for the bound of a minute.
+    # The times of its latest messages, for the limit of `BURST`.
     sent_at: tuple[int, ...] = ()
     ended: tuple[Ended, ...] = field(default=())
     delivered: int = 0
     given_up: int = 0
-    # Why nothing is sent any more, in words.
+    # The reason why nothing is sent any more. None while the notifier is enabled.
     disabled: str | None = None
-    # It was taken out of wakeful.yaml: if it comes back, it begins at that moment.
+    # True after the notifier was removed from wakeful.yaml. If it returns, it begins with the records after that.
     is_idle: bool = False
 
 
-# -- what is told ---------------------------------------------------------------------------------
+# -- notices --------------------------------------------------------------------------------------
 
 
 def take_news(ledger: Ledger, notice: Notice, upstreams: Iterable[str]) -> Ledger:
-    """A failure, a question, a hold or a spent budget. `upstreams` are the ids of the sessions above it."""
+    """Take a failure, a question, a hold or a spent budget. `upstreams` are the ids of the sessions upstream of it."""
     match notice.event:
         case "asks":
             return _add(ledger, notice)
@@ -122,7 +123,7 @@ def take_news(ledger: Ledger, notice: Notice, upstreams: Iterable[str]) -> Ledge
 
 
 def take_ending(ledger: Ledger, session: str, recovered: Notice | None) -> Ledger:
-    """A trouble is over. `recovered` is told if people were told of the trouble; None: nobody waits for that."""
+    """Take the end of a trouble. `recovered` is sent if the trouble was reported. None if it shall not be sent."""
     troubles = ledger.troubles.get(session)
     if troubles is None:
         return ledger
@@ -138,9 +139,9 @@ def take_ending(ledger: Ledger, session: str, recovered: Notice | None) -> Ledge
 
 
 def take_holds(ledger: Ledger, held: dict[str, str], looked: Container[str] | None, told: Iterable[Notice]) -> Ledger:
-    """The sessions that are held now, of those that were looked at (None: of all). `told` are notices of them.
+    """Take the sessions that are held now, among those in `looked` (None for all). `told` are the notices for them.
 
-    Those that a new notifier finds are not told: they are of the past.
+    A new notifier does not report the sessions that it finds held, because they are old news.
     """
     before = ledger.held
     if before is None:
@@ -158,7 +159,7 @@ def _is_same(one: Notice, other: Notice) -> bool:
 
 
 def _find_root(ledger: Ledger, upstreams: Iterable[str]) -> str | None:
-    """An upstream whose failure was told: it is the cause of this one."""
+    """Find an upstream whose failure was reported. It is the cause of this failure."""
     return next((one for one in upstreams if "failed" in ledger.troubles.get(one, {})), None)
 
 
@@ -174,13 +175,13 @@ def _add(ledger: Ledger, notice: Notice) -> Ledger:
     return replace(ledger, waiting=(*ledger.waiting, notice), waiting_since=since)
 
 
-# -- when it is sent ------------------------------------------------------------------------------
+# -- deliveries -----------------------------------------------------------------------------------
 
 
 def find_delay(ledger: Ledger, digest_seconds: float | None, now: int) -> float | None:
-    """The seconds until there is something to send; 0: now; None: nothing waits.
+    """Compute the seconds until there is something to send. 0 if it is due now, None if nothing waits.
 
-    Never longer than its own interval: a clock that was set back must not hold messages for hours.
+    Never longer than the interval itself, because a clock that was set back must not delay messages for hours.
     """
     if ledger.disabled is not None:
         return None
@@ -202,10 +203,10 @@ def list_recent(ledger: Ledger, now: int) -> tuple[int, ...]:
 
 
 def make_delivery(ledger: Ledger, digest_seconds: float | None, now: int, delivery_id: str) -> Ledger:
-    """Put what waits into a message: one notice, or all of them where they are many."""
+    """Make a message from the waiting notices: of one notice, or of all if they are many, late, or a digest."""
     recent = list_recent(ledger, now)
     is_flood = len(ledger.waiting) > BURST or len(ledger.waiting) + len(recent) > BURST
-    # They waited for a full minute to pass, or for a server that was down.
+    # They waited for the minute of the burst limit, or for a server that was down.
     is_late = now - ledger.waiting_since > LATE_SECONDS * SECOND
     together = len(ledger.waiting) if digest_seconds is not None or is_flood or is_late else 1
     taken, left = ledger.waiting[:together], ledger.waiting[together:]
@@ -220,7 +221,7 @@ def make_delivery(ledger: Ledger, digest_seconds: float | None, now: int, delive
     )
 
 
-# -- what came of it ------------------------------------------------------------------------------
+# -- results --------------------------------------------------------------------------------------
 
 
 def settle_delivered(ledger: Ledger, title: str, now: int) -> Ledger:
@@ -243,7 +244,8 @@ def settle_failed(ledger: Ledger, title: str, problem: str, now: int, retry_afte
 
 
 def settle_gone(ledger: Ledger, title: str, problem: str, now: int) -> Ledger:
-    """The receiver wants no more: nothing is sent until a person changes the address or tests it."""
+    """Disable the notifier, because the receiver wants no more messages. Nothing is sent until a person changes the
+    address or tests it."""
     return replace(_give_up(ledger, title, problem, now), disabled=problem, waiting=())
 
 
@@ -259,19 +261,19 @@ def _take_sent(ledger: Ledger) -> Delivery:
 
 
 def _find_jitter(delivery_id: str, attempts: int) -> float:
-    """Up to a tenth: many notifiers of one server must not come back at the same moment."""
+    """Compute a jitter of up to a tenth, so that many notifiers of one server do not retry at the same moment."""
     digest = hashlib.blake2b(f"{delivery_id} {attempts}".encode(), digest_size=2).digest()
     return int.from_bytes(digest) / 65535 / 10
 
 
-# -- its definition -------------------------------------------------------------------------------
+# -- settings and health --------------------------------------------------------------------------
 
 
 def adapt(ledger: Ledger, channel: str) -> Ledger:
-    """The ledger of a notifier as it is declared now."""
+    """Adapt a ledger to the present settings of its notifier."""
     if ledger.channel == channel:
         return ledger
-    # A person mended its address: what waits is tried at once.
+    # A person changed the address, so a waiting message is tried at once.
     delivery = ledger.delivery
     return replace(
         ledger,
@@ -282,7 +284,7 @@ def adapt(ledger: Ledger, channel: str) -> Ledger:
 
 
 def is_troubled(ledger: Ledger) -> bool:
-    """Should somebody look at this notifier? It gave up, or is failing for a while."""
+    """Should a person look at this notifier? True if it is disabled, gave up its last message, or keeps failing."""
     last = ledger.ended[-1] if ledger.ended else None
     is_failing = ledger.delivery is not None and ledger.delivery.attempts >= 3
     return ledger.disabled is not None or is_failing or (last is not None and last.problem is not None)

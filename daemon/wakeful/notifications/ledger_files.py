@@ -1,4 +1,4 @@
-"""The ledgers of notifiers on disk: one small file each, written whole or not at all. Blocks: off the loop."""
+"""The ledgers of notifiers on disk: one small file each, replaced atomically. Blocking: called off the loop."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ FOLDER = "notify"
 
 
 class LedgerFiles:
-    """In the folder `notify` of the state folder, by the name of the notifier."""
+    """The files in the folder `notify` of the state folder, by the name of the notifier."""
 
     def __init__(self, state: Path) -> None:
         self.folder = state / FOLDER
 
     def read(self, name: str) -> tuple[Ledger | None, str | None]:
-        """The ledger, None where there is none; and why it cannot be used, in words.
+        """Read a ledger. The first value is None if there is none. The second is a message if the file is unusable.
 
-        A file that cannot be read is put aside, so that the next one does not replace it.
+        An unusable file is renamed, so that the next ledger does not overwrite it.
         """
         path = self._place(name)
         try:
@@ -33,7 +33,7 @@ class LedgerFiles:
         except (msgspec.DecodeError, OSError) as error:
             aside = path.with_suffix(".broken")
             words = (
-                f"{path} cannot be read ({error}); notifier {name} begins anew, and the file is kept as {aside.name}"
+                f"{path} cannot be read ({error}); notifier {name} starts again, and the file is kept as {aside.name}"
             )
             os.replace(path, aside)
             return None, words

@@ -1,7 +1,7 @@
-"""A message to a person: title, words, the record it is about, the command to look, and a link. Pure.
+"""A message to a person: its title and text, the record it is about, the command that shows more, and a link. Pure.
 
-Every channel sends the same message in its own form: JSON for programs, text for people, placeholders for a body that
-the user wrote.
+Every channel sends the same message in its own form: JSON for programs, text for people, or a body that the user wrote,
+with placeholders.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from wakeful.notifications.notices import Notice
 from wakeful.text.display import count
 from wakeful.views.times import say_time, show_time
 
-# A digest lists so many; the rest is counted.
+# The most notices that a digest lists. The rest is counted.
 MOST_LISTED = 50
 
 
 class Message(Struct, frozen=True, kw_only=True):
-    """`id` is the same for every attempt. `data` is what programs get beside the words."""
+    """A message. `id` is the same for every attempt. `data` has further fields for programs."""
 
     id: str
     notifier: str
@@ -42,14 +42,15 @@ class Message(Struct, frozen=True, kw_only=True):
 
 
 def make_message(delivery: Delivery, notifier: str, host: str, door: str | None) -> Message:
-    """`door` is where the dashboard listens, such as http://127.0.0.1:8420; None: there is no link."""
+    """Make the message of a delivery. `door` is the URL of the dashboard, such as http://127.0.0.1:8420, or None for no
+    link."""
     if len(delivery.notices) == 1 and not delivery.missed:
         return _make_single(delivery, delivery.notices[0], notifier, host, door)
     return _make_digest(delivery, notifier, host, door)
 
 
 def make_test(message_id: str, notifier: str, host: str, door: str | None, now: int) -> Message:
-    words = f"wakeful on {host} reaches you by the notifier {notifier}. Nothing happened: somebody asked for this test."
+    words = f"wakeful on {host} reaches you by the notifier {notifier}. Nothing happened: a person requested this test."
     data = {"host": host, "items": []}
     return Message(
         id=message_id,
@@ -134,7 +135,7 @@ def find_link(door: str | None, notice: Notice) -> str | None:
 
 
 def as_document(message: Message) -> dict[str, Any]:
-    """As Standard Webhooks suggests: a type, a time and the data."""
+    """Return the message in the form that Standard Webhooks suggests: type, timestamp and data."""
     return {
         "type": f"wakeful.{message.event}",
         "timestamp": show_time(message.at),
@@ -156,12 +157,13 @@ def as_json(message: Message) -> bytes:
 
 
 def as_text(message: Message) -> str:
-    """The words, and below them how to look."""
+    """Return the text of the message, followed by the command that shows more and the link."""
     return "\n".join((message.words, "", f"Look: {message.look}", *((message.link,) if message.link else ())))
 
 
 def fill(body: Any, message: Message) -> Any:
-    """A body of the user's own, with its placeholders filled in. What a value holds is never a placeholder again."""
+    """Fill in the placeholders of a body that the user wrote. A value that is filled in is not searched for further
+    placeholders."""
     values = {
         "title": message.title,
         "words": message.words,
@@ -184,7 +186,7 @@ def fill(body: Any, message: Message) -> Any:
 
 
 def fill_text(text: str, values: dict[str, str]) -> str:
-    """Replace {name} for the known names in one pass; other braces stay."""
+    """Replace {name} for the known names, in one pass. Other braces stay."""
     parts: list[str] = []
     rest = text
     while rest:
@@ -203,7 +205,7 @@ def fill_text(text: str, values: dict[str, str]) -> str:
 
 
 def variables_of(message: Message) -> dict[str, str]:
-    """The environment of a command, besides its own."""
+    """Return the environment variables that are added for a command."""
     found = {
         "ID": message.id,
         "EVENT": message.event,

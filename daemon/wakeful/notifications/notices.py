@@ -1,7 +1,7 @@
-"""Which records of the log are a person's business, and what is said about them. Pure.
+"""Selects the records that people are notified of, and makes the text of each notice. Pure.
 
-A notice is about one record of one session. `find_notice` names the kinds that count; the ledger of each notifier
-decides whether its people are told (ledger.py).
+A notice is about one record of one session. `find_news` selects the records. The ledger of each notifier (ledger.py)
+decides whether a notice is sent.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from wakeful.core.spec.notifier import NotifyEvent
 from wakeful.eventlog.codec import KINDS
 from wakeful.text.display import count, escape
 
-# The only kinds that are read: a record of another kind is nobody's news.
+# The kinds of record that are read. People are not notified of other kinds.
 NOTED_KINDS = tuple(KINDS[kind] for kind in (ev.RunFinished, ev.SessionSlept, ev.SessionTerminated, ev.SpecRemoved))
-# A session that sleeps by these holds does not go on before a person acts. A failed run is told when it fails,
-# and those who put a session to sleep themselves know it.
+# The holds that last until a person acts. `failed` is not among them, because the failed run is reported itself. A
+# person who put a session to sleep already knows it.
 _HELD = ("crashing", "loop")
 LONGEST_WORDS = 1500
 _TITLES: dict[NotifyEvent, str] = {
@@ -31,7 +31,7 @@ _TITLES: dict[NotifyEvent, str] = {
 
 
 class Notice(Struct, frozen=True, kw_only=True):
-    """One piece of news about a session, for people. `seq` is the record it is about, `at` its time in microseconds."""
+    """One piece of news about a session. `seq` is the record it is about, `at` the time of it in microseconds."""
 
     event: NotifyEvent
     session: str
@@ -40,7 +40,7 @@ class Notice(Struct, frozen=True, kw_only=True):
     at: int
     words: str
     run: int | None = None
-    # The number of times it happened until the message was made.
+    # How often it happened before the message was made.
     times: int = 1
 
     @property
@@ -49,7 +49,7 @@ class Notice(Struct, frozen=True, kw_only=True):
 
 
 class Ending(Struct, frozen=True):
-    """A trouble of the session is over: its run succeeded, or nobody waits for it any more."""
+    """The end of a session's trouble: its run succeeded, or the session was terminated or undeclared."""
 
     is_success: bool
     run: int | None = None
@@ -59,7 +59,7 @@ News = tuple[Literal["failed", "asks", "sleeping", "budget"], str, int | None]
 
 
 def find_news(event: ev.Event) -> News | Ending | None:
-    """The message in a record: an event with its words and its run, the end of a trouble, or nothing."""
+    """Find the news in a record: an event with its text and run, the end of a trouble, or None."""
     match event:
         case ev.RunFinished(outcome="failed", is_final=True, run=run, reason=reason, hint=hint):
             words = f"run {run} failed" + (f": {reason}" if reason else "") + (f"; {hint}" if hint else "")
@@ -79,11 +79,11 @@ def find_news(event: ev.Event) -> News | Ending | None:
 
 
 def say_readers(readers: int) -> str:
-    """The effect of a failure on the sessions that read its output: no message for each of them."""
+    """Describe how many sessions wait for a failed one. They get no message of their own."""
     return f"; {count(readers, 'session')} after it wait{'s' if readers == 1 else ''} for it" if readers else ""
 
 
 def shorten(text: str) -> str:
-    """Words of a run or an agent, as one printable line of bounded length."""
+    """Make one printable line of limited length from the text of a run or an agent."""
     shown = escape(text[: LONGEST_WORDS + 1])
     return shown[: LONGEST_WORDS - 1] + "…" if len(shown) > LONGEST_WORDS else shown

@@ -1,10 +1,8 @@
-"""Contents that a record names already and that are not kept yet: kept one after the other,
-in the order they were asked for.
+"""A queue of contents that a record already names and that are not kept yet.
 
-`Keeper` hands over what runs found; nobody waits for it. A thread of its own, so that what a run wrote never queues
-behind what others read, and which gives way to threads that somebody waits for. What is lost on the way (a file that
-moved on, a daemon that stops, a disk that is full) was promised to nobody:
-whoever asks for such a content finds that it is not kept.
+`Keeper` adds the contents that runs found. No run waits for them. A single thread keeps them in order, so that the
+outputs of a run never queue behind the inputs of others, and it yields to more urgent threads. A content can be lost on
+the way: its file changes, the daemon stops, or the disk is full. A later reader then gets "not kept".
 """
 
 from __future__ import annotations
@@ -18,25 +16,26 @@ from wakeful.run_files.capture import Wanted, keep_wanted
 from wakeful.system.blobs import Blobs
 from wakeful.system.blocking_pool import Pool
 
-# Paths that wait at most, some 12 MB, since path and digest are those of the look:
-# as many as a burst that is promised to settle.
+# The most paths that wait: as many as the largest burst that is promised to settle. They take about 12 MB, because path
+# and digest are shared with the look.
 MOST_WAITING = 100_000
-# How long the contents of one run give way to looks and lists, and how often they ask. Each takes some 80 us of Python,
-# as long as three looks at a changed file: a burst of 50,000 files settled a second sooner where nothing was kept.
+# The most seconds that the contents of one run yield to looks and lists, and the seconds between two checks. Keeping a
+# content takes about 80 us of Python, as long as three looks at a changed file. A burst of 50,000 files settled one
+# second sooner when nothing was kept meanwhile.
 LONGEST_WAY_SECONDS = 10.0
 PAUSE_SECONDS = 0.02
-# Contents that a record names are flushed at most so long after it, for all runs of that time at once.
+# Seconds from a record to the flush of the contents that it names. One flush serves all runs of that time.
 FLUSH_SECONDS = 2.0
-# A daemon that stops goes on for so long, enough for what is kept of one run.
+# The most seconds that a stopping daemon goes on, enough for the contents of one run.
 CLOSING_SECONDS = 2.0
 
 
 class Backlog:
-    """Any thread may call it.
+    """The queue and its thread. Any thread may call it.
 
-    `lost` is called, in its thread, when contents were given up that could be had at another time.
-
-    `is_pressed` is asked, in its thread, whether others need the interpreter more.
+    `lost` is called with a message when contents were given up that might be kept another time. `is_pressed` returns
+    True if other threads need the interpreter more urgently. The queue's thread calls both; `lost` is also called in
+    the thread of `add`.
     """
 
     def __init__(
@@ -51,23 +50,23 @@ class Backlog:
         self._until = inf
 
     def add(self, wanted: list[Wanted]) -> None:
-        """Keep these, in their turn; what is too much is given up at once."""
+        """Add contents to the queue. If too many wait, they are given up at once."""
         if not wanted or self._until < inf:
             return
         if not self._make_room(len(wanted)):
             self._lost(
-                f"{len(wanted):,} contents that a run found were not kept: more than {MOST_WAITING:,} wait to be"
+                f"{len(wanted):,} contents that a run found were not kept: more than {MOST_WAITING:,} would wait"
             )
             return
         self._pool.submit(self._keep, wanted)
 
     def flush(self) -> None:
-        """Let all that was kept without a flush outlast a power cut, in its turn."""
+        """Flush the kept contents to disk, after those that wait now, so that they survive a power cut."""
         if self._until == inf:
             self._pool.submit(self._flush)
 
     def close(self) -> None:
-        """Blocks: for what waits, within bounds. The rest is given up."""
+        """Keep what still waits, for at most `CLOSING_SECONDS`, and give up the rest. Blocking."""
         self._until = time.monotonic() + CLOSING_SECONDS
         self._pool.shutdown(wait=True)
         self._flush()
@@ -83,7 +82,7 @@ class Backlog:
         way_ends = time.monotonic() + LONGEST_WAY_SECONDS
         try:
             for one in wanted:
-                # Not when the daemon stops: then somebody waits for this.
+                # Do not yield when the daemon stops, because then the stop waits for this thread.
                 while self._until == inf and time.monotonic() < way_ends and self._is_pressed():
                     time.sleep(PAUSE_SECONDS)
                 if time.monotonic() > self._until:

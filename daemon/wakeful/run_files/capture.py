@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
 
+from wakeful.core.deciding.machine import Core
 from wakeful.run_files.file_record import Entry
 from wakeful.system.blobs import SHORT_BYTES, Blobs, SecretContent, address_of
 from wakeful.system.openat2 import open_beneath
@@ -56,6 +57,13 @@ class Limits(Struct, frozen=True, kw_only=True):
     # New contents alone: what is kept already costs nothing. Half a second of a slow disk.
     run_bytes: int = 64 << 20
     run_files: int = 2_000
+
+
+def find_limits(core: Core) -> Limits | None:
+    """The limits of now, which wakeful.yaml may change. None if no contents are kept."""
+    limits = core.settings.limits
+    file, run, files = limits.kept_file.hard, limits.kept_run.hard, limits.kept_files.hard
+    return Limits(file_bytes=file, run_bytes=run, run_files=files) if file and run and files else None
 
 
 class Sight(Protocol):

@@ -1,7 +1,7 @@
-"""The payloads of deliveries as files: what a run finds at $WAKEFUL_BINDING_<NAME> of a webhook.
+"""Writes the payloads of deliveries as files, which a run finds at $WAKEFUL_BINDING_<NAME> of a webhook.
 
-`service/run_starter.py` calls this before a run starts, in a thread. Each webhook has a folder, also an empty one, and
-each delivery that no run has dealt with is a file in it, named by its position: the oldest comes first.
+`service/run_starter.py` and `replay` call this before a run starts, in a thread. Each webhook has a folder, even if it
+is empty. Each delivery that no run has dealt with is a file in it, named by its position, so the oldest comes first.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from wakeful.system.blobs import Blobs
 
 
 def lay_out_payloads(blobs: Blobs, session: Session, run: OpenRun, folder: str) -> dict[str, str]:
-    """The folder of each webhook, by the name of its binding. Blocks."""
+    """Write the payloads. Returns the folder of each webhook, by the name of its binding. Blocking."""
     folders = {}
     for binding in run.spec.webhooks:
         folders[binding.name] = own = f"{folder}/{binding.name}"
         os.makedirs(own, 0o700, exist_ok=True)
         for delivery in list_new_deliveries(session, run, binding.identity):
-            # Without one where a person has erased it.
+            # None if a person has erased the payload.
             if delivery.payload is not None:
                 _write(blobs, delivery.payload, f"{own}/{delivery.file_name}", binding.name)
     return folders

@@ -1,7 +1,7 @@
-"""The record of one run's files: which paths it found, which it left, and where their contents are kept.
+"""The record of one run's files: the paths that it found, the paths that it left, and where their contents are kept.
 
-A record is one JSON blob, whose address stands in `run_finished`; a long list of paths is kept apart, so that a
-binding that did not change costs the next record one address. Values and their reading, nothing else.
+A record is one JSON blob, whose address is in `run_finished`. A long list of paths is a separate blob, so that an
+unchanged binding costs the next record only an address. This module has only these values and how to read them.
 """
 
 from __future__ import annotations
@@ -15,19 +15,17 @@ from wakeful.errors import OperatorError
 from wakeful.system.blobs import Blobs, address_of
 
 FORMAT = 1
-# A list of so many paths stands in the record itself: a small run is one small blob.
+# The most paths of a list that is stored in the record itself, so that a small run is one small blob.
 INLINE_PATHS = 64
-# The reason for a content that the record names and nobody finds. Contents that runs read are kept after the record is
-# written.
+# The reason for a content that the record names but that is not found. Inputs are kept after the record is written.
 GONE = "it changed before it was read, or was removed since"
 
 
 class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """One path, relative to root or absolute where it lies outside.
+    """One path, relative to root, or absolute if it lies outside.
 
-    `kind` is f, x (executable), l (link), or p, s, c, b.
-
-    `digest` is that of the content, of the file behind it for a link; empty where there is none to keep.
+    `kind` is f (file), x (executable file), l (link), p (FIFO), s (socket), c or b (device). `digest` is that of the
+    content; for a link, that of the file behind it. It is empty if there is no content to keep.
     """
 
     path: str
@@ -35,37 +33,36 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     digest: str = ""
     size: int = 0
     mode: int = 0
-    # Where a link leads, in its own words.
+    # The target of a link, as the link spells it.
     link: str | None = None
-    # Why its content cannot be had: `too large`, `changed`.
+    # The reason why its content is not kept: `too large`, `changed`.
     not_kept: str | None = None
-    # The path's bytes where they are no UTF-8, in hexadecimal digits.
+    # The path's bytes in hexadecimal digits, if they are not UTF-8.
     raw: str | None = None
 
     @property
     def name(self) -> str:
-        """The path as the system calls take it."""
+        """The path for system calls."""
         return self.path if self.raw is None else os.fsdecode(bytes.fromhex(self.raw))
 
     @property
     def address(self) -> str | None:
-        """The blob that holds its content, if it was kept; None where it was not."""
+        """The address of the blob with its content; None if the content was not kept."""
         return address_of(bytes.fromhex(self.digest)) if self.digest and self.not_kept is None else None
 
 
 class Found(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The contents of a binding's target at one look: in place,
-    or as the address of a list in parts (path_lists.py)."""
+    """The paths of a binding's target at one look: here, or as the address of a list in parts (path_lists.py)."""
 
     version: str | None = None
     entries: tuple[Entry, ...] = ()
     listing: str | None = None
-    # Something had changed since that look: this may not be what the run found.
+    # Something changed after that look, so the run may have found other files.
     is_stale: bool = False
 
 
 class BindingFiles(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`after` only of what the run may write."""
+    """The files of one binding. `after` is set only if the run may write them."""
 
     name: str
     access: str
@@ -90,7 +87,7 @@ _RECORD = msgspec.json.Decoder(RunFiles)
 
 
 def read_record(blobs: Blobs, address: str) -> RunFiles:
-    """Blocks. Raises UnknownBlob when it was erased, OperatorError when it is damaged."""
+    """Read a record. Blocking. Raises UnknownBlob if it was erased, OperatorError if it is damaged."""
     try:
         return _RECORD.decode(blobs.get(address))
     except msgspec.DecodeError as error:

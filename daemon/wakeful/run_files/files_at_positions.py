@@ -1,7 +1,7 @@
-"""The files of a session at two positions, as the records of its runs know them: which differ, and how, line by line.
+"""Compares the files of a session at two positions of its log, line by line, from the records of its runs.
 
-`diff --contents` asks, off the loop; nothing is written. Texts are compared within bounds, and whatever is not shown
-says why: binary, not kept, too long. What stands on disk now is not looked at.
+`diff --contents` calls it, off the loop. It writes nothing, and does not look at the present files on disk. Texts are
+compared within limits. A path without a diff has the reason instead: binary, not kept, too long.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from wakeful.system.blobs import Blobs, DamagedBlob, UnknownBlob
 from wakeful.text.display import count
 
 Change = Literal["added", "removed", "changed"]
-# Beyond these a path is counted, and no longer named.
+# The most paths that are listed. Further paths are only counted.
 MOST_PATHS = 200
-# All diffs of one answer together: more than anybody reads at once.
+# The most lines of all diffs of one answer together.
 MOST_LINES = 2_000
-# Comparing two texts whose lines repeat in another order takes time that grows with the product of their lengths:
-# 3,000 lines each, up to 0.5 s.
+# The most lines of a text that is compared. If the same lines repeat in another order, the time grows with the product
+# of both lengths: up to 0.5 s for 3,000 lines each.
 MOST_COMPARED_LINES = 3_000
 
 
 class Wrote(Struct, frozen=True):
-    """Where the files of a run or of a merge are recorded. A merge knows only the paths that it brought."""
+    """The address of the file record of a run or of a merge. That of a merge has only the paths that it changed."""
 
     address: str
     is_merge: bool = False
 
 
 class Held(Struct, frozen=True):
-    """One path of a position, and the binding it belongs to."""
+    """One path at a position, and the binding it belongs to."""
 
     binding: str
     entry: Entry
@@ -46,7 +46,7 @@ Files = dict[str, Held]
 
 
 def read_files(blobs: Blobs, newest_first: Iterable[Wrote]) -> Files | None:
-    """The files that the last run found and left, and those of merges since. None where no run's files are known."""
+    """Return the files that the last run found and left, updated by later merges; None if no run's files are known."""
     merges: list[RunFiles] = []
     for wrote in newest_first:
         try:
@@ -56,7 +56,7 @@ def read_files(blobs: Blobs, newest_first: Iterable[Wrote]) -> Files | None:
                 continue
             files = _read_left(blobs, record)
         except (UnknownBlob, DamagedBlob):
-            # Erased, or lost with the power just after the run: the one before it is the last that is known.
+            # The record was erased, or lost in a power cut just after the run. Use the run before it.
             continue
         for merge in reversed(merges):
             _bring(blobs, files, merge)
@@ -65,7 +65,7 @@ def read_files(blobs: Blobs, newest_first: Iterable[Wrote]) -> Files | None:
 
 
 def read_found(blobs: Blobs, wrote: Wrote) -> Files | None:
-    """The files that a run found: the nearest thing to a position before any run."""
+    """Return the files that a run found. For the first run, they stand for a position before any run."""
     try:
         bindings = read_record(blobs, wrote.address).bindings
         return {entry.name: Held(one.name, entry) for one in bindings for entry in read_entries(blobs, one.before)}
@@ -74,7 +74,7 @@ def read_found(blobs: Blobs, wrote: Wrote) -> Files | None:
 
 
 def _read_left(blobs: Blobs, record: RunFiles) -> Files:
-    """The files that the run left in its outputs, and those that it found elsewhere."""
+    """Return the outputs as the run left them, and its other files as it found them."""
     sides = (
         (one.name, one.after if one.is_written and one.after is not None else one.before) for one in record.bindings
     )
@@ -90,9 +90,9 @@ def _bring(blobs: Blobs, files: Files, merge: RunFiles) -> None:
 
 
 def compare_positions(blobs: Blobs, a: Mapping[str, Held], b: Mapping[str, Held]) -> dict[str, Any]:
-    """Blocks.
+    """List every path that differs, in order, with a diff if possible. Blocking.
 
-    Every path that differs, in order, with a diff where there can be one; `left_out` counts what is not named.
+    `left_out` counts the paths that are not listed.
     """
     changed = [name for name in sorted(a.keys() | b.keys()) if not _is_same(a.get(name), b.get(name))]
     room = MOST_LINES
@@ -140,7 +140,7 @@ def _view(held: Held | None) -> dict[str, Any] | None:
 
 
 def read_kept(blobs: Blobs, entry: Entry) -> bytes | str:
-    """The content, or why it cannot be shown."""
+    """Return the content as bytes, or as text the reason why it cannot be shown."""
     if entry.kind not in "fx":
         return f"a link to {entry.link}" if entry.kind == "l" else "not a file"
     if entry.not_kept is not None:
@@ -152,13 +152,13 @@ def read_kept(blobs: Blobs, entry: Entry) -> bytes | str:
     except UnknownBlob:
         return f"not kept: {GONE}"
     except DamagedBlob:
-        return "what was kept is damaged"
+        return "the kept content is damaged"
 
 
 def split_text(content: bytes) -> list[str] | str:
-    """The lines of a text, or why it has none.
+    """Return the lines of a text, or the reason why it cannot be split.
 
-    Only a newline ends a line: what else may, is shown escaped within it.
+    Only a newline ends a line. Other line separators are shown escaped within a line.
     """
     if b"\0" in content:
         return "binary"
@@ -178,7 +178,7 @@ def diff_lines(old: list[str], new: list[str], path: str) -> Iterator[str]:
 
 
 def _say_kinds(a: Held | None, b: Held | None) -> str:
-    """The same text, and still not the same file."""
+    """Describe how two files with the same text differ."""
     if a is None or b is None:
         return "empty"
     return (

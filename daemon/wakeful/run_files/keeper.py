@@ -1,10 +1,10 @@
-"""Keeps the contents of runs while the daemon works: what a run found when it began, and what it left when it ended.
+"""Keeps the contents of runs: the files that a run found when it began, and those that it left when it ended.
 
-`RunStarter` calls `save_outputs` before the process is started and `begin` after it, and the runner's report goes
-through `end`. The core then waits with `run_finished` for `OutputsKept`: for a short time, and never for the inputs,
-which are named by their digests and kept later (backlog.py). Reading and writing happen in threads; the loop only takes
-down which paths there are, and keeps the few outputs that other hands changed since the last run: the run would
-overwrite them sooner than a thread could read them. What goes wrong is said, and the run is recorded without its files.
+`RunStarter` calls `save_outputs` before the process is started and `begin` after it. The runner's report goes through
+`end`. The core delays `run_finished` until `OutputsKept`: for a short time, and never for the inputs, which are named
+by their digests and kept later (backlog.py). Threads read and write the contents. The loop only lists the paths, and
+keeps the few outputs that others changed since the last run, because the run would overwrite them before a thread could
+read them. After an error, a message is printed and the run is recorded without its files.
 """
 
 from __future__ import annotations
@@ -34,20 +34,21 @@ from wakeful.system.blobs import Blobs
 from wakeful.system.blocking_pool import Pool
 
 _POOL_SIZE = 2
-# How long the end of a run waits for what it wrote to be read and flushed; more is said to be not kept,
-# and tried all the same.
+# The most seconds that the end of a run waits until its outputs are read and flushed. The rest is recorded as not kept,
+# but still tried.
 LONGEST_WAIT_SECONDS = 0.2
-# The inputs of a run are given up if they could not be read for so long: a dead mount must not hold the end of a run.
+# Seconds after which unread inputs are given up, because a dead mount must not delay the end of a run for ever.
 _PATIENCE_SECONDS = 60.0
-# More than this is not kept before a run starts, on the loop: it may overwrite some before a thread has kept them.
+# The largest outputs that are kept on the loop before a run starts. Larger ones are kept in a thread, and the run may
+# overwrite some of them earlier.
 _SAVED_BYTES = 256 << 10
-# Paths of long lists that are remembered, so that only what changed is taken down again; some 20 MB. Beyond,
-# the oldest go.
+# The most paths of remembered long lists, about 20 MB. They save writing unchanged parts again. Beyond that, the oldest
+# lists are dropped.
 _PATHS_REMEMBERED = 200_000
 
 
 class Look(Protocol):
-    """The latest look at a target: `stamp` moves whenever a stat key did. `members` go on changing, on the loop."""
+    """The latest look at a target. `stamp` changes whenever a stat key does. The loop goes on changing `members`."""
 
     @property
     def version(self) -> str | None: ...
@@ -63,7 +64,7 @@ FindLook = Callable[[str], Look | None]
 
 
 class KeptLists(Protocol):
-    """Holds the list of what a run found for as long as the run is kept, whichever daemon asks for it."""
+    """Holds the list of files that a run found, for this daemon and the next, for as long as the run is kept."""
 
     def put_list(self, run_id: str, words: bytes) -> None: ...
     def take_list(self, run_id: str) -> bytes | None: ...
@@ -71,7 +72,7 @@ class KeptLists(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Snapshot:
-    """One look, copied on the loop. `members` is None where the same look was kept before, as `last`."""
+    """One look, copied on the loop. `members` is None if the same look is already stored, as `last`."""
 
     name: str
     target: str
@@ -79,14 +80,14 @@ class _Snapshot:
     stamp: str
     members: dict[str, Sight] | None
     last: Listing | None
-    # Others may have changed the run's outputs since this look.
+    # Others may have changed these outputs since the look. Always False for inputs.
     is_stale: bool
     is_written: bool
 
 
 @dataclass(slots=True)
 class _OpenRecord:
-    """One run under way."""
+    """The record of one run under way."""
 
     session: str
     run_id: str
@@ -95,15 +96,15 @@ class _OpenRecord:
     find: FindLook
     capture: Capture
     before: Future[dict[str, Found]]
-    # Where the record is, as soon as it is written; what it names may not be flushed yet.
+    # The address of the record, as soon as it is written. The contents that it names may not be flushed yet.
     address: str | None = None
     is_reported: bool = False
 
 
 class Keeper:
-    """Constructed on the loop.
+    """Keeps the files of all runs of a daemon. Constructed on the loop, and called on it.
 
-    `observe` takes a run's end and, where its files are kept, one `OutputsKept` after it.
+    `observe` is called with a run's end and then, if its files are kept, with one `OutputsKept`.
     """
 
     def __init__(
@@ -117,9 +118,9 @@ class Keeper:
         lists: KeptLists | None = None,
         is_looking: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`lists` outlive the daemon; None: runs end with it.
+        """`lists` outlive the daemon; None if runs end with it.
 
-        `is_looking` tells whether threads are looking at files.
+        `is_looking` returns True while threads are looking at files.
         """
         self._core = core
         self._blobs = blobs
@@ -128,7 +129,7 @@ class Keeper:
         self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._pool = Pool(_POOL_SIZE, "contents")
-        # Apart: the end of a run holds its slot, and must not queue behind the lists of others.
+        # A pool of its own, because a run holds its slot until its end, which must not queue behind other runs' lists.
         self._end_pool = Pool(_POOL_SIZE, "contents-end")
         self._backlog = Backlog(blobs, self._lose, self._is_pressed)
         self._lists = lists
@@ -137,13 +138,13 @@ class Keeper:
         self._saved: dict[str, dict[str, Found]] = {}
         self._open: dict[str, _OpenRecord] = {}
         self._ending: dict[str, _OpenRecord] = {}
-        # Written target -> what its last run left: as it was seen, and as it was kept.
+        # Written target -> the files that its last run left: as seen at the look, and as stored.
         self._left: dict[str, tuple[dict[str, Sight], Found]] = {}
-        # Target -> the stamp of a look and the list that was made of it, oldest first.
+        # Target -> the stamp of a look and the list made from it, oldest first.
         self._listings: dict[str, tuple[str, Listing]] = {}
 
     def save_outputs(self, session: Session, run: OpenRun, peek: FindLook) -> None:
-        """The run is about to be started: what stands where it will write is kept first, where others changed it."""
+        """Keep the files that a run is about to overwrite, if others changed them. Called just before the start."""
         limits = self._limits()
         targets = [target for target in self._targets_of(session) if target[1] != "read"]
         if limits is None or not targets:
@@ -155,7 +156,7 @@ class Keeper:
             if look is None or sum(sight.size for sight in look.members.values()) > _SAVED_BYTES:
                 continue
             left, found = self._left.get(target, (None, None))
-            # As its last run left it, to the very object: that is kept already.
+            # If the files are as the last run left them, they are already kept.
             if found is None or left != look.members:
                 try:
                     found = Found(version=look.version, entries=capture.take(run.spec.root, look.members))
@@ -165,7 +166,7 @@ class Keeper:
             saved[name] = found
 
     def begin(self, session: Session, run: OpenRun, find: FindLook) -> None:
-        """The run's process was started just now: take down what it finds."""
+        """List and keep the files that a run finds. Called just after its process was started."""
         limits, targets = self._limits(), self._targets_of(session)
         saved = self._saved.pop(run.run_id, {})
         if limits is None or not targets:
@@ -189,7 +190,7 @@ class Keeper:
         self._loop.call_soon_threadsafe(put)
 
     def resume(self, session: Session, run: OpenRun, find: FindLook) -> None:
-        """The run was begun by an earlier daemon: what it found is in the list that one made, or not known at all."""
+        """Go on with a run of an earlier daemon, if that daemon left the list of the files that the run found."""
         words = self._lists.take_list(run.run_id) if self._lists is not None else None
         limits, targets = self._limits(), self._targets_of(session)
         if words is None or limits is None or not targets:
@@ -201,7 +202,7 @@ class Keeper:
         )
 
     def _targets_of(self, session: Session) -> tuple[tuple[str, str, str], ...]:
-        """Name, access and target of every binding that means files, the program's included."""
+        """Return name, access and target of every file binding, including the one for the run's program."""
         return tuple(
             (bound.name, bound.binding.access, bound.target)
             for bound in self._core.looked.bounds.get(session.id, ())
@@ -209,52 +210,49 @@ class Keeper:
         )
 
     def end(self, report: ProcessEnded | RunRecovered) -> None:
-        """The run's process tree is gone.
-
-        Its outputs are looked at next; what they hold is kept before the run is closed.
-        """
+        """Pass on a run's end. Its outputs are then looked at, and kept before the run is closed."""
         record = self._open.pop(report.run_id, None)
-        # Nothing was begun: it has no files, never had a process, or was lost with an earlier daemon.
+        # No record was begun: the run has no files, never had a process, or was lost with an earlier daemon.
         if record is None or isinstance(report, RunRecovered):
             self._observe(report)
             return
-        # A content that is named by its digest is kept later. A content without a digest that was not read by now is
-        # given up.
+        # An input with a known digest is kept later. An input without a digest that was not read by now is given up.
         record.capture.inputs_until = time.monotonic()
         self._ending[report.run_id] = record
         self._observe(replace(report, is_keeping=True))
         self.attend()
 
     def attend_soon(self) -> None:
-        """A look was reported, perhaps from inside a decision: what it was the last one for goes on after that."""
+        """Call `attend` in the next loop turn, because this look may have been reported from inside a decision."""
         if self._ending:
             self._loop.call_soon(self.attend)
 
     def attend(self) -> None:
+        """Close the record of each ended run whose outputs have been looked at."""
         for run_id, record in list(self._ending.items()):
             ended = self._core.looked.ended.get(record.session)
             if ended is None and self._is_landing(record):
                 continue
             if ended is None or ended.report.run_id != run_id:
-                # Closed without us: a look that hung, a session that was removed.
+                # The core closed the run without the record: a look hung, or the session was removed.
                 del self._ending[run_id]
             elif has_last_look(self._core, ended):
                 del self._ending[run_id]
                 self._close_record(record)
 
     def _is_landing(self, record: _OpenRecord) -> bool:
-        """Its outputs are not in place yet."""
+        """Are the run's staged outputs not yet in place?"""
         session = self._core.state.sessions.get(record.session)
         run = session.run if session is not None else None
         return run is not None and run.run_id == record.run_id and run.staged is not None
 
     def forget(self) -> None:
-        """Blobs were removed: what is remembered of lists and outputs may lean on them, and is worked out again."""
+        """Drop the remembered lists and outputs, because blobs that they refer to may have been removed."""
         self._left.clear()
         self._listings.clear()
 
     async def close(self) -> None:
-        """Runs are over: their records are written, and what they found is kept for as long as a stop may take."""
+        """Finish the records of the runs, and keep their inputs for as long as a stop may take. All runs are over."""
         if self._flush_due is not None:
             self._flush_due.cancel()
         for pool in (self._pool, self._end_pool):
@@ -296,7 +294,7 @@ class Keeper:
         self._loop.call_later(LONGEST_WAIT_SECONDS, self._report_unflushed, record)
 
     def _report_unflushed(self, record: _OpenRecord) -> None:
-        """A slow disk: the record and what it names are written, and each is checked when it is read."""
+        """Report a record before it is flushed, because the disk is slow. Every blob is checked when it is read."""
         if record.address is not None and not record.is_reported:
             self._observe_kept(record, record.address)
 
@@ -304,7 +302,7 @@ class Keeper:
         try:
             done.result()
         except Exception as error:
-            # The run is over whatever the error was, and nobody else would ever say so.
+            # Report the run's end despite the error, because no other code would.
             record.address = None
             self._say(f"run {record.run_id}: its files were not kept: {error or type(error).__name__}")
             if not isinstance(error, OSError | WakefulError | MemoryError):
@@ -320,8 +318,7 @@ class Keeper:
         self._observe(OutputsKept(session=record.session, run_id=record.run_id, files=files))
 
     def _flush_soon(self) -> None:
-        """Records of runs are not worth a flush each: a power cut takes at worst what can be asked of the last
-        seconds' runs."""
+        """Flush after `FLUSH_SECONDS`, once for several runs. A power cut loses at most the records since then."""
         if self._flush_due is None:
             self._flush_due = self._loop.call_later(FLUSH_SECONDS, self._flush)
 
@@ -330,9 +327,9 @@ class Keeper:
         self._backlog.flush()
 
     def _give_up(self, words: str) -> None:
-        """Forget the remembered lists, since they depend on contents that were given up.
+        """Drop the remembered lists, because they depend on contents that were given up.
 
-        The lists are made again, and the contents are tried again.
+        The lists are then made again, and the contents tried again.
         """
         self.forget()
         self._say(words)
@@ -340,8 +337,8 @@ class Keeper:
     # -- in a thread --------------------------------------------------------------------------
 
     def _is_pressed(self) -> bool:
-        """Does somebody wait for looks, for a slot, or for the lists of runs?"""
-        # Copied in one step: the loop goes on opening and closing.
+        """Is work under way that is more urgent: looks, queued runs, or the lists of runs?"""
+        # The records are copied in one step, because the loop goes on adding and removing them.
         return (
             self._is_looking()
             or bool(self._core.ready)
@@ -388,6 +385,6 @@ class Keeper:
         )
         files = RunFiles(run_id=record.run_id, root=record.root, bindings=bindings)
         record.address = self._blobs.add(msgspec.json.encode(files))
-        # Outputs alone: the next run may overwrite them, and nobody could write them again.
+        # Flush only outputs, because the next run may overwrite them.
         if time.monotonic() < record.capture.outputs_until:
             self._blobs.flush(record.capture.relied_on)

@@ -1,9 +1,8 @@
-"""Long lists of paths, kept in parts, so that one changed file among 10,000 costs one small part and not the whole list
-anew.
+"""Long lists of paths, stored in parts, so that one changed file among 10,000 costs one small part and not a new list.
 
-A path belongs to the part its name falls to; a part is a blob of entries, a list a blob of the addresses of its parts.
-`Keeper` remembers the last list of each target: only parts with a path that was seen differently since are taken down
-again.
+The hash of its name decides to which part a path belongs. A part is a blob of entries, and a list is a blob with the
+addresses of its parts. `Keeper` remembers the last list of each target, and only the parts with a changed path are
+written again.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ _ENTRIES = msgspec.json.Decoder(tuple[Entry, ...])
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A list as it was kept, and what it was made of.
+    """A stored list, and the looks from which it was made.
 
-    `unsettled` parts hold a path whose content may be had next time.
+    An `unsettled` part has a path whose content was not kept, but could be kept the next time.
     """
 
     address: str
@@ -39,9 +38,10 @@ class Listing:
 def keep_listing(
     capture: Capture, root: str, members: Mapping[str, Sight], last: Listing | None, *, is_later: bool = False
 ) -> Listing:
-    """Blocks.
+    """Store a list of paths, and their contents. Blocking.
 
-    `members` as they were looked at; `last` is an earlier list of the same target; `is_later` as `Capture.take`.
+    `members` are the paths as seen at a look. `last` is an earlier list of the same target. `is_later` has the same
+    meaning as in `Capture.take`.
     """
     count = _count_parts(len(members))
     if last is None or len(last.parts) != count:
@@ -50,7 +50,7 @@ def keep_listing(
     fell_to = _place_moved(members, last, count)
     moved = set(fell_to.values()) if last is not None else set(range(count))
     unsettled_before = last.unsettled if last is not None else frozenset()
-    # Changed paths come first: they are read before the rest of an earlier run takes the room.
+    # Changed paths are read first, before contents that an earlier run did not keep use up the limits.
     groups: dict[int, dict[str, Sight]] = {number: {} for number in (*sorted(moved), *sorted(unsettled_before - moved))}
     if groups:
         still = [path for path in members if path not in fell_to]
@@ -61,7 +61,7 @@ def keep_listing(
     unsettled = set()
     for number, group in groups.items():
         if capture.is_spent and number not in moved:
-            # 100,000 paths that are kept 2,000 a run are not all asked about again by each of these runs.
+            # With 100,000 paths, of which each run keeps 2,000, a run does not check all the others again.
             unsettled.add(number)
             continue
         entries = capture.take(root, group, is_later=is_later)
@@ -72,12 +72,12 @@ def keep_listing(
 
 
 def read_parts(blobs: Blobs, found: Found) -> tuple[str, ...]:
-    """Blocks. The blobs a long list is made of; none of one that stands in the record."""
+    """Return the addresses of a long list's parts; none if the list is in the record itself. Blocking."""
     return _PARTS.decode(blobs.get(found.listing)) if found.listing is not None else ()
 
 
 def read_entries(blobs: Blobs, found: Found | None) -> tuple[Entry, ...]:
-    """Blocks. Every path of one look, ordered; nothing of one that was never made."""
+    """Return every path of one look, ordered; none if the look was never made. Blocking."""
     if found is None or found.listing is None:
         return found.entries if found is not None else ()
     entries = [entry for part in read_parts(blobs, found) for entry in _ENTRIES.decode(blobs.get(part))]
@@ -85,20 +85,23 @@ def read_entries(blobs: Blobs, found: Found | None) -> tuple[Entry, ...]:
 
 
 def _place_moved(members: Mapping[str, Sight], last: Listing | None, count: int) -> dict[str, int]:
-    """The paths that are not as they were in the last list, each with the part it falls to."""
+    """Return the paths that changed since the last list, each with the number of its part."""
     known = last.members if last is not None else {}
-    # The same object is the same state of the path: that is what looks promise.
+    # Compared by identity, because a look reuses the object of a path that has not changed.
     moved = [path for path, sight in members.items() if known.get(path) is not sight]
     moved += [path for path in known if path not in members]
     return dict(zip(moved, _place(moved, count), strict=True))
 
 
 def _count_parts(paths: int) -> int:
-    """Some 10 to 60 paths a part, a few KB; a target that grows is divided anew, once for each of three sizes."""
+    """Return how many parts a list has, so that a part has about 10 to 60 paths, a few KB.
+
+    There are only three sizes, because a target that grows to the next size is written again completely.
+    """
     return 16 if paths <= 1_000 else 64 if paths <= 4_000 else 256
 
 
 def _place(paths: Sequence[str], count: int) -> list[int]:
-    """The part that each falls to."""
-    # Encoded at once: no path holds a zero byte.
+    """Return the number of each path's part."""
+    # Encode all paths in one call, joined by zero bytes, which no path contains.
     return [zlib.crc32(path) % count for path in os.fsencode("\0".join(paths)).split(b"\0")] if paths else []

@@ -1,8 +1,7 @@
-"""Runs a recorded run again, on what it found then, in a copy that is thrown away; and compares what both left.
+"""Runs a recorded run again, in a temporary copy of the files that it found, and compares the files of both runs.
 
-The API finds the record and asks for `prepare`, then `carry_out`. The process is started, bounded and ended by the same
-runner as every run, but no session knows of it: nothing is recorded, no slot is taken,
-and it has no way to call the daemon.
+The API finds the record and calls `prepare`, then `carry_out`. The same runner as for every run starts, limits and ends
+the process. A replay belongs to no session: it is not recorded, takes no slot, and cannot call the daemon.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from wakeful.system.private_folders import make_private
 
 
 class MakeOrder(Protocol):
-    """An order for a run whose scratch and private folders lie in `folder`, and which has neither socket nor token."""
+    """Makes the order of a replay. Its scratch and private folders lie in `folder`. It has no socket and no token."""
 
     def __call__(
         self, session: Session, run: OpenRun, folder: str, *, causes: bytes, exports: dict[str, str]
@@ -41,8 +40,7 @@ class MakeOrder(Protocol):
 
 
 class Recorded(Struct, frozen=True, kw_only=True):
-    """The run to be replayed: the session as it was when it started, how it ended,
-    and the causes document it was given."""
+    """The run to be replayed: the session when it started, its end, its causes document, and the scratch folder."""
 
     session: Session
     finished: RunFinished
@@ -51,7 +49,7 @@ class Recorded(Struct, frozen=True, kw_only=True):
 
 
 class Wish(Struct, frozen=True, kw_only=True):
-    """The options of a replay: another command, a verdict although something is missing, keeping the copy."""
+    """The options of a replay: another command, a verdict even if contents are missing, a folder to keep the copy."""
 
     command: tuple[str, ...] | None = None
     is_partial: bool = False
@@ -59,7 +57,7 @@ class Wish(Struct, frozen=True, kw_only=True):
 
 
 class Prepared(Struct, frozen=True, kw_only=True):
-    """A copy that is ready to run in."""
+    """A replay that is ready to run in its copy."""
 
     recorded: Recorded
     wish: Wish
@@ -68,16 +66,16 @@ class Prepared(Struct, frozen=True, kw_only=True):
     folder: str
     copy: str
     missing: tuple[Missing, ...]
-    # Files of today that the other command names.
+    # The present files that the other command names, copied for the replay.
     brought: tuple[str, ...] = ()
-    # The folders with payloads of deliveries, by binding.
+    # The folder with the payloads of deliveries, by binding.
     exports: dict[str, str] = {}
 
 
 class ReplayEnds:
-    """The ends of replays that somebody waits for.
+    """The ends of replays that a caller waits for.
 
-    The runner's reports pass here first, so it is there before the runner.
+    The runner's reports pass through it first, so it is constructed before the runner.
     """
 
     def __init__(self) -> None:
@@ -88,7 +86,7 @@ class ReplayEnds:
         return ended
 
     def take(self, ended: object) -> bool:
-        """Is this the end of a replay? Then nobody else needs to know."""
+        """Is this the end of a replay? If so, pass it to the caller that waits for it."""
         if not isinstance(ended, ProcessEnded) or (waiting := self._waiting.pop(ended.run_id, None)) is None:
             return False
         if not waiting.done():
@@ -97,7 +95,7 @@ class ReplayEnds:
 
 
 class Replays:
-    """Constructed on the loop, over the daemon's own runner."""
+    """Carries out replays with the daemon's own runner. Constructed on the loop."""
 
     def __init__(self, blobs: Blobs, state: str, make_order: MakeOrder, runner: Runner, ends: ReplayEnds) -> None:
         self._blobs = blobs
@@ -111,7 +109,7 @@ class Replays:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     async def prepare(self, recorded: Recorded, wish: Wish) -> Prepared:
-        """The copy, made off the loop; raises CallerError where there is nothing to replay."""
+        """Make the copy, in a thread. Raises CallerError if the run cannot be replayed."""
         folder = f"{self._folder}/{secrets.token_hex(6)}"
         try:
             return await asyncio.to_thread(prepare, self._blobs, recorded, wish, folder)
@@ -120,7 +118,7 @@ class Replays:
             raise
 
     async def carry_out(self, prepared: Prepared) -> AsyncIterator[dict[str, Any]]:
-        """Yield the missing contents, then the report. A caller that stops listening ends the run."""
+        """Yield the missing contents, then the report. If the caller stops listening, the replay is killed."""
         run_id = prepared.run.run_id
         ended: asyncio.Future[ProcessEnded] | None = None
         try:
@@ -135,12 +133,12 @@ class Replays:
                 exports=prepared.exports,
             )
             self._runner.prepare(order).launch()
-            # Shielded: a caller that stops listening must not cancel the end itself.
+            # Shielded, because a caller that stops listening must not cancel the future that `_clean` awaits.
             end = await asyncio.shield(ended)
             report = await asyncio.to_thread(judge, self._blobs, prepared, end)
             yield report | {"seconds": round(time.monotonic() - began, 3)}
         finally:
-            # Nothing may be awaited here: the caller may be gone, and this task cancelled.
+            # Nothing may be awaited here, because the caller may be gone and this task cancelled.
             if ended is not None and not ended.done():
                 self._runner.stop(run_id, "kill", 0.0)
             self._clean(prepared.folder, ended)
@@ -157,7 +155,7 @@ class Replays:
 
 
 def prepare(blobs: Blobs, recorded: Recorded, wish: Wish, folder: str) -> Prepared:
-    """Blocks."""
+    """Make the copy for a replay. Blocking. Raises CallerError if the run cannot be replayed."""
     run = recorded.session.run
     if run is None or run.spec.run is None or recorded.finished.files is None:
         raise CallerError(
@@ -166,7 +164,7 @@ def prepare(blobs: Blobs, recorded: Recorded, wish: Wish, folder: str) -> Prepar
         )
     if isinstance(run.spec.run, PromptRun) and wish.command is None:
         raise CallerError(
-            f"run {recorded.finished.run} was an agent's, which would answer otherwise today; "
+            f"run {recorded.finished.run} was an agent's, whose answers would differ today; "
             "replay it with a command instead"
         )
     refuse_outside(run.spec)
@@ -178,7 +176,7 @@ def prepare(blobs: Blobs, recorded: Recorded, wish: Wish, folder: str) -> Prepar
     missing = lay_out(blobs, files, run.spec, run.versions, copy)
     lack = copy_scratch(recorded.scratch, f"{folder}/scratch/{recorded.session.id}")
     brought = bring_programs(run.spec, wish.command, copy) if wish.command is not None else []
-    # Observed once, by a person's leave: here it is held to what its spec declared.
+    # A person allowed the recorded run to be observed instead of confined. The replay uses the spec's own isolation.
     spec = recorded.session.spec if run.trace == "observed" and recorded.session.spec is not None else run.spec
     run_id = f"replay-{os.path.basename(folder)}"
     return Prepared(
@@ -191,7 +189,7 @@ def prepare(blobs: Blobs, recorded: Recorded, wish: Wish, folder: str) -> Prepar
         missing=(
             *missing,
             *((lack,) if lack is not None else ()),
-            *(Missing(f"secret {name}", "no replay is given one") for name in run.spec.secrets),
+            *(Missing(f"secret {name}", "a replay gets no secrets") for name in run.spec.secrets),
         ),
         brought=tuple(brought),
         exports=lay_out_payloads(blobs, recorded.session, run, f"{folder}/{run_id}.trees"),
@@ -199,13 +197,13 @@ def prepare(blobs: Blobs, recorded: Recorded, wish: Wish, folder: str) -> Prepar
 
 
 def judge(blobs: Blobs, prepared: Prepared, end: ProcessEnded) -> dict[str, Any]:
-    """Blocks. The report: same only if it ended as the recorded run did and left the same."""
+    """Make the report. It is `same` only if the replay ended as the recorded run and left the same files. Blocking."""
     finished = prepared.recorded.finished
     files = compare_files(blobs, prepared.files, prepared.run.spec, prepared.copy)
     output = compare_output(blobs, finished.output, end.output)
     has_ended_alike = (finished.exit_code, finished.signal) == (end.exit_code, end.signal)
     is_same = has_ended_alike and all(file["verdict"] == "same" for file in files)
-    # A run that writes no files has nothing but its output to be known by; of others it may well hold the time of day.
+    # The output counts only for a run that writes no files. Other runs may well print the time of day.
     if not any(one.is_written for one in prepared.files.bindings):
         is_same = is_same and output["verdict"] == "same"
     if prepared.wish.keep is not None:

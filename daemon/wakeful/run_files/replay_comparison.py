@@ -1,6 +1,6 @@
 """Compares the files of a replay with those of the recorded run.
 
-Called by `replay` off the loop. Texts are compared by lines, within bounds; everything else by digest.
+`replay` calls it off the loop. Texts up to a limit are compared by lines, everything else by digest.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from wakeful.system.blobs import Blobs, UnknownBlob, address_of
 from wakeful.text.display import count
 
 Verdict = Literal["same", "different", "missing", "added"]
-# Comparing lines takes time that grows with the square of their number: larger texts are told by their digests.
+# The largest text that is compared by lines, because the time grows with the square of the number of lines.
 LARGEST_TEXT_BYTES = 256 << 10
 MOST_DIFF_LINES = 400
 
 
 def compare_files(blobs: Blobs, files: RunFiles, spec: SessionSpec, copy: str) -> list[dict[str, Any]]:
-    """Every output, path by path; `spec` is the one the replay ran under, with the copy for its root."""
+    """Compare every output, path by path. `spec` is the one of the replay, with the copy as its root."""
     recorded: dict[str, Entry] = {}
     known: set[str] = set()
     for one in files.bindings:
@@ -50,7 +50,7 @@ def compare_output(blobs: Blobs, recorded: Output, now: Output) -> dict[str, Any
 
 
 def diff_texts(before: bytes | None, after: bytes | None, name: str) -> str | None:
-    """A unified diff; None where one side is no text, is too large, or is not kept."""
+    """Make a unified diff; None if one side is not text, is too large, or is not kept."""
     if before is None or after is None or max(len(before), len(after)) > LARGEST_TEXT_BYTES or b"\0" in before + after:
         return None
     try:
@@ -66,7 +66,7 @@ def _compare(blobs: Blobs, copy: str, name: str, recorded: Entry) -> dict[str, A
     now = look_at(copy, name)
     if now is None:
         return _view(name, "missing", recorded, None)
-    # Behind a link it is the file that counts, and in the copy there are only files.
+    # For a recorded link the content counts, because `replay_folder` lays out a link as the file behind it.
     is_same = now.digest == recorded.digest and (recorded.kind == "l" or now.kind == recorded.kind)
     if is_same and (now.kind != "l" or now.link == recorded.link):
         return _view(name, "same", recorded, now)
@@ -94,7 +94,7 @@ def _view(name: str, verdict: Verdict, recorded: Entry | None, now: Entry | None
 
 
 def _list_outputs(spec: SessionSpec, copy: str) -> Iterable[str]:
-    """The files of the copy that a write binding means."""
+    """List the files of the copy that match a write binding."""
     bindings = [binding for binding in spec.files if binding.access != "read"]
     meant = [
         (parse_under(binding.pattern, copy), Excludes.build(copy, DEFAULT_EXCLUDES, binding.exclude))

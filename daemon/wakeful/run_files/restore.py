@@ -1,8 +1,8 @@
-"""Takes back what a session's runs wrote: `rewind --files`.
+"""Undoes what a session's runs wrote to files: `rewind --files`.
 
-`plan_restore` says, path by path, what would be done; `carry_out` does it and says exactly what was done. A path counts
-only if one of the runs to be undone changed it; it goes back to what the first of them found. What other hands changed
-since is left alone unless forced, and then kept as a blob first. Both block: off the loop, in a thread.
+`plan_restore` returns, path by path, what would be done. `carry_out` does it and returns what was done. Only a path
+that one of the undone runs changed is restored, to what the first of these runs found. A file that others changed since
+is left alone unless forced; then its content is first kept as a blob. Both functions are blocking, for a thread.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from wakeful.run_files.path_lists import read_entries
 from wakeful.run_files.present_files import InTheWay, look_at, read_content, remove_file, write_file, write_link
 from wakeful.system.blobs import Blobs, DamagedBlob, UnknownBlob, address_of
 
-# The verb in the plan, and what became of it: `restore` -> `restored`.
+# The action in the plan, and its result: `restore` -> `restored`.
 Action = Literal["restore", "remove", "same", "refuse", "cannot"]
 Ending = Literal["restored", "removed", "same", "refused", "failed"]
-# Theirs is kept in one piece before it is overwritten.
+# The largest file of others that is overwritten by force. Its content is held in memory to keep it first.
 LARGEST_FORCED_BYTES = 64 << 20
 
 
 class Step(Struct, frozen=True, kw_only=True):
-    """One path. `reason` says why it is refused or cannot be done."""
+    """The step for one path. `reason` tells why it is refused or cannot be done."""
 
     path: str
-    # The path as the system calls take it: names need not be text.
+    # The path for system calls, because names need not be text.
     name: str
     action: Action
     reason: str | None = None
-    # The last run that changed it, or another write of the session, in words.
+    # The number of the last run that changed it, or a description of another write of the session.
     run: int | str
-    # The content to restore (None: no file), and the content that was there when the plan was made.
+    # The content to restore, and the content that was there when the plan was made. None if there is no file.
     wanted: Entry | None = None
     present: Entry | None = None
 
@@ -61,7 +61,7 @@ class Done(Struct, frozen=True, kw_only=True):
 
 
 class _Trace(Struct):
-    """One path through the runs: what the first that knew it found, and what the last that changed it left."""
+    """The history of one path: what the first run with this path found, and what the last run that changed it left."""
 
     wanted: Entry | None
     left: Entry | None = None
@@ -70,9 +70,10 @@ class _Trace(Struct):
 
 
 def plan_restore(blobs: Blobs, root: str, runs: Iterable[tuple[int | str, str | None]]) -> Restore:
-    """`runs` are those to be undone, oldest first: each with the `files` of its `run_finished`.
+    """Plan to undo these runs.
 
-    A merge is a write like any other (rule 44): it comes with words for its number, and the `record` of its event.
+    `runs` holds the runs, oldest first, each with the `files` of its `run_finished`. A merge is a write like any other
+    (rule 44): it comes with a description instead of a number, and with the `record` of its event.
     """
     traces: dict[str, _Trace] = {}
     unrecorded = []
@@ -80,7 +81,7 @@ def plan_restore(blobs: Blobs, root: str, runs: Iterable[tuple[int | str, str | 
         try:
             written = _read_written(blobs, address)
         except (UnknownBlob, DamagedBlob):
-            # Erased, or lost with the power just after the run: the plan names the run.
+            # The record was erased, or lost in a power cut just after the run. The plan lists the run as unrecorded.
             written = None
         if written is None:
             unrecorded.append(run)
@@ -95,9 +96,9 @@ def plan_restore(blobs: Blobs, root: str, runs: Iterable[tuple[int | str, str | 
 
 
 def keep_record(blobs: Blobs, plan: Restore, *, is_forced: bool) -> str | None:
-    """List what the steps of a plan will change, as the record of a run does: a later rewind takes it back.
+    """Store what a plan will change, in the form of a run's record, so that a later rewind can undo it.
 
-    None: nothing will be changed.
+    Returns the address of the record; None if nothing will be changed.
     """
     actions = ("restore", "remove", "refuse") if is_forced else ("restore", "remove")
     steps = [step for step in plan.steps if step.action in actions]
@@ -116,7 +117,7 @@ def keep_record(blobs: Blobs, plan: Restore, *, is_forced: bool) -> str | None:
 
 
 def carry_out(blobs: Blobs, plan: Restore, *, is_forced: bool = False) -> list[Done]:
-    """Every step, each by itself: what fails is told and the rest goes on."""
+    """Carry out every step. A step that fails is reported, and the others go on."""
     return [_do(blobs, plan.root, step, is_forced) for step in plan.steps]
 
 
@@ -124,9 +125,9 @@ _Written = tuple[dict[str, Entry], dict[str, Entry], bool]
 
 
 def _read_written(blobs: Blobs, address: str | None) -> list[_Written] | None:
-    """Per binding it writes: what the run found, what it left, and whether the first is in doubt.
+    """Return for each written binding the files that the run found, those it left, and whether the first are stale.
 
-    None: nobody knows.
+    None if the run has no record.
     """
     if address is None:
         return None
@@ -150,12 +151,12 @@ def _follow(traces: dict[str, _Trace], run: int | str, written: list[_Written]) 
 
 
 def _doubt(name: str) -> Entry:
-    """Not even whether something stood there is known."""
+    """Return an entry for a path of which it is not known whether it had a file before the run."""
     return Entry(path=show_name(name), kind="?", not_kept="others had changed something there just before the run")
 
 
 def _judge(blobs: Blobs, root: str, name: str, trace: _Trace) -> Step:
-    """A ladder: the first word that fits."""
+    """Decide the step for one path. The first case that applies decides."""
     step = Step(path=show_name(name), name=name, action="same", run=trace.run, wanted=trace.wanted)
     try:
         present = look_at(root, name)
@@ -168,19 +169,22 @@ def _judge(blobs: Blobs, root: str, name: str, trace: _Trace) -> Step:
     if wanted is not None and (reason := _find_obstacle(blobs, wanted)) is not None:
         return replace(step, action="cannot", reason=reason)
     if present is not None and present.kind not in "fxl":
-        return replace(step, action="cannot", reason="what stands there now is no file")
+        return replace(step, action="cannot", reason="what is there now is not a file")
     if not is_same(present, trace.left):
         what = "removed" if present is None else "changed"
-        return replace(step, action="refuse", reason=f"{what} by other hands since {say_write(trace.run)}")
+        return replace(step, action="refuse", reason=f"{what} by others since {say_write(trace.run)}")
     return replace(step, action="remove" if wanted is None else "restore")
 
 
 def _find_obstacle(blobs: Blobs, wanted: Entry) -> str | None:
-    """Why this content is not available, or None. Another run may have kept a content that one run could not keep."""
+    """Describe why this content is not available; None if it is.
+
+    A content that this run could not keep may have been kept by another run.
+    """
     if wanted.kind == "l":
         return None if wanted.link is not None and "\\x" not in wanted.link else "not kept: where the link led"
     if wanted.kind not in ("f", "x"):
-        return f"not kept: {wanted.not_kept or 'it was no file'}"
+        return f"not kept: {wanted.not_kept or 'it was not a file'}"
     if wanted.digest and blobs.is_kept(address_of(bytes.fromhex(wanted.digest))):
         return None
     return f"not kept: {wanted.not_kept or GONE}"
@@ -195,7 +199,7 @@ def _do(blobs: Blobs, root: str, step: Step, is_forced: bool) -> Done:
         case "refuse" if not is_forced:
             return Done(path=step.path, ending="refused", reason=step.reason)
     try:
-        # Between the plan and now somebody may have written: the plan holds for what it saw.
+        # The file may have changed after the plan was made, which is valid only for the content that it saw.
         if not is_same(look_at(root, step.name), step.present):
             return Done(path=step.path, ending="refused", reason="changed just now; look at it and try again")
         kept = _keep_theirs(blobs, root, step) if step.action == "refuse" else None
@@ -210,7 +214,7 @@ def _keep_theirs(blobs: Blobs, root: str, step: Step) -> str | None:
         return None
     if step.present.size > LARGEST_FORCED_BYTES:
         raise InTheWay(
-            f"what stands there has {step.present.size} bytes, too many to be kept before it is overwritten; "
+            f"the file there has {step.present.size} bytes, too many to keep them before it is overwritten; "
             "move it away first"
         )
     address = blobs.add(read_content(root, step.name))
@@ -235,7 +239,7 @@ def say_write(run: int | str) -> str:
 
 
 def is_same(one: Entry | None, other: Entry | None) -> bool:
-    """The same for whoever reads it. Of a link only where it leads: the file behind it is no output of ours."""
+    """Are both entries the same for a reader? For links only the target counts: the file behind it is not ours."""
     if one is None or other is None:
         return one is other
     if one.kind == "l" and other.kind == "l":
@@ -244,7 +248,7 @@ def is_same(one: Entry | None, other: Entry | None) -> bool:
 
 
 def view_restore(plan: Restore) -> dict[str, Any]:
-    """A plan as JSON takes it: `--dry-run`."""
+    """Convert a plan to JSON values, for `--dry-run`."""
     steps = [{"path": step.path, "action": step.action, "reason": step.reason, "run": step.run} for step in plan.steps]
     return {"root": plan.root, "steps": steps, "unrecorded": list(plan.unrecorded)}
 

@@ -1,1 +1,1 @@
-"""Runners carry out what the plan names: they start a run's processes, end them, and report what became of them."""
+"""Runners carry out the plan: they start the processes of a run, end them, and report how they ended."""

@@ -1,10 +1,10 @@
 """The port between the reactor and a runner: its requests, and the runner's promises.
 
-`RunOrder` is everything one run needs, as a value: a runner reads no spec, no state and no log. There is one way to
-start a run: `prepare(order)` returns a ticket, and `ticket.launch()` starts the process. The intention to run is
-durable before `launch`; `prepare` may come before that, and then does the work that nobody could notice. The end comes
-back as exactly one `ProcessEnded` per launched run, through the `report` given at construction, always on the loop and
-never from inside `launch` or `stop`. Runners never decide: outcomes, retries and holds are the core's.
+`RunOrder` holds everything one run needs. A runner reads no spec, no state and no log. To start a run, call
+`prepare(order)`, which returns a ticket, then `ticket.launch()`. The intention to run is durable before `launch`.
+`prepare` may come earlier, and has no effect outside the run's own folders. Each launched run is reported exactly once,
+as `ProcessEnded`, through the `report` given at construction. The report comes on the loop, never from inside `launch`
+or `stop`. Runners never decide: outcomes, retries and holds are the core's.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ Report = Callable[[ProcessEnded | RunRecovered | RunAttached], None]
 
 
 class WorkspaceOrder(Struct, frozen=True, kw_only=True):
-    """A place that was laid out for one run to work in, where `root` of its order lies, instead of `real_root`."""
+    """A folder made for one run to work in. The order's `root` lies in it and stands for `real_root`."""
 
-    # The kind of workspace, for the record: `copy`, or a worktree and its commit.
+    # The kind of workspace, as recorded: `copy`, or a worktree and its commit.
     words: str
     folder: str
     real_root: str
-    # The outputs that land: patterns of write bindings, each with its own excludes.
+    # The outputs that are put in place after the run: patterns of write bindings, each with its own excludes.
     outputs: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    # Places elsewhere that the run reads: the objects of a repository.
+    # Paths outside `folder` that the run may read: the objects of a repository.
     borrowed: tuple[str, ...] = ()
     commit: str | None = None
 
 
 class RunOrder(Struct, frozen=True, kw_only=True):
-    """One run. Either `argv`, or `script`: text for `sh -eu`, handed over as a file and never interpolated."""
+    """One run: either `argv`, or `script`, which is text for `sh -eu`, passed as a file and never interpolated."""
 
     session: str
     name: str
@@ -62,8 +62,8 @@ class RunOrder(Struct, frozen=True, kw_only=True):
     temporary: str
     # Private to this run, removed after it.
     folder: str
-    # Where the outputs of a run that is strict or has a workspace wait until they are put in place; None: it writes
-    # directly, whatever its level.
+    # The folder that keeps the outputs of a run that is strict or has a workspace until they are put in place. None if
+    # the run writes directly, whatever its level.
     staging: str | None = None
     workspace: WorkspaceOrder | None = None
     # The JSON document that WAKEFUL_CAUSES names.
@@ -73,24 +73,24 @@ class RunOrder(Struct, frozen=True, kw_only=True):
     # Binding name -> path, for WAKEFUL_BINDING_<NAME>.
     bindings: dict[str, str] = {}
     socket: str
-    # Handed over as files in its own folder; neither an argument nor a variable holds a value.
+    # Passed as files in the run's own folder. No argument and no variable holds a secret's value.
     secrets: tuple[Secret, ...] = ()
-    # Opens the control socket for this session alone; reaches the run as a file, never as a variable.
+    # Opens the control socket for this session only. Passed to the run as a file, never as a variable.
     token: str
     output_limit_bytes: int
     limits: RunLimits = RunLimits()
-    # At a time, where its own limits do not say.
+    # The most processes at a time, if `limits.processes` is None.
     most_processes: int = 1_000
     confinement: Confinement = Confinement()
-    # The bindings' meaning, as patterns under root: `reads` and `writes`. Each repository (None: the one around root)
-    # comes with its bound path. `program` is the script of the project that the run starts.
+    # `reads` and `writes` are the patterns of the bindings, under root. `repositories` holds pairs of a repository
+    # (None for the one around root) and its bound path. `program` is the script of the project that the run starts.
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     repositories: tuple[tuple[str | None, str], ...] = ()
     program: str | None = None
-    # The words of each MCP server that is a program: started by the process that thinks, in root.
+    # The command line of each MCP server that is a program. The agent's process starts these servers, in root.
     servers: tuple[tuple[str, ...], ...] = ()
-    # Find out which accesses outside its reach it asks for. Where that cannot be done here, it does not run.
+    # Record which accesses outside its reach the run asks for. If this machine cannot trace, the run does not start.
     is_traced: bool = False
     # The rest of its session's budget.
     allowance: Amounts = Amounts()
@@ -103,34 +103,34 @@ class RunOrder(Struct, frozen=True, kw_only=True):
 
 
 class LiveUsage(Usage, frozen=True, kw_only=True):
-    """The usage of a run until now, with the memory of its processes at this moment; never recorded."""
+    """The usage of a run until now, with the memory of its processes at this moment. Never recorded."""
 
-    # Summed over the tree: pages that several share count for each.
+    # Summed over the process tree. A page that several processes share counts once for each.
     rss_bytes: int = 0
     processes: int = 0
 
 
 class OutputLanding(Protocol):
-    """Puts staged outputs in place. Everything but `close` returns at once and is called on the loop."""
+    """Puts staged outputs in place. Every method except `close` returns at once and is called on the loop."""
 
     def land(self, session: Session, run: OpenRun) -> None:
-        """Begin, or go on where an earlier daemon left off; the end of it is reported as `LandingEnded`."""
+        """Start to put a run's outputs in place, or resume for an earlier daemon. Reports `LandingEnded` at the end."""
 
     def discard(self, run_id: str) -> None:
-        """The run is over, whatever became of it."""
+        """Remove the staged outputs of a run that is over, whatever its outcome."""
 
     async def close(self) -> None:
-        """Return when nothing is being written any more."""
+        """Return when no output is being written any more."""
 
 
 class LevelWatch(Protocol):
-    """Reports whether a level of isolation can be had here."""
+    """Checks whether this machine can provide a level of isolation."""
 
     async def settle(self) -> None:
-        """Return when a first trial that was begun is over."""
+        """Return when the first trial, if one was begun, is over."""
 
     async def keep(self) -> None:
-        """Look again and again, until cancelled."""
+        """Repeat the check until cancelled."""
 
 
 class Ticket(Protocol):
@@ -140,65 +140,74 @@ class Ticket(Protocol):
         """Start the run's process now. A failure to start is reported as any other end, never raised."""
 
     def discard(self) -> None:
-        """No start comes: release what was prepared. Safe to repeat, and after `launch`."""
+        """Release what was prepared, because the run will not start. Safe to repeat, and after `launch`."""
 
 
 class Preparation(Protocol):
-    """The one way to start a run."""
+    """Prepares runs. Every start of a run goes through it."""
 
     def prepare(self, order: RunOrder) -> Ticket:
-        """Do early what can be done before the run is on record.
+        """Do the work that can be done before the run is recorded.
 
-        Starts no program of the run, and touches nothing but the run's own folders. Never raises: an error is found
-        again by the launch, which reports it.
+        Starts no program of the run, and touches only the run's own folders. Never raises, because `launch` meets the
+        same error again and reports it.
         """
 
 
 class Runner(Preparation, Protocol):
-    """One way of running. Everything but `recover` and `close` returns at once and is called on the loop."""
+    """Starts and ends runs.
+
+    A method returns at once and is called on the loop, unless it is a coroutine or its docstring says otherwise.
+    """
+
+    async def settle(self) -> None:
+        """Try what this machine lets runs do. Awaited once, before the first run."""
 
     def stop(self, run_id: str, how: StopWord, grace_seconds: float) -> None:
-        """SIGINT, SIGTERM or SIGKILL; when the grace is over, the whole tree is killed. Safe to repeat."""
+        """Send SIGINT, SIGTERM or SIGKILL. When the grace is over, kill the whole tree. Safe to repeat."""
 
     async def recover(self, lost: Mapping[str, str]) -> None:
-        """Of these runs (run id -> session id) an earlier daemon left something: go on with those that were kept for
-        us, end the others, and report each once, as `RunAttached` or `RunRecovered`."""
+        """Take over the runs that an earlier daemon left (run id -> session id).
+
+        Go on with those that it kept for a later daemon, and end the others. Report each run once, as `RunAttached` or
+        `RunRecovered`.
+        """
 
     def keeps(self, run_id: str) -> bool:
         """Would this run outlive the daemon?"""
 
     def forget(self, run_id: str) -> None:
-        """Its end is recorded: release what was kept of it for a later daemon."""
+        """Release what was kept of the run for a later daemon, because its end is recorded."""
 
     def usage(self, run_id: str) -> LiveUsage | None:
-        """The usage of the run's process tree until now; None when it is not under way here."""
+        """Return the usage of the run's process tree until now; None if this daemon does not run it."""
 
     def enforceable(self) -> Enforceable:
-        """Which parts of isolation this machine can enforce."""
+        """Return the parts of isolation that this machine can enforce. Blocking; called in any thread."""
 
     def find_tracing_obstacle(self) -> str | None:
-        """Why no run can be traced here, in words with what mends it; None where one can. Blocks."""
+        """Describe why no run can be traced here, and how to mend it; None if runs can be traced. Blocking."""
 
     def owner(self, pid: int) -> ProcessOwner | None:
-        """The run that a process belongs to, of this daemon or another; None: to no run.
+        """Find the run, of this daemon or another, that a process belongs to; None if it belongs to no run.
 
-        Raises ProcessLookupError when the process is gone.
+        Raises ProcessLookupError if the process is gone.
         """
 
     def owner_of_connection(self, local: tuple[str, int], remote: tuple[str, int]) -> str | None:
-        """The process of a run that has the other end of a TCP connection, in words; None: none has.
+        """Describe the process of a run that has the other end of a TCP connection; None if no run has it.
 
-        `local` is our end. Called in any thread.
+        `local` is the daemon's end. Any thread.
         """
 
     def user_of_connection(self, local: tuple[str, int], remote: tuple[str, int]) -> int | None:
-        """The user who has the other end of a TCP connection; None: a user of another machine. Called in any thread."""
+        """Find the user who has the other end of a TCP connection; None if it is on another machine. Any thread."""
 
     def follow(self, run_id: str) -> AsyncIterator[bytes]:
-        """The output kept so far, then what comes, until the run ends; nothing when it is not under way here."""
+        """Yield the output kept so far, then new output until the run ends. Empty if this daemon does not run it."""
 
     async def close(self, grace_seconds: float) -> None:
-        """Interrupt every run, and return when each of them was reported."""
+        """Interrupt every run, and return when each has been reported."""
 
     async def leave(self) -> None:
-        """As `close`, but what is kept for a later daemon is left as it is: nothing of it is ended or reported."""
+        """Close, but neither end nor report the runs that are kept for a later daemon."""

@@ -1,2 +1,1 @@
-"""Secrets by name: where their values are found, what a run is given,
-and how they are kept out of everything that lasts."""
+"""Secrets by name: finds their values, decides which ones a run gets, and redacts the values from everything stored."""

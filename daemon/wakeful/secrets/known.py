@@ -1,8 +1,8 @@
-"""The secrets this daemon knows: which there are, what a run is given, and the redactor of every value seen.
+"""The secrets that this daemon knows: their names, the values for a run, and a redactor for every value seen so far.
 
-Wiring makes one; it lives on the loop. A value that was replaced stays known until the daemon ends, because a run may
-still hold it. What is missing is looked for again every second while a session needs it,
-and told to the core; otherwise once in a while.
+The wiring makes one `KnownSecrets`, which is used on the loop. A value that was replaced stays known until the daemon
+ends, because a run may still hold it. While a session needs a secret that is missing, the daemon looks for it every
+second, otherwise every 30 seconds. Changes are reported to the core.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from wakeful.secrets.redact import Redactor
 from wakeful.secrets.store import Secret, SecretPlaces, Source, find_secret, list_names, name_variable
 
 _LOOK_SECONDS = 1.0
-# While nobody lacks one: files that were replaced by hand, and names that came by a bundle.
+# Seconds between two looks while no session lacks a secret. A look finds files replaced by hand and names that came
+# with a bundle.
 _SELDOM_SECONDS = 30.0
 _WILDCARD = re.compile(r"[*?\[]")
-# Values of one name: a secret that is rotated every minute must not fill the memory.
+# The most values kept for one name. A secret that is rotated every minute must not fill the memory.
 _MOST_VALUES = 16
 
 
 class Known(Struct, frozen=True):
-    """One name as it stands: where its value comes from, or why it cannot be used."""
+    """A secret's name, and where its value comes from now or why it cannot be used."""
 
     name: str
     source: Source | None
@@ -41,7 +42,7 @@ class Known(Struct, frozen=True):
 
 
 def decide_secrets(spec: SessionSpec, agent: AgentSpec | None = None) -> tuple[str, ...]:
-    """The names a run of this spec is given: the one place that decides it. An agent brings the keys of its models."""
+    """Decide which secrets a run of this spec gets. Only this function decides it. An agent adds its models' keys."""
     return spec.secrets if agent is None else tuple(dict.fromkeys((*spec.secrets, *agent.secrets)))
 
 
@@ -68,7 +69,10 @@ def find_opening(spec: SessionSpec, folder: str) -> str | None:
 
 
 class KnownSecrets:
-    """`report` takes what is there and what is not; `needed` says which names sessions declare now."""
+    """Reads secrets and redacts their values. Called on the loop.
+
+    `report` receives which names have a usable value and which do not. `needed` returns the names sessions declare.
+    """
 
     def __init__(
         self, places: SecretPlaces, report: Callable[[SecretsSeen], None], needed: Callable[[], Iterable[str]]
@@ -81,14 +85,14 @@ class KnownSecrets:
         self._known: dict[str, Known] = {}
         self._seen: SecretsSeen | None = None
         self._lacking = asyncio.Event()
-        # Sessions whose specs hold a value as they stand.
+        # The sessions whose specs, as last read, contain the value of a secret.
         self._outspoken: set[str] = set()
 
     def look(self, more: Iterable[str] = ()) -> None:
-        """Read all there is anew; `more` are names that sessions are about to need."""
+        """Read all secrets again. `more` has further names that sessions are about to need."""
         needed = {*self._needed(), *more}
         names = set(needed)
-        # A variable is known by the name that is asked for, where one is.
+        # List a variable under the name that a session asks for, if one does, and not under its own name too.
         asked = {name_variable(name) for name in names}
         names.update(
             name
@@ -103,10 +107,10 @@ class KnownSecrets:
         self._tell()
 
     def hand_out(self, names: Iterable[str]) -> tuple[Secret, ...]:
-        """The values as they are now.
+        """Read the present values of these names.
 
-        Raises OperatorError where one is missing or refused. Reports nothing:
-        the caller may be in the middle of a plan.
+        Raises OperatorError if one is missing or refused. Does not call `report`, because the caller may be in the
+        middle of a plan, which must not be re-entered.
         """
         given = []
         for name in names:
@@ -117,12 +121,11 @@ class KnownSecrets:
         return tuple(given)
 
     def remember(self, secrets: Iterable[Secret]) -> None:
-        """Values that runs of an earlier daemon hold: they may have been replaced since,
-        and are redacted all the same."""
+        """Redact values that runs of an earlier daemon hold, too. They may have been replaced since."""
         for secret in secrets:
             values = self._values.get(secret.name, ())
             if secret.value not in values:
-                # In front: the last one is the one in force.
+                # Insert it at the front, because the last value of a name is the current one.
                 self._values[secret.name] = (secret.value, *values)[:_MOST_VALUES]
                 self.redactor = Redactor((name, value) for name, values in self._values.items() for value in values)
 
@@ -131,7 +134,7 @@ class KnownSecrets:
         return list(self._known.values())
 
     async def keep(self) -> None:
-        """Until cancelled: look again, soon while something is missing."""
+        """Read all secrets again and again until cancelled, more often while one is missing."""
         while True:
             try:
                 async with asyncio.timeout(_SELDOM_SECONDS):
@@ -141,11 +144,19 @@ class KnownSecrets:
                 pass
             self.look()
 
+    def has_secret(self, content: bytes) -> bool:
+        """Does this content hold the value of a known secret?"""
+        return self.find(content) is not None
+
+    def find_redactor(self) -> Redactor:
+        """The redactor of now. Another one replaces it when a secret changes."""
+        return self.redactor
+
     def find(self, content: bytes) -> str | None:
         return self.redactor.find(content)
 
     def __bool__(self) -> bool:
-        """Is there anything to be found?"""
+        """Is any value known?"""
         return bool(self.redactor)
 
     def redact_text(self, text: str) -> str:
@@ -155,13 +166,13 @@ class KnownSecrets:
         return self.redactor.redact_part(before, text, after)
 
     def redact_tail(self, tail: bytes) -> bytes:
-        """The end of something longer, whose beginning may be the end of a value."""
+        """Redact the last bytes of a longer text. They may begin in the middle of a value."""
         return self.redactor.redact(self.redactor.trim_start(tail))
 
     def redact(self, value: Any) -> Any:
-        """An observation, a call or a text without the values of secrets.
+        """Redact an observation, a call or a text.
 
-        Nearly always the very same, after one search of its bytes.
+        Nearly always it contains no secret. Then the object itself is returned after one search of its bytes.
         """
         redactor = self.redactor
         if not redactor or redactor.find(_pack(value)) is None:
@@ -169,8 +180,7 @@ class KnownSecrets:
         return _rewrite(redactor, value)
 
     def screen_agents(self, read: AgentsRead) -> AgentsRead:
-        """Agents as they may count: one that holds a value is left out, since a provider would be told it,
-        and the log."""
+        """Refuse agents whose file contains the value of a secret: it would be sent to a provider and recorded."""
         told = {
             name: secret
             for name, agent in read.agents.items()
@@ -189,10 +199,10 @@ class KnownSecrets:
         )
 
     def screen(self, read: SpecsRead, keys: Iterable[str] = ()) -> SpecsRead:
-        """Specs as they may be declared: one that holds a value is refused, since the log would keep it,
-        and one that opens them all.
+        """Refuse specs that contain the value of a secret, which the log would keep, or open the folder of all secrets.
 
-        `keys` are those that the agents of these will need."""
+        `keys` has the names of the secrets that the agents of these specs need.
+        """
         specs = [declared.spec for declared in read.declared]
         signing = (name for spec in specs for binding in spec.webhooks for name in binding.secrets)
         self.look((*keys, *(name for spec in specs for name in spec.secrets), *signing))
@@ -225,7 +235,7 @@ class KnownSecrets:
 
     @property
     def has_outspoken_specs(self) -> bool:
-        """Whether a spec as it was read holds a value: what was read must not be kept."""
+        """Does a spec, as last read, contain the value of a secret? If so, the specs must not be saved to disk."""
         return bool(self._outspoken)
 
     def _look_at(self, name: str) -> Known:
@@ -260,11 +270,11 @@ class RedactingFormatter(logging.Formatter):
 
 
 def _pack(value: Any) -> bytes:
-    """Its texts as they are, one after the other."""
+    """Encode a value so that its texts stand unescaped in the bytes, ready to be searched."""
     try:
         return msgspec.msgpack.encode(value)
     except UnicodeEncodeError:
-        # A path that is no UTF-8.
+        # The value has a path that is not UTF-8.
         return repr(value).encode("utf-8", "backslashreplace")
 
 

@@ -1,8 +1,8 @@
-"""Takes the values of secrets out of bytes and text: each is replaced by `[secret NAME]`, in whichever shape it stands.
+"""Replaces the values of secrets in bytes and text by `[secret NAME]`, in every encoding that `shapes` knows.
 
-A `Redactor` is a value: whoever learns of another secret builds another. Used by everything that lets words out of a
-run or out of the daemon, before anything durable is made of them: a chained log cannot be scrubbed later.
-Nothing here reads a secret.
+A `Redactor` is immutable: for a new secret, the caller builds a new one. Everything that a run or the daemon outputs is
+redacted before it is stored, because the records of a hash-chained log cannot be changed later. This module reads no
+secrets from disk.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from typing import NamedTuple
 from wakeful.secrets.shapes import WHITESPACE, Shape, find_shapes, fold
 
 _WORD = re.compile(b"[^" + re.escape(WHITESPACE) + b"]+")
-# Of a shape, what is searched for in a tail that may go on.
+# The number of bytes at the start of a shape that are searched for in a tail, in case more bytes follow.
 _LEAD_BYTES = 8
-# Searched in one step. No other thread runs meanwhile, and the loop is one of them.
+# The most bytes searched in one step. No other thread can run during a step, and the loop is one of them.
 _PIECE_BYTES = 256 * 1024
-# Less than this is sampled: every `_STRIDE` bytes, `_SAMPLE_BYTES` are looked up in a set.
-# Shapes that fit between two samples are searched for.
+# A text of fewer bytes is sampled: every `_STRIDE` bytes, `_SAMPLE_BYTES` bytes are looked up in a set.
+# Shapes that fit between two samples are searched for one by one.
 _SAMPLED_BYTES = 4 * 1024
 _SAMPLE_BYTES, _STRIDE = 5, 12
-# Three times as fast as `in` for long texts, and other threads go on meanwhile.
+# memmem of the C library is three times as fast as `in` for long texts, and lets other threads run meanwhile.
 _memmem = ctypes.CDLL(None).memmem
 _memmem.restype = ctypes.c_void_p
 _memmem.argtypes = (ctypes.c_char_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t)
 
 
 class _Span(NamedTuple):
-    """Where a secret stands, in the bytes as they came."""
+    """The place of a secret in the original bytes."""
 
     start: int
     end: int
@@ -39,7 +39,7 @@ class _Span(NamedTuple):
 
 
 class _Folded:
-    """Bytes without their whitespace, and the way back."""
+    """Bytes without their whitespace, and a map from their offsets to those in the original bytes."""
 
     def __init__(self, data: bytes) -> None:
         self.bytes = fold(data)
@@ -53,17 +53,20 @@ class _Folded:
             kept += word.end() - word.start()
 
     def origin(self, position: int) -> int:
-        """Where the byte at `position` stood."""
+        """Return the offset in the original bytes of the folded byte at `position`."""
         at = bisect_right(self._starts, position) - 1
         return self._origins[at] + position - self._starts[at]
 
 
 class Redactor:
-    """Knows values by name; several of one name where it was changed. Its repr tells none of them."""
+    """Finds and replaces the values of secrets. A name may have several values: the current one and replaced ones.
+
+    The repr shows names only.
+    """
 
     def __init__(self, values: Iterable[tuple[str, bytes]] = ()) -> None:
         shapes = {shape: name for name, value in values for shape in find_shapes(value)}
-        # In any case, two shapes may be one.
+        # Deduplicate: two shapes that differ only in case are the same one, unless case matters.
         told_apart = {
             (shape.folded if shape.is_exact else shape.folded.lower()): (shape, name) for shape, name in shapes.items()
         }
@@ -75,7 +78,7 @@ class Redactor:
         sampled = self._lowered[: len(self._lowered) - len(self._unsampled)]
         self._samples = {shape[at : at + _SAMPLE_BYTES] for shape in sampled for at in range(_STRIDE)}
         self._openings = _Openings(self._lowered)
-        # A secret that lies across a cut is no longer than this, also with a space between any two letters.
+        # The most bytes of a secret that lies across a cut, even with a space between any two letters.
         self._margin_bytes = 2 * max(map(len, self._lowered), default=0)
 
     def __repr__(self) -> str:
@@ -85,7 +88,7 @@ class Redactor:
         return bool(self._shapes)
 
     def find(self, data: bytes) -> str | None:
-        """The name of a secret whose value stands here, or None. Fast where there is none, which is nearly always."""
+        """Return the name of a secret whose value is in `data`, or None. None is by far the usual case, and fast."""
         if not self._shapes:
             return None
         pieces = range(0, max(1, len(data)), _PIECE_BYTES)
@@ -108,9 +111,9 @@ class Redactor:
         )
 
     def _may_hold(self, lowered: bytes) -> bool:
-        """Whether one of them may stand here.
+        """Can a shape be in these bytes? A fast check that may return True wrongly, but never False.
 
-        This stands before every record: what is small is sampled, what is large searched by the C library.
+        It runs for every record. Short bytes are sampled, longer ones are searched by the C library.
         """
         if len(lowered) < _SAMPLED_BYTES:
             sampled = [lowered[at : at + _SAMPLE_BYTES] for at in range(0, len(lowered), _STRIDE)]
@@ -127,9 +130,9 @@ class Redactor:
         return text if self.find(data) is None else self.redact(data).decode("utf-8", "surrogatepass")
 
     def redact_part(self, before: str, text: str, after: str) -> str:
-        """`text`, cut out of a larger one, without any piece of a secret that reaches into it.
+        """Redact `text`, a part of a larger text, including secrets that are only partly inside it.
 
-        The line ends within a secret stay.
+        The line ends within a secret are kept.
         """
         head, body, rest = (piece.encode("utf-8", "surrogatepass") for piece in (before, text, after))
         data, start, end = head + body + rest, len(head), len(head) + len(body)
@@ -148,18 +151,18 @@ class Redactor:
         return b"".join([*pieces, data[position:end]]).decode("utf-8", "surrogatepass")
 
     def trim_end(self, data: bytes) -> bytes:
-        """Without what may be the beginning of a secret: its rest was not kept."""
+        """Cut off trailing bytes that may be the beginning of a secret whose rest was not kept."""
         return data[: self._find_cut(data, self._find_open(data))] if self._shapes else data
 
     def trim_start(self, data: bytes) -> bytes:
-        """Without what may be the end of a secret, whose beginning was not kept."""
+        """Cut off leading bytes that may be the end of a secret whose beginning was not kept."""
         lead = data[: self._margin_bytes][::-1]
         return (
             data[len(lead) - _Openings(shape[::-1] for shape in self._lowered).find(lead) :] if self._shapes else data
         )
 
     def _find_spans(self, data: bytes) -> list[_Span]:
-        """In order, and none overlaps another: what does is one, by the name of the longest."""
+        """Find all secrets, in order. Overlapping ones are merged into one span, under the name of the first."""
         folded = _Folded(data)
         found: list[_Span] = []
         for shape, name in self._shapes:
@@ -180,8 +183,10 @@ class Redactor:
         return merged
 
     def split(self, data: bytes) -> tuple[bytes, bytes]:
-        """The redacted part that can be let out while more of `data` may come, and the rest as it is:
-        that may begin a secret."""
+        """Split a stream's bytes into a redacted part that can be output now, and an unredacted rest to hold back.
+
+        The rest may be the beginning of a secret whose other bytes are still to come.
+        """
         cut = self._find_open(data)
         if self.find(data) is None:
             return data[:cut], data[cut:]
@@ -193,7 +198,7 @@ class Redactor:
         return lead + self._openings.find(data[lead:])
 
     def _find_cut(self, data: bytes, cut: int) -> int:
-        """`cut`, or where the secret begins that lies across it."""
+        """Return `cut`, or the beginning of the secret that lies across it."""
         for span in reversed(self._find_spans(data)):
             if span.start < cut < span.end:
                 cut = span.start
@@ -214,7 +219,7 @@ class RedactedStream:
         return shown
 
     def flush(self) -> bytes:
-        """Nothing more comes, or what comes next does not belong to it."""
+        """Return the bytes held back, redacted. Called at the end, or if the next bytes do not continue these."""
         held, self._held = self._held, b""
         return self._redactor.redact(held)
 
@@ -228,7 +233,10 @@ def _replace(data: bytes, spans: Iterable[_Span]) -> bytes:
 
 
 def _widen(data: bytes, span: _Span, shared: bytes) -> _Span:
-    """The letter on either side may hold bits of the value and of its neighbour."""
+    """Extend a span by one letter on each side, if that letter is in `shared`.
+
+    In base64 and base32 the letter next to the value may encode bits of the value and of its neighbour.
+    """
     start, end = span.start, span.end
     if start > 0 and data[start - 1] in shared:
         start -= 1
@@ -238,14 +246,14 @@ def _widen(data: bytes, span: _Span, shared: bytes) -> _Span:
 
 
 class _Openings:
-    """Where one of some shapes begins that the end of a text cuts off."""
+    """Finds shapes of which a text contains only the beginning, because the text ends there."""
 
     def __init__(self, shapes: Iterable[bytes]) -> None:
         self._shapes = tuple(shapes)
         self._short = {shape[:length] for shape in self._shapes for length in range(1, _LEAD_BYTES)}
 
     def find(self, tail: bytes) -> int:
-        """The first such beginning; the length of `tail` where there is none."""
+        """Return the offset of the first such shape, or the length of `tail` if there is none."""
         folded = _Folded(tail)
         text = folded.lowered
         first = min((at for shape in self._shapes if (at := _find_beginning(text, shape)) >= 0), default=len(text))
@@ -257,7 +265,7 @@ class _Openings:
 
 
 def _find_beginning(tail: bytes, shape: bytes) -> int:
-    """Where a beginning of `shape` ends `tail` that has its first letters at least; -1 where none does."""
+    """Return the offset from which the rest of `tail` is the beginning of `shape`, at least _LEAD_BYTES long, or -1."""
     lead = shape[:_LEAD_BYTES]
     at = tail.find(lead, max(0, len(tail) - len(shape) + 1))
     while at >= 0 and not shape.startswith(tail[at:]):

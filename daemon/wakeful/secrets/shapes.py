@@ -1,8 +1,8 @@
-"""The shapes in which a secret's value turns up: as it is, and as programs write it down.
+"""The shapes of a secret: its value as it is, and in the encodings in which programs print it.
 
-Pure. Called by `Redactor` once per value. Whitespace is left out of every shape, because `base64` breaks its lines and
-people their messages: what is searched is folded in the same way. A shape is found in capitals and in small letters
-alike, unless it is short. Compression, encryption and spellings of one's own are not seen through.
+Pure. Called by `Redactor` once per value. Shapes have no whitespace, because `base64` and people break lines. The text
+that is searched is folded in the same way. Upper and lower case are not distinguished, except in short shapes.
+Compressed, encrypted and unusually encoded values are not found.
 """
 
 from __future__ import annotations
@@ -14,21 +14,22 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 from urllib.parse import quote, quote_from_bytes, quote_plus
 
-# Where nothing but these stands between two letters, they are still one word.
+# The bytes that folding removes.
 WHITESPACE = b" \t\r\n\v\f"
-# Redacting less than this would wreck output that holds no secret; nothing worth the name is shorter.
+# The fewest bytes of a secret. Redacting shorter values would garble output that contains no secret.
 SHORTEST_BYTES = 8
-# `aaaaaaaa` and `00000000` are found everywhere.
+# The fewest different letters of a secret. `aaaaaaaa` and `00000000` occur everywhere.
 _FEWEST_LETTERS = 4
 LONGEST_BYTES = 64 * 1024
-# A shorter shape counts only as it stands: eight letters in any case are found in prose.
+# The fewest bytes of a shape that is matched regardless of case. Shorter ones would match ordinary prose.
 _SHORTEST_IN_ANY_CASE = 12
-# A line of a key that is told apart from prose: long, and one word. Its first and last line say only what it is.
+# The fewest bytes of a line of a multi-line key that is searched for by itself. The line must also be one word, so that
+# prose does not match it. The first and last line of a key (`-----BEGIN …`) are not secret.
 _SHORTEST_LINE = 20
 _ARMOUR = b"-----"
 
 
-# The letters of an encoding that puts several bytes into one group: those beside a value hold a part of it.
+# The letters of encodings that put several bytes into one group. A letter next to a value may encode a part of it.
 _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_"
 _BASE32 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz234567"
 
@@ -36,7 +37,7 @@ _BASE32 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz234567"
 class Shape(NamedTuple):
     """A byte sequence to search for in folded bytes.
 
-    `shared` are letters that hold a part of the value if they stand beside it.
+    `shared` has the letters that may encode a part of the value if they stand next to it.
     """
 
     folded: bytes
@@ -44,22 +45,25 @@ class Shape(NamedTuple):
 
     @property
     def is_exact(self) -> bool:
-        """A short shape is no secret in another case."""
+        """Must the case match? True for a short shape."""
         return len(self.folded) < _SHORTEST_IN_ANY_CASE
 
 
 def find_unfitness(value: bytes) -> str | None:
-    """Why this cannot be a secret, in words, or None: what cannot be redacted must not be handed out."""
+    """Return the reason why this value cannot be a secret, or None. A value must be redactable to be given to a run."""
     bare = fold(value)
     if len(bare) < SHORTEST_BYTES:
         return (
-            f"its value has {len(bare)} bytes, and a secret at least {SHORTEST_BYTES}: "
-            "to hide less would wreck the output of every run"
+            f"its value has {len(bare)} bytes, and a secret needs at least {SHORTEST_BYTES}: "
+            "redacting a shorter one would garble the output of every run"
         )
     if len(value) > LONGEST_BYTES:
         return f"its value has {len(value)} bytes, and a secret at most {LONGEST_BYTES}"
     if len(set(bare)) < _FEWEST_LETTERS:
-        return f"its value repeats fewer than {_FEWEST_LETTERS} letters: to hide it would wreck the output of every run"
+        return (
+            f"its value has fewer than {_FEWEST_LETTERS} different characters: "
+            "redacting it would garble the output of every run"
+        )
     return None
 
 
@@ -68,7 +72,10 @@ def fold(data: bytes) -> bytes:
 
 
 def find_shapes(value: bytes) -> tuple[Shape, ...]:
-    """Longest first, so that the whole is found before its parts. `value` is fit (find_unfitness)."""
+    """Return the shapes of a value, longest first, so that the whole is found before its parts.
+
+    `find_unfitness` must have accepted the value.
+    """
     value = value.strip()
     found = {Shape(fold(text)): None for text in (*_spell(value), *_spell_bytes(value))}
     found |= dict.fromkeys(Shape(text, _BASE64) for text in _encode_base64(value))
@@ -82,7 +89,7 @@ def find_shapes(value: bytes) -> tuple[Shape, ...]:
 
 
 def _spell(value: bytes) -> Iterator[bytes]:
-    """As it is, and inside of the quotes of what programs print."""
+    """Yield the value as it is, percent-encoded, and as it is escaped within quotes in several languages."""
     yield value
     for safe in ("", "/"):
         quoted = quote_from_bytes(value, safe=safe)
@@ -94,7 +101,7 @@ def _spell(value: bytes) -> Iterator[bytes]:
     except UnicodeDecodeError:
         return
     yield quote_plus(text).encode()
-    # Each language leaves other characters unescaped in an address. JavaScript leaves these.
+    # Languages differ in the characters that they leave unescaped in a URL. These are JavaScript's.
     yield quote(text, safe="!'()*").encode()
     for is_ascii in (True, False):
         spelled = json.dumps(text, ensure_ascii=is_ascii)[1:-1]
@@ -109,14 +116,13 @@ def _spell(value: bytes) -> Iterator[bytes]:
 
 
 def _lower_escapes(quoted: str) -> str:
-    """%2F as %2f, and nothing else in lower case."""
+    """Lower the case of percent escapes (%2F to %2f) and of nothing else."""
     first, *rest = quoted.split("%")
     return "".join([first, *(f"%{part[:2].lower()}{part[2:]}" for part in rest)])
 
 
 def _spell_bytes(value: bytes) -> Iterator[bytes]:
-    """Byte by byte: hexadecimal as `xxd`, `openssl` and debuggers write it, addresses with every byte escaped,
-    lists of numbers."""
+    """Yield the value byte by byte: hexadecimal as of `xxd`, `openssl` and debuggers, all escaped, list of numbers."""
     pairs = [f"{byte:02x}" for byte in value]
     for before, between in (("", ""), ("", ":"), ("", "-"), ("%", ""), ("\\x", ""), ("0x", ","), ("\\u00", "")):
         yield between.join(f"{before}{pair}" for pair in pairs).encode()
@@ -124,7 +130,7 @@ def _spell_bytes(value: bytes) -> Iterator[bytes]:
 
 
 def _spell_in_markup(text: str) -> Iterator[bytes]:
-    """HTML and XML: names or numbers for a few letters, or a number for every one."""
+    """Yield the text escaped for HTML and XML: only special characters by name or number, or every one by number."""
     yield html.escape(text).encode()
     # Go and Jinja, then PHP.
     for quote_mark, apostrophe in (("&#34;", "&#39;"), ("&quot;", "&#039;")):
@@ -141,7 +147,7 @@ def _encode_base64(value: bytes) -> Iterator[bytes]:
 
 
 def _encode_groups(value: bytes, encode: Callable[[bytes], bytes], bytes_in_group: int) -> Iterator[bytes]:
-    """The letters that are the value's alone, wherever in a group it begins."""
+    """Yield the letters that encode only bits of the value, for each position within a group at which it may begin."""
     bits = 8 * bytes_in_group // len(encode(bytes(bytes_in_group)))
     for ahead in range(bytes_in_group):
         whole = encode(b"\0" * ahead + value)

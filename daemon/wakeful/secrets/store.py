@@ -1,9 +1,8 @@
-"""Where the values of secrets are found: systemd's credentials, files of our own, the daemon's environment;
-the first that has it.
+"""Reads the values of secrets from systemd's credentials, our own files, or the daemon's environment, in this order.
 
-Read anew whenever a run needs one, so that a new value counts from the next run on. A file that others can read is
-refused in words, never used. Blocks for a few small reads. Nothing here remembers a value,
-and a `Secret` shows its name alone.
+A value is read whenever a run needs it, so a new value is used from the next run on. A file that other users can read
+is refused with a message. Blocking, for a few small reads. This module caches no values, and the repr of a `Secret`
+shows only its name.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ _OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_
 
 
 class SecretMissing(OperatorError):
-    """Nothing of this name is anywhere."""
+    """No place has a secret of this name."""
 
 
 class SecretRefused(OperatorError):
-    """There is one, and it cannot be used as it is."""
+    """The secret exists and cannot be used as it is."""
 
 
 class Secret(Struct, frozen=True):
@@ -49,8 +48,11 @@ class Secret(Struct, frozen=True):
 
 
 class SecretPlaces(Struct, frozen=True):
-    """`credentials` is $CREDENTIALS_DIRECTORY, None without systemd; `folder` need not exist;
-    `variables` by their whole names."""
+    """The places in which secrets are looked for.
+
+    `credentials` is $CREDENTIALS_DIRECTORY, None without systemd. `folder` need not exist. The keys of `variables` are
+    the full names of environment variables.
+    """
 
     folder: str
     credentials: str | None = None
@@ -61,7 +63,7 @@ class SecretPlaces(Struct, frozen=True):
 
 
 def take_places(folder: str, environ: MutableMapping[str, str]) -> SecretPlaces:
-    """The places of this daemon. Its variables are taken out of the environment: no child is to inherit them."""
+    """Return the places of this daemon. Removes its variables from the environment, so that no child inherits them."""
     names = [name for name in environ if name.startswith(VARIABLE_PREFIX)]
     return SecretPlaces(
         folder,
@@ -71,7 +73,7 @@ def take_places(folder: str, environ: MutableMapping[str, str]) -> SecretPlaces:
 
 
 def name_variable(name: str) -> str:
-    """`gh-token` is WAKEFUL_SECRET_GH_TOKEN."""
+    """Name the environment variable of a secret: `gh-token` becomes WAKEFUL_SECRET_GH_TOKEN."""
     return VARIABLE_PREFIX + re.sub(r"[^A-Z0-9_]", "_", name.upper())
 
 
@@ -79,18 +81,18 @@ def find_name_problem(name: str) -> str | None:
     if NAME.fullmatch(name):
         return None
     return (
-        f"{name!r} cannot be a secret's name: begin with a letter, go on with letters, digits, '_', '-' and '.', "
-        "at most 64"
+        f"{name!r} cannot be a secret's name: begin with a letter, continue with letters, digits, '_', '-' and '.', "
+        "at most 64 in all"
     )
 
 
 def find_secret(places: SecretPlaces, name: str) -> Secret:
-    """Raises SecretMissing or SecretRefused, with what to do."""
+    """Read a secret from the first place that has it. Raises SecretMissing or SecretRefused, with what to do."""
     wrong = find_name_problem(name)
     if wrong is not None:
         raise SecretRefused(wrong)
     if places.credentials is not None and os.path.lexists(path := f"{places.credentials}/{name}"):
-        # systemd decides who may read these, and their modes differ between its releases.
+        # systemd protects these files, and their modes differ between its releases, so they are not checked.
         return _fit(Secret(name, _read(path, is_ours=False), "credential"), path)
     if os.path.lexists(path := f"{places.folder}/{name}"):
         _check_folder(places.folder)
@@ -102,9 +104,9 @@ def find_secret(places: SecretPlaces, name: str) -> Secret:
 
 
 def list_names(places: SecretPlaces) -> dict[str, Source]:
-    """Every name there is something under, and where it is taken from.
+    """List the names of all secrets, and where each is taken from.
 
-    Of a variable the name is that of the variable.
+    The name for an environment variable is the variable's name without its prefix.
     """
     found: dict[str, Source] = {name.removeprefix(VARIABLE_PREFIX): "environment" for name in places.variables}
     found |= dict.fromkeys(_list(places.folder), "file")
@@ -114,13 +116,13 @@ def list_names(places: SecretPlaces) -> dict[str, Source]:
 
 
 def save_secret(folder: str, name: str, value: bytes) -> None:
-    """Write our own file of it, at once or not at all, readable by nobody else."""
+    """Write the secret's file atomically, readable only by this user. Raises CallerError if name or value is unfit."""
     wrong = find_name_problem(name) or find_unfitness(value)
     if wrong is not None:
         raise CallerError(f"secret {name}: {wrong}" if NAME.fullmatch(name) else wrong)
     make_private(folder)
     _check_folder(folder)
-    # A crash leaves at worst a file whose name begins with a dot: nobody takes it for a secret.
+    # A crash leaves at worst a file whose name begins with a dot, which is never taken for a secret.
     replace_private(Path(folder, name), value)
 
 
@@ -153,7 +155,7 @@ def _read(path: str, *, is_ours: bool) -> bytes:
         descriptor = os.open(path, _OPEN_FLAGS)
     except OSError as error:
         raise SecretRefused(
-            f"{path} cannot be read: {error.strerror}; a secret is a regular file, and no link"
+            f"{path} cannot be read: {error.strerror}; a secret must be a regular file, not a link"
         ) from error
     try:
         _check_file(path, os.fstat(descriptor), is_ours=is_ours)
@@ -164,7 +166,7 @@ def _read(path: str, *, is_ours: bool) -> bytes:
 
 def _check_file(path: str, found: os.stat_result, *, is_ours: bool) -> None:
     if not stat.S_ISREG(found.st_mode):
-        raise SecretRefused(f"{path} is no regular file; put the value itself there")
+        raise SecretRefused(f"{path} is not a regular file; put the value itself there")
     if is_ours and found.st_uid != os.geteuid():
         raise SecretRefused(f"{path} belongs to user {found.st_uid}, not to us ({os.geteuid()}); chown it")
     if is_ours and found.st_mode & 0o077:
@@ -185,5 +187,5 @@ def _list(folder: str) -> list[str]:
     try:
         return os.listdir(folder)
     except OSError:
-        # Missing or not readable by us: it yields nothing, and a session that needs the secret is told what is missing.
+        # The folder is missing or not readable. A session that needs a secret from it is held with a message.
         return []

@@ -92,6 +92,7 @@ class Daemon:
         ending: Ending,
         decided: Signal,
         recorded: Signal,
+        settings_read: Signal,
         failed: set[str],
         traces: OtelTraces,
         *,
@@ -111,6 +112,7 @@ class Daemon:
         self._ending = ending
         self._decided = decided
         self._recorded = recorded
+        self._settings_read = settings_read
         self._failed = failed
         self._traces = traces
         self._is_once = is_once
@@ -145,7 +147,7 @@ class Daemon:
     async def _live(self) -> int:
         self._catch_signals()
         # Nothing is decided before the specs are read: a run must not start on what a file said before this daemon.
-        first = await self._specs.look()
+        first, _ = await asyncio.gather(self._specs.look(), self._edges.runner.settle())
         self._edges.clock.start()
         self._reactor.observe(DaemonStarted(incarnation=secrets.token_hex(8), settings=self._settings))
         self._edges.room.look()
@@ -288,7 +290,7 @@ class Daemon:
         """Follow `http` of wakeful.yaml, until cancelled."""
         while True:
             seen = self.core.settings.http
-            await self._decided.wait_until(lambda seen=seen: self.core.settings.http != seen)  # type: ignore[misc]
+            await self._settings_read.wait_until(lambda seen=seen: self.core.settings.http != seen)  # type: ignore[misc]
             self._follow_http(control)
 
     async def _wait_for_stop(self) -> int:

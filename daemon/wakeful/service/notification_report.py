@@ -1,6 +1,6 @@
 """Notifications in `wakeful health` and Prometheus: those that reached nobody, and the number of those that arrived.
 
-Asks the desk, which answers from memory. Wiring adds it to the reporters of `Monitoring`.
+Asks the desk, which answers from memory. Wiring hands it to `Monitoring`.
 """
 
 from __future__ import annotations

@@ -41,6 +41,7 @@ from wakeful.runners.isolation.bubblewrap import StrictnessWatch
 from wakeful.runners.isolation.written_places import WrittenPlaces, list_written_by
 from wakeful.runners.run.runner import CommandRunner
 from wakeful.secrets.known import KnownSecrets
+from wakeful.service.reactor import Signal
 from wakeful.service.run_starter import RunStarter
 from wakeful.service.voice import Voice, is_last_failure
 from wakeful.settings import ProjectReading
@@ -181,6 +182,7 @@ class SpecReports:
         house: HouseReader,
         runner: CommandRunner,
         notifications: NotificationDesk,
+        settings_read: Signal,
     ) -> None:
         self._observe = observe
         self._core = core
@@ -191,10 +193,16 @@ class SpecReports:
         self._house = house
         self._runner = runner
         self._notifications = notifications
+        self._settings_read = settings_read
 
     def guard_projects(self) -> None:
         """No run may change the specs of a project that is attached: before its sessions can start."""
         self._runner.guard(tuple(one.folder for one in self._house.folders if one.project is not None))
+
+    def keep_parsed(self) -> None:
+        """Save the parsed specs for the next start. Specs that hold the value of a secret are not saved. Blocking."""
+        if not self._known.has_outspoken_specs:
+            self._house.keep()
 
     def report(self, observation: SpecsRead | SettingsRead | AgentsRead) -> None:
         match observation:
@@ -209,6 +217,7 @@ class SpecReports:
     def _report_settings(self, observation: SettingsRead) -> None:
         self._observe(observation)
         self._notifications.take_settings(observation.settings.notifiers)
+        self._settings_read.tell()
         try:
             self._hints.choose(observation.settings.hints)
         except OperatorError as problem:

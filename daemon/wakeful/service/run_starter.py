@@ -47,7 +47,7 @@ ReadReceived = Callable[[Session, OpenRun], Sequence[tuple[int, MessageAdded]]]
 
 
 class MakeOrder(Protocol):
-    """`runners.orders.make_order`, its premises known."""
+    """`make_order` of `runners/run/orders.py`, with its premises filled in."""
 
     def __call__(
         self,
@@ -83,6 +83,7 @@ class RunStarter:
         sources: Sources,
         runner: Runner,
         make_order: MakeOrder,
+        note_written: Callable[[Session], None],
         folder: str,
         report: Callable[[ProcessEnded], None],
         keeper: Keeper,
@@ -99,6 +100,7 @@ class RunStarter:
         self._sources = sources
         self._runner = runner
         self._make_order = make_order
+        self._note_written = note_written
         self._folder = folder
         self._report = report
         self._keeper = keeper
@@ -127,10 +129,12 @@ class RunStarter:
             return
         try:
             given = self._hand_out(run)
-        except OperatorError:
+            order = self._order(session, run, given, {}, None)
+            ticket = self._runner.prepare(order)
+        except Exception:
+            # The start does the same again, and ends the run in words. An error here would end the daemon.
             return
-        order = self._order(session, run, given, {}, None)
-        self._early[run.run_id] = _EarlyStart(session, run, given, order.token, self._runner.prepare(order))
+        self._early[run.run_id] = _EarlyStart(session, run, given, order.token, ticket)
 
     def start(self, session: Session, run: OpenRun) -> None:
         if _is_stopped(run):
@@ -267,6 +271,8 @@ class RunStarter:
     def _order(
         self, session: Session, run: OpenRun, given: tuple[Secret, ...], exports: dict[str, str], place: RunPlace | None
     ) -> RunOrder:
+        # A session from a bundle was declared on its host of origin, so its written places are declared here.
+        self._note_written(session)
         return self._make_order(
             session,
             run if place is None else msgspec.structs.replace(run, spec=place.spec),

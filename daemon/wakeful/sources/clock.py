@@ -27,6 +27,11 @@ _ALARM = "due"
 _LAST_US = int(datetime(9999, 12, 31, tzinfo=UTC).timestamp()) * 1_000_000
 
 
+def read_wall() -> int:
+    """The wall clock, in microseconds since 1970."""
+    return time.time_ns() // 1000
+
+
 class Clocks(NamedTuple):
     """The three clocks of the machine in seconds: boot runs on while it sleeps, monotonic does not, wall can be set."""
 

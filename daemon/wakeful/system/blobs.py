@@ -1,8 +1,8 @@
-"""Content-addressed files: contents that are too large for an event.
+"""Stores content-addressed files (blobs): contents that are too large for an event.
 
-Runners put a run's output here before its end is reported, and `contents` what the run read and wrote; views and the
-API read it. A blob is on disk when `put` or `flush` returns, is never changed, and is checked against its address when
-it is read. Every call blocks: off the loop, in a thread. Nothing is ever removed from here unasked.
+Runners store a run's output before the run's end is reported, and `run_files` stores the files that a run read and
+wrote. Views and the API read them. A blob is on disk when `put` or `flush` returns, and never changes. `get` checks it
+against its address. Every call is blocking. Nothing is removed unless a person or retention asks for it.
 """
 
 from __future__ import annotations
@@ -21,20 +21,19 @@ from typing import BinaryIO, NamedTuple, Protocol
 from wakeful.errors import CallerError, OperatorError
 from wakeful.system.private_folders import make_private
 
-# By 32 bytes of blake2b, or by the 20 that looks at files know them by.
+# An address has 32 bytes of blake2b, or 20, which is the digest that file bindings use.
 _ADDRESS = re.compile(r"blake2b-([0-9a-f]{2})([0-9a-f]{62}|[0-9a-f]{38})")
 SHORT_BYTES = 20
 _LONG_BYTES = 32
-# From so many files on, one flush of the whole file system is cheaper than one for each (1,000 files:
-# 0.4 s instead of 5 s).
+# Above this many files, one flush of the whole file system is cheaper than one per file (1,000 files: 0.4 s instead of
+# 5 s).
 _MANY_FILES = 8
 _PIECE_BYTES = 1024 * 1024
-# Some 20 MB.
+# The most entries of the cache of sizes: some 20 MB.
 _MOST_REMEMBERED = 200_000
 # The folder of blobs being written. A crash leaves at worst a file here, which the next daemon removes.
 _UNFINISHED = "unfinished"
-# The names of such files, which nothing else uses. Asking tempfile for each name takes a third of what a small content
-# costs.
+# Unique names for unfinished files. Asking `tempfile` for each name would take a third of the time of a small blob.
 _ours = secrets.token_hex(8)
 _numbers = itertools.count()
 
@@ -52,7 +51,7 @@ class SecretContent(OperatorError):
 
 
 class Sizes(NamedTuple):
-    """The sizes of the store. `unfinished` are files that a crash left half written; nothing refers to them."""
+    """The sizes of the store. `unfinished` counts the files that a crash left half written; nothing refers to them."""
 
     blobs: int
     size_bytes: int
@@ -60,7 +59,7 @@ class Sizes(NamedTuple):
 
 
 class Elsewhere(Protocol):
-    """Where blobs went that nobody needs at hand: slower to read, and never asked while there is one at hand."""
+    """A second store for old blobs. It is slower, and is asked only for blobs that are not in the first store."""
 
     def holds(self, address: str) -> bool: ...
 
@@ -73,27 +72,28 @@ class Screen(Protocol):
     """Finds secrets in contents. False while it knows no secret."""
 
     def find(self, content: bytes) -> str | None:
-        """The name of a secret whose value stands there, or None."""
+        """Return the name of a secret whose value is in the content. None if there is none."""
 
     def __bool__(self) -> bool: ...
 
 
 class Blobs:
-    """The blobs below one folder, which only this class writes to; what was moved `elsewhere` is read from there."""
+    """The blobs below one folder, which only this class writes to. Blobs that were moved are read from `elsewhere`."""
 
     def __init__(self, folder: str, elsewhere: Elsewhere | None = None, screen: Screen | None = None) -> None:
-        """`screen` is asked of every content that is added; None: nothing is secret here."""
+        """`screen` checks every content that is added. None if nothing is secret here."""
         self._folder = folder
         self._elsewhere = elsewhere
         self.screen = screen
-        # Added and not yet flushed, by whoever: a run that leans on another's content must not be recorded before that
-        # is safe.
+        # Paths that were added and not yet flushed, of all runs: a run may refer to a blob that another run added, and
+        # must not be recorded before that blob is on disk.
         self._unflushed: set[str] = set()
-        # Address -> size of what was found at hand before: asked for each of a run's files, and nearly always the same.
+        # A cache: address -> size of a blob that was found here. It is asked for each file of a run, and most files
+        # stay the same.
         self._at_hand: dict[str, int] = {}
 
     def put(self, content: bytes) -> str:
-        """Keep `content` and return its address. The same content is kept once."""
+        """Store `content` durably and return its address. The same content is stored once."""
         address = address_of(hashlib.blake2b(content, digest_size=_LONG_BYTES).digest())
         path = self._path(address)
         if not os.path.exists(path):
@@ -101,6 +101,7 @@ class Blobs:
         return address
 
     def get(self, address: str) -> bytes:
+        """Read a blob and check it. Raises UnknownBlob or DamagedBlob."""
         with self.open(address) as file:
             content = file.read()
         if address_of(hashlib.blake2b(content, digest_size=_count_bytes(address)).digest()) != address:
@@ -108,7 +109,7 @@ class Blobs:
         return content
 
     def open(self, address: str) -> BinaryIO:
-        """For reading in pieces, unchecked."""
+        """Open a blob for reading in pieces, unchecked. Raises UnknownBlob."""
         try:
             return open(self._path(address), "rb")
         except FileNotFoundError:
@@ -118,9 +119,9 @@ class Blobs:
             raise UnknownBlob(f"no blob {address!r}: it was never kept, or it was removed") from None
 
     def is_sound(self, address: str) -> bool:
-        """Is the content at hand what its address says?
+        """Does the content match its address? True for a blob that was removed meanwhile.
 
-        Read in pieces, so that a large one takes no memory; one that is gone meanwhile is no harm.
+        It is read in pieces, so that a large blob takes no memory.
         """
         digest = hashlib.blake2b(digest_size=_count_bytes(address))
         try:
@@ -134,20 +135,20 @@ class Blobs:
         return address_of(digest.digest()) == address
 
     def size(self, address: str) -> int | None:
-        """How many bytes are at hand under this address; None when there is no such blob here."""
+        """Return the size of a blob in bytes. None if it is not in this folder."""
         try:
             return os.stat(self._path(address)).st_size
         except FileNotFoundError:
             return None
 
     def is_kept(self, address: str) -> bool:
-        """Can this content be read, from here or elsewhere?"""
+        """Can this blob be read, from here or from `elsewhere`?"""
         return self.size(address) is not None or (self._elsewhere is not None and self._elsewhere.holds(address))
 
     def has(self, address: str, size: int) -> bool:
-        """Is this content at hand, whole?
+        """Is this blob in this folder, complete?
 
-        Without reading: a power cut during `add` leaves a wrong size, never a wrong content.
+        The content is not read, because a power cut during `add` leaves a wrong size, never wrong content.
         """
         if self._at_hand.get(address) == size:
             return True
@@ -159,8 +160,10 @@ class Blobs:
         return is_whole
 
     def add(self, content: bytes) -> str:
-        """Keep `content` by its short address, or raise SecretContent;
-        it outlasts a power cut only after `flush`, which takes many at once."""
+        """Store `content` under its short address. It survives a power cut only after `flush`.
+
+        Raises SecretContent if the content contains the value of a secret.
+        """
         address = address_of(hashlib.blake2b(content, digest_size=SHORT_BYTES).digest())
         if not self.has(address, len(content)):
             if self.screen and (name := self.screen.find(content)) is not None:
@@ -171,11 +174,11 @@ class Blobs:
         return address
 
     def flush(self, addresses: Iterable[str] | None = None) -> None:
-        """Let what was added outlast a power cut, contents and names: these blobs, or all.
+        """Make added blobs durable, contents and names: those with these addresses, or all.
 
-        Nothing new costs nothing.
+        Does nothing if none of them is new.
         """
-        # A copy in one step: other threads go on adding.
+        # Copied in one step, because other threads go on adding.
         paths = (
             self._unflushed.copy()
             if addresses is None
@@ -184,24 +187,24 @@ class Blobs:
         if len(paths) > _MANY_FILES:
             _sync_file_system(self._folder)
         elif paths:
-            # The first flush takes the names along on most file systems, so that those after it find little to do.
+            # On most file systems the first flush also writes the names, so the flushes after it have little to do.
             for path in (*paths, *{os.path.dirname(path) for path in paths}, self._folder):
-                # One may have been removed since.
+                # The blob may have been removed since.
                 with contextlib.suppress(FileNotFoundError):
                     _sync(path)
         self._unflushed -= paths
 
     def sizes(self) -> Sizes:
-        """For `doctor`: how much is kept."""
+        """Compute the sizes of the store, for `doctor`."""
         sizes = [size for _, size in self.listing()]
         return Sizes(len(sizes), sum(sizes), len(_list(os.path.join(self._folder, _UNFINISHED))))
 
     def listing(self) -> Iterator[tuple[str, int]]:
-        """The address and size of every blob."""
+        """List the address and size of every blob."""
         for prefix in _list(self._folder):
             for name in _list(os.path.join(self._folder, prefix)) if prefix != _UNFINISHED else ():
                 size = self.size(address := f"blake2b-{prefix}{name}")
-                # One may go while the others are listed: erased, or moved elsewhere.
+                # A blob may be erased, or moved elsewhere, while the others are listed.
                 if size is not None:
                     yield address, size
 
@@ -213,7 +216,7 @@ class Blobs:
         self.let_go(addresses)
 
     def let_go(self, addresses: Iterable[str]) -> None:
-        """Take blobs from here that are elsewhere now."""
+        """Remove blobs from this folder that are in the other store now."""
         for address in addresses:
             self._at_hand.pop(address, None)
             with contextlib.suppress(FileNotFoundError):
@@ -228,7 +231,7 @@ class Blobs:
         parts = _ADDRESS.fullmatch(address)
         if parts is None:
             raise UnknownBlob(
-                f"{address!r} is no address of a blob; expected 'blake2b-' and 64 or 40 hexadecimal digits"
+                f"{address!r} is not the address of a blob; expected 'blake2b-' and 64 or 40 hexadecimal digits"
             )
         return f"{self._folder}/{parts[1]}/{parts[2]}"
 
@@ -236,12 +239,12 @@ class Blobs:
         try:
             self._write(path, content, is_flushed=is_flushed)
         except FileNotFoundError:
-            # Folders are made when they are missed: asking for them before each of 2,000 contents costs as much as
-            # writing one.
+            # Folders are made only after a write failed. With 2,000 blobs, a check before each one would cost as much
+            # as its write.
             is_first = not os.path.isdir(self._folder)
             for needed in (os.path.dirname(path), f"{self._folder}/{_UNFINISHED}"):
                 make_private(needed)
-            # Their names outlast a power cut, as the blob does.
+            # The names of the folders must survive a power cut, as the blob does.
             for folder in (
                 *((self._folder,) if is_flushed else ()),
                 *((os.path.dirname(self._folder),) if is_first else ()),
@@ -252,7 +255,10 @@ class Blobs:
             _sync(os.path.dirname(path))
 
     def _write(self, path: str, content: bytes, *, is_flushed: bool) -> None:
-        """Half a blob never stands under a good name, but one that a power cut took before its flush may."""
+        """Write a blob under a temporary name, then rename it. A crash leaves no partial blob under its address.
+
+        A power cut before the flush still may.
+        """
         temporary = f"{self._folder}/{_UNFINISHED}/{_ours}.{next(_numbers)}"
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
@@ -271,12 +277,12 @@ class Blobs:
 
 
 def address_of(digest: bytes) -> str:
-    """Where content is kept whose 20 or 32 bytes of blake2b are known."""
+    """Return the address for a digest of 20 or 32 bytes of blake2b."""
     return f"blake2b-{digest.hex()}"
 
 
 def _count_bytes(address: str) -> int:
-    """How long the digest in an address is."""
+    """Return the number of bytes of the digest in an address."""
     return (len(address) - len("blake2b-")) // 2
 
 

@@ -1,12 +1,11 @@
-"""The threads of the daemon for blocking work, and the pools that share them.
+"""The daemon's threads for blocking work, and the pools that share them.
 
-One set of threads serves every pool of the process. A few of them start with the first pool and live as long as the
-process. More start while more work is under way, and end after some seconds without work: a daemon at rest has none but
-the few. Each pool bounds how much of its own work is under way at a time, so the threads are bounded by the sum of all
-pools. Python's own pool starts a thread when work comes. A run that took all processes of its user then made the daemon
-fail, and a thread that died for want of memory was never replaced: its callers waited for ever. Here the kept threads
-serve all pools in turn where the system gives no more, a lack of memory ends one piece of work and no thread, and
-whoever closes a pool waits a bounded time for work that hangs.
+One set of threads serves every pool. `KEPT_THREADS` of them start with the first pool and live as long as the process.
+More start on demand, and end after `IDLE_SECONDS` without work. Each pool limits its own concurrent work, so the number
+of threads is limited, too. Python's own pool starts a thread when work comes. If a run had taken all processes of its
+user, the daemon failed, and a thread that died without memory was never replaced: its callers waited for ever. Here the
+kept threads serve all pools in turn if the system gives no more, and a lack of memory ends one piece of work, not its
+thread. Closing a pool waits a bounded time for work that hangs.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from typing import Any, TypeVar
 
 # Threads that live as long as the process. A dead mount may hold one or two of them for ever.
 KEPT_THREADS = 4
-# How long any other thread waits for work before it ends.
+# Seconds that any other thread waits for work before it ends.
 IDLE_SECONDS = 20.0
-# How long the end of work that hangs is waited for when a pool is closed: a dead mount never answers.
+# Seconds that closing a pool waits for work that hangs, because a dead mount never answers.
 CLOSING_SECONDS = 10.0
-# How often something small is tried again while there is no memory for it.
+# Seconds between two tries of a small step while there is no memory for it.
 _AGAIN_SECONDS = 0.02
 
 Result = TypeVar("Result")
@@ -37,13 +36,13 @@ _Work = tuple[Future[Any], Callable[[], Any]]
 
 
 class _SharedExecutor:
-    """All threads for blocking work. Any thread may call it."""
+    """All threads for blocking work. Any thread."""
 
     def __init__(self) -> None:
         self._given: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._counting = Lock()
         self._count = 0
-        # Threads that wait for work, less the pieces of work that wait for a thread.
+        # The number of threads that wait for work, minus the number of pieces of work that wait for a thread.
         self._free = 0
 
     @property
@@ -52,14 +51,14 @@ class _SharedExecutor:
         return self._free < 0
 
     def keep(self) -> None:
-        """Start the threads that live as long as the process. Raises OSError where the system does not give so many."""
+        """Start the threads that live as long as the process. Raises OSError if the system does not give that many."""
         while self._count < KEPT_THREADS:
             self._start(idle_seconds=None)
 
     def give(self, work: Callable[[], None]) -> None:
-        """Have a thread do this.
+        """Let a thread do this work.
 
-        It starts one if none is free; where the system gives none, a busy one does it afterwards.
+        If no thread is free, another one starts. If the system gives none, a busy thread does the work later.
         """
         with self._counting:
             self._free -= 1
@@ -84,7 +83,7 @@ class _SharedExecutor:
 
     def _serve(self, idle_seconds: float | None, name: str) -> None:
         while True:
-            # An error here is a shortage in between: the next piece of work is taken all the same.
+            # A MemoryError is a temporary shortage. The thread goes on with the next piece of work.
             try:
                 work = self._given.get(timeout=idle_seconds)
             except Empty:
@@ -103,7 +102,7 @@ class _SharedExecutor:
 
     def _may_end(self) -> bool:
         with self._counting:
-            # Work that was given a moment ago counts on this thread.
+            # Work that was just submitted needs this thread.
             if self._free <= 0:
                 return False
             self._count -= 1
@@ -115,7 +114,7 @@ _shared = _SharedExecutor()
 
 
 def _forget_parent() -> None:
-    """A fork has our memory and none of our threads."""
+    """Start with no threads after a fork: the child has the parent's memory, but none of its threads."""
     global _shared
     _shared = _SharedExecutor()
 
@@ -124,13 +123,13 @@ os.register_at_fork(after_in_child=_forget_parent)
 
 
 class Pool(ThreadPoolExecutor):
-    """At most `count` pieces of work at a time.
+    """Runs at most `count` pieces of work at a time.
 
-    Used as its base class, which asyncio insists on for the default executor of a loop.
+    The base class is needed, because asyncio accepts no other class as the default executor of a loop.
     """
 
     def __init__(self, count: int, name: str) -> None:
-        """Raises OSError where the system gives no threads. A thread that works for this pool has its `name`."""
+        """Raises OSError if the system gives no threads. A thread has the pool's `name` while it works for the pool."""
         super().__init__(count)
         self._name = name
         self._most = count
@@ -154,14 +153,14 @@ class Pool(ThreadPoolExecutor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Finish what was submitted. Waits for that, but not for ever. Safe to repeat."""
+        """Accept no more work. With `wait`, wait up to `CLOSING_SECONDS` for submitted work. Safe to repeat."""
         with self._changed:
             self._is_closed = True
             if wait:
                 self._changed.wait_for(lambda: not self._under_way, CLOSING_SECONDS)
 
     def _serve(self, work: _Work | None) -> None:
-        """In a thread: this piece of work, then those that wait in this pool."""
+        """Do this piece of work, then those that wait in this pool. Called in a thread."""
         current_thread().name = self._name
         while work is not None:
             with suppress(MemoryError):
@@ -174,20 +173,23 @@ class Pool(ThreadPoolExecutor):
                     self._under_way -= 1
                     self._changed.notify_all()
             if work is not None and _shared.is_short:
-                # Other pools have their turn.
+                # Let other pools have their turn.
                 _shared.give(partial(self._serve, work))
                 return
 
 
 class _ToldFuture(Future[Any]):
-    """Its callbacks are called until there is memory for it: one of them tells the loop, which would wait for ever."""
+    """A future that repeats each callback until there is memory for it.
+
+    One of the callbacks wakes the loop. If it were lost, the loop would wait for ever.
+    """
 
     def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
         super().add_done_callback(lambda future: _insist(lambda: fn(future)))
 
 
 def start_beside(live: Callable[[], None], name: str) -> Thread:
-    """Raises OSError where the system gives no thread: a shortage, as that of a process is."""
+    """Start a daemon thread. Raises OSError with EAGAIN if the system gives none, as for a process."""
     thread = Thread(target=live, name=name, daemon=True)
     try:
         thread.start()
@@ -202,7 +204,7 @@ def _carry_out(future: Future[Any], work: Callable[[], Any]) -> None:
     try:
         result = work()
     except BaseException as error:
-        # Not by a name that outlives this branch: the traceback of the error holds this frame.
+        # The error must not stay in a local variable: its traceback refers to this frame, which would be a cycle.
         _insist(partial(future.set_exception, error))
     else:
         _insist(lambda: future.set_result(result))

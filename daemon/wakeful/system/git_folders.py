@@ -1,9 +1,9 @@
-"""Where git keeps the repository of a checkout, and whether that repository confirms it.
+"""Finds the repository of a checkout, and checks that the repository refers back to the checkout.
 
-A `.git` file is a pointer, and a run may have written it: what it leads to counts where git's own way back leads to
-this checkout. A linked worktree's folder lies in `worktrees/` of its repository and names the checkout; a submodule's
-settings name it, too. Asked by whoever reads a repository, or lets a run read it. Reads a few small files, runs
-nothing, and follows no settings.
+A `.git` file is a pointer, and a run may have written it. It counts only if the repository points back: a linked
+worktree has a folder in `worktrees/` of its repository that names the checkout, and a submodule's settings name it.
+Callers read a repository, or let a run read it. This module reads a few small files, runs no program, and follows no
+included settings.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 GIT = ".git"
 _LONGEST_FILE_BYTES = 64 * 1024
-# The limit for one repository: a larger one is not searched.
+# The most files of one repository. A larger one is not searched.
 _MOST_ENTRIES = 20_000
 # The parts of a repository that hold commits and their contents.
 _READ_FOLDERS, _READ_FILES = ("objects", "refs", "reftable"), ("HEAD", "config", "packed-refs", "shallow")
@@ -26,9 +26,9 @@ _SECTION = re.compile(r"\s*\[\s*([^\]\s\"]+)\s*(\"[^\"]*\")?\s*\]")
 _SETTING = re.compile(r"\s*worktree\s*=\s*(.*)", re.IGNORECASE)
 
 
-# From statx: the flag for the time a file was made, and the place of that time in the answer.
+# From statx: the flag for the time a file was made, and the offset of that time in the answer.
 _AT_FDCWD, _BIRTH, _BIRTH_PLACE = -100, 0x800, 80
-# Named once: each array type that ctypes makes is a cycle that only a collection frees.
+# Made once, because each array type that ctypes makes is a reference cycle.
 _Answer = ctypes.c_char * 256
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -36,7 +36,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 class GitDirs(NamedTuple):
     """The folders of one checkout's repository.
 
-    `doubt` says why the checkout alone claims them, in words; None: they say so themselves.
+    `doubt` is the reason why the repository does not confirm the checkout. None if it does.
     """
 
     top: str
@@ -46,7 +46,7 @@ class GitDirs(NamedTuple):
 
 
 def find_top(folder: str, *, has_bare: bool = False) -> str | None:
-    """The nearest folder upwards that holds `.git`, or, with `has_bare`, is a repository itself."""
+    """Find the nearest folder upwards that contains `.git`, or, with `has_bare`, is a bare repository."""
     while True:
         if os.path.lexists(f"{folder.rstrip('/')}/{GIT}") or (has_bare and is_bare(folder)):
             return folder
@@ -61,7 +61,7 @@ def is_bare(folder: str) -> bool:
 
 
 def read_git_dirs(top: str) -> GitDirs | None:
-    """Of a checkout, or of a bare repository; None where there is none."""
+    """Read the repository folders of a checkout or a bare repository. None if there is no repository."""
     entry = f"{top.rstrip('/')}/{GIT}"
     try:
         mode = os.lstat(entry).st_mode
@@ -84,9 +84,9 @@ def read_git_dirs(top: str) -> GitDirs | None:
 
 
 def read_birth(path: str) -> int:
-    """When a file was made, in nanoseconds.
+    """Return when a file was made, in nanoseconds. 0 if the file system does not record it.
 
-    A number alone is given to the next file as soon as one is removed. 0: this file system does not say.
+    An inode number alone does not identify a file, because it is used again after a removal.
     """
     answer = _Answer()
     if not hasattr(_libc, "statx") or _libc.statx(_AT_FDCWD, os.fsencode(path), 0, _BIRTH, answer) != 0:
@@ -97,9 +97,9 @@ def read_birth(path: str) -> int:
 
 
 def find_borrowed(common_dir: str) -> str | None:
-    """Say which part of a repository lies elsewhere: objects of another repository, or a symbolic link.
+    """Describe a part of a repository that lies elsewhere: objects of another repository, or a symbolic link.
 
-    None: there is no such part. Blocks.
+    None if there is no such part. Blocking.
     """
     if _read_line(f"{common_dir}/objects/info/alternates"):
         return f"{common_dir} borrows objects from {_read_line(f'{common_dir}/objects/info/alternates')}"
@@ -129,7 +129,7 @@ def _doubt_pointer(entry: str, git_dir: str, common: str) -> str | None:
     if len(set(owners)) > 1:
         return f"{entry} leads to {git_dir}, which belongs to another user"
     if common != git_dir:
-        # A folder in `worktrees` can only come from somebody who may write into that repository.
+        # Only a process that may write into the repository can make a folder in its `worktrees`.
         is_inside = os.path.dirname(git_dir) == f"{common}/worktrees"
         back = _read_line(f"{git_dir}/gitdir")
         is_back = bool(back) and os.path.realpath(os.path.join(git_dir, back)) == os.path.realpath(entry)
@@ -149,7 +149,7 @@ def _read_common(git_dir: str) -> str:
 
 
 def _list_worktrees(git_dir: str) -> Iterator[str]:
-    """Values of core.worktree, as git spells them. Files that the settings include are not read."""
+    """List the values of core.worktree. Files that the settings include are not read."""
     for name in ("config", "config.worktree"):
         section = ""
         for line in _read(f"{git_dir}/{name}").splitlines():
@@ -172,7 +172,7 @@ def _read_line(path: str) -> str:
 
 
 def _read(path: str) -> str:
-    """Empty where there is no such file. A run may have left a pipe there that nobody writes to."""
+    """Read a small file. Empty if it cannot be read. Never waits, because a run may have put a pipe there."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

@@ -1,8 +1,7 @@
-"""One HTTP request and the beginning of its answer, on a connection of its own: services are checked by it, and
-notifications sent.
+"""Sends one HTTP request on its own connection, and reads the beginning of the answer.
 
-No library is used. Nothing is kept open, no redirect is followed, and of the answer only the status, a few headers and
-some bytes are read.
+Checks of services and notifications use it. No library is used, no connection is kept open, and no redirect is
+followed. Of the answer, only the status, up to 100 headers and some bytes are read.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class Heard(NamedTuple):
 
 
 def split_address(url: str) -> tuple[SplitResult, str, int]:
-    """The parts of an address, its host and its port."""
+    """Split an address into its parts, host and port. Raises ServiceDown if it is not valid."""
     try:
         parts = urlsplit(url)
         port = parts.port or _PORTS.get(parts.scheme)
@@ -48,7 +47,7 @@ def split_address(url: str) -> tuple[SplitResult, str, int]:
 async def ask_http(url: str, method: str, headers: Mapping[str, str], body: bytes = b"") -> AsyncIterator[Heard]:
     """Send a request. Raises ServiceDown if no HTTP answer comes back, and whatever connecting raises."""
     parts, host, port = split_address(url)
-    # In a thread: the certificates of the machine are read from disk.
+    # In a thread, because the machine's certificates are read from disk.
     security = await asyncio.to_thread(ssl.create_default_context) if parts.scheme == "https" else None
     reader, writer = await asyncio.open_connection(host, port, ssl=security, limit=_HEAD_BYTES)
     try:
@@ -68,16 +67,16 @@ async def _read_head(url: str, reader: asyncio.StreamReader) -> Heard:
         line = await reader.readuntil(b"\n")
         words = line.split(maxsplit=2)
         if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
-            raise ServiceDown(f"{url}: what answers does not speak HTTP")
+            raise ServiceDown(f"{url}: the server does not speak HTTP")
         headers: dict[str, str] = {}
         while (line := await reader.readuntil(b"\n")).strip() and len(headers) < 100:
             key, _, value = line.decode("latin-1").partition(":")
             headers[key.strip().lower()] = value.strip()
     except (asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
-        raise ServiceDown(f"{url}: closed the connection without an answer of HTTP") from error
+        raise ServiceDown(f"{url}: the server closed the connection without an HTTP answer") from error
     return Heard(int(words[1]), headers, reader)
 
 
 def leave(writer: asyncio.StreamWriter) -> None:
-    # Not awaited to its end: a server that never closes its side would hold the look.
+    # The close is not awaited, because a server that never closes its side would block the check.
     writer.transport.abort()

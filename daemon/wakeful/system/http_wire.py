@@ -1,8 +1,8 @@
-"""HTTP/1.1 over our control socket, as bytes: requests are written, answers are parsed, the other end is identified.
+"""Encodes requests and parses answers of HTTP/1.1 over the control socket, and identifies the process that listens.
 
-`cli/client.py` (one request a connection) and `agents/daemon_client.py` (connections that are kept open) do the
-reading and writing. By hand, because http.client takes longer to import than the daemon takes to answer a command,
-and a general client takes five times as long for each step of an agent.
+`cli/client.py` (one request per connection) and `agents/daemon_client.py` (connections that stay open) read and write
+the bytes. Written by hand, because http.client takes longer to import than the daemon takes to answer a command, and a
+general client takes five times as long for each step of an agent.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import socket
 import struct
 from collections.abc import Mapping
 
-# A longer head is none of ours.
+# The longest head that the daemon sends.
 LONGEST_HEAD_BYTES = 1 << 16
 HEAD_END = b"\r\n\r\n"
 # pid, uid and gid at the other end.
@@ -25,14 +25,14 @@ def write_head(method: str, target: str, headers: Mapping[str, str]) -> bytes:
 
 
 def write_chunk(part: bytes) -> bytes:
-    """A part of a body whose length is not known yet; the empty part ends the body."""
+    """Encode a part of a body whose length is not known yet. An empty part ends the body."""
     return b"%x\r\n%b\r\n" % (len(part), part)
 
 
 def parse_head(head: bytes) -> tuple[int, dict[str, str]]:
-    """The status and the headers of an answer, their names in lower case.
+    """Parse the status and the headers of an answer. Header names become lower case.
 
-    Raises ValueError or IndexError where it is no HTTP.
+    Raises ValueError or IndexError if the head is not HTTP.
     """
     status_line, *lines = head.decode("latin-1").split("\r\n")
     pairs = (line.partition(":") for line in lines if line)
@@ -40,25 +40,25 @@ def parse_head(head: bytes) -> tuple[int, dict[str, str]]:
 
 
 def is_busy(status: int, headers: Mapping[str, str]) -> bool:
-    """Did it read nothing of the request, and could it take the request in a moment?"""
+    """Did the daemon refuse the request unread, because it is busy for a moment? The client may repeat it."""
     return status == 503 and "retry-after" in headers
 
 
 class AnswerBody:
-    """Cuts the body of an answer out of the bytes that arrive. `is_whole`: nothing of it is missing."""
+    """Extracts the body of an answer from the bytes that arrive. `is_whole`: the body is complete."""
 
     def __init__(self, headers: Mapping[str, str]) -> None:
         self._is_chunked = headers.get("transfer-encoding") == "chunked"
-        # How much is missing: of the present chunk, or of the whole body.
+        # The number of missing bytes: of the current chunk, or of the whole body.
         self._left = 0 if self._is_chunked else int(headers.get("content-length", "0"))
         self._buffer = bytearray()
-        # The line that ends a chunk comes next, or the line that ends the whole body.
+        # `_is_at_line_end`: next comes the line that ends a chunk. `_is_last`: next comes the line that ends the body.
         self._is_at_line_end = False
         self._is_last = False
         self.is_whole = not self._is_chunked and self._left == 0
 
     def take(self, data: bytes) -> bytes:
-        """The part of the body that is in these bytes. Raises ValueError where the length of a chunk is none."""
+        """Return the part of the body in these bytes. Raises ValueError if the length of a chunk is not a number."""
         if not self._is_chunked:
             piece = data[: self._left]
             self._left -= len(piece)
@@ -71,7 +71,7 @@ class AnswerBody:
         return bytes(pieces)
 
     def _take_chunk(self, pieces: bytearray) -> bool:
-        """Take what is there of a chunk, or one line; False where more bytes have to come first."""
+        """Take the buffered part of a chunk, or one line. Returns False if more bytes must arrive first."""
         if self._left:
             piece = self._buffer[: self._left]
             del self._buffer[: self._left]
@@ -95,16 +95,16 @@ class AnswerBody:
 
 
 def read_peer(connection: socket.socket) -> tuple[int, int]:
-    """The pid and the user of the process that listens, as the kernel knows them."""
+    """Return the pid and the user id of the process that listens, as the kernel reports them."""
     pid, uid, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     return pid, uid
 
 
 def find_stranger(connection: socket.socket) -> int | None:
-    """The user who listens, where that is neither we nor root: it is not our daemon, whatever its name, and is told
-    no token.
+    """Return the user id of the listening process if it is neither ours nor root's. None otherwise.
 
-    Where systemd listens for the daemon, root does.
+    A process of another user is not our daemon, and must not get a token. Root is accepted, because systemd may listen
+    for the daemon.
     """
     if not hasattr(socket, "SO_PEERCRED"):
         return None

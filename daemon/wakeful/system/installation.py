@@ -1,8 +1,8 @@
-"""How this wakeful was installed, and the command that adds the extra `agents` to it.
+"""Finds how this wakeful was installed, and the command that adds the extra `agents` to it.
 
-There is no registry that `pip install 'wakeful[agents]'` could ask: the command names the checkout or the wheel that
-pip wrote down (direct_url.json). Asked where the libraries are missing: by the process that thinks,
-and by `doctor`. Reads metadata alone.
+wakeful is not in a package index, so `pip install 'wakeful[agents]'` would find nothing. The command therefore names
+the checkout or the wheel that pip recorded (direct_url.json). The agent's process and `doctor` ask if the libraries are
+missing. Reads only metadata.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from wakeful.errors import OperatorError
 
 NAME = "wakeful"
 EXTRA = "agents"
-# Requests to models, and external agents.
+# The libraries for requests to models, and for external agents.
 _LIBRARIES = ("httpx2", "acp")
 
 
@@ -28,17 +28,17 @@ class NotInstalled(OperatorError):
 
 
 def has_agents() -> bool:
-    """Whether the libraries of the extra are there now."""
+    """Are the libraries of the extra installed now?"""
     return all(importlib.util.find_spec(name) is not None for name in _LIBRARIES)
 
 
 def advise_agents() -> str:
-    """The end of a sentence: what to do. The daemon need not be started again."""
+    """Return the end of an error message: what to do. The daemon need not be restarted."""
     return f"install them: {offer_agents()}; then: wakeful activate NAME"
 
 
 def offer_agents() -> str:
-    """The command, as one line for a shell; words in brackets behind it where the wheel is not where it was."""
+    """Return the command as one line for a shell. If the wheel or checkout is gone, a remark in brackets follows."""
     place, is_editable = _find_origin()
     what = f"{place or NAME}[{EXTRA}]"
     pip = (
@@ -53,14 +53,14 @@ def offer_agents() -> str:
 
 
 def _find_origin() -> tuple[str | None, bool]:
-    """The folder or the wheel that it was installed from, and whether by a link to a checkout.
+    """Return the checkout, wheel or address that wakeful was installed from, and whether that install is editable.
 
-    None: an index of packages.
+    None if it came from a package index.
     """
     try:
         text = metadata.distribution(NAME).read_text("direct_url.json")
     except metadata.PackageNotFoundError:
-        # Run from its source, which can be installed as any checkout.
+        # wakeful runs from its source, which can be installed like any checkout.
         return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), True
     if text is None:
         return None, False

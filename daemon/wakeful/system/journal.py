@@ -1,10 +1,9 @@
-"""The journal of systemd, spoken natively: one entry is a set of fields,
-so that what a daemon says can be asked for by session and run.
+"""Writes to systemd's journal by its native protocol. An entry is a set of fields, so entries can be searched by
+session and run.
 
-Used by the daemon's voice when its output is connected to the journal. A datagram to the journal's socket; what does
-not fit in one goes as a sealed memory file. By the protocol a value with a newline is sent by its length: nothing that
-comes from outside can add a field or break an entry. Never blocks for long and never raises:
-whoever cannot be told is not told.
+The daemon's printer uses it if the daemon's output is connected to the journal. An entry is one datagram, or a sealed
+memory file if it is too large. A value with a newline is sent with its length, so no text from outside can add a field
+or break an entry. Blocks for at most `PATIENCE_SECONDS`, and never raises: an entry that cannot be sent is dropped.
 """
 
 from __future__ import annotations
@@ -18,19 +17,19 @@ from collections.abc import Mapping
 from typing import Literal
 
 SOCKET = "/run/systemd/journal/socket"
-# syslog(3): what is over, what a person should look at, what is worth noting, what happens.
+# Priorities of syslog(3).
 Priority = Literal[2, 3, 4, 5, 6]
 CRITICAL: Priority = 2
 ERROR: Priority = 3
 WARNING: Priority = 4
 NOTICE: Priority = 5
 INFO: Priority = 6
-# How long a journal that is full may hold the voice: entries are dropped then, the log has all.
+# Seconds to wait for a full journal. After that the entry is dropped; the session's log still has the record.
 PATIENCE_SECONDS = 2.0
 
 
 class Journal:
-    """Where entries go. `find_journal` makes one."""
+    """A connection to the journal. `find_journal` makes one."""
 
     def __init__(self, address: str = SOCKET) -> None:
         self._address = address
@@ -38,7 +37,7 @@ class Journal:
         self._channel.settimeout(PATIENCE_SECONDS)
 
     def send(self, fields: Mapping[str, str]) -> bool:
-        """Whether it was taken."""
+        """Send an entry. Returns whether the journal took it."""
         entry = encode(fields)
         try:
             self._channel.sendto(entry, self._address)
@@ -49,8 +48,7 @@ class Journal:
         return True
 
     def _send_file(self, entry: bytes) -> bool:
-        """An entry larger than a datagram: the journal maps the file,
-        and takes it only if nobody can change it any more."""
+        """Send an entry that is larger than a datagram, as a memory file. The journal only takes a sealed file."""
         number = os.memfd_create("wakeful-journal", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             view = memoryview(entry)
@@ -61,7 +59,7 @@ class Journal:
                 fcntl.F_ADD_SEALS,
                 fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE,
             )
-            # Not socket.send_fds: it leaves the address out (Python 3.11).
+            # Not socket.send_fds, which ignores the address (Python 3.11).
             self._channel.sendmsg(
                 [b""], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [number]))], 0, self._address
             )
@@ -76,7 +74,7 @@ class Journal:
 
 
 def encode(fields: Mapping[str, str]) -> bytes:
-    """One entry by the native protocol: `NAME=value`, or by its length where a newline would end the value early."""
+    """Encode an entry: each field as `NAME=value`, or with the value's length if the value contains a newline."""
     entry = bytearray()
     for name, value in fields.items():
         data = value.encode(errors="backslashreplace")
@@ -88,9 +86,9 @@ def encode(fields: Mapping[str, str]) -> bytes:
 
 
 def find_journal(environ: Mapping[str, str] = os.environ) -> Journal | None:
-    """The journal, if standard output or error is connected to it.
+    """Return the journal if standard output or standard error is connected to it, otherwise None.
 
-    The variable alone is not enough: it is inherited.
+    The variable JOURNAL_STREAM alone proves nothing, because child processes inherit it.
     """
     said = environ.get("JOURNAL_STREAM", "")
     if not said or not os.path.exists(SOCKET):

@@ -1,10 +1,9 @@
-"""Opens a path so that no symbolic link on the way leads out of a folder: openat2 with RESOLVE_BENEATH,
-the kernel's own word.
+"""Opens a path so that no symbolic link in it leads out of a folder, by openat2 with RESOLVE_BENEATH.
 
-Runs write in folders that we read and write in, as the user, with nothing to hold us: a folder or file they swap for a
-link to `~/.ssh` must not make us read or write there. Nothing is checked first and opened afterwards: what was opened
-is what was checked. Where there is no openat2 (RestrictSUIDSGID= of systemd takes it away),
-each step is opened by itself, to the same end.
+The daemon reads and writes in folders in which runs write, too, and it is not confined. If a run replaces a file by a
+link to `~/.ssh`, the daemon must not follow it. A check before the open would be a race, so the kernel checks while it
+opens. If openat2 is missing (systemd's RestrictSUIDSGID= disables it), each part of the path is opened by itself, with
+the same result.
 """
 
 from __future__ import annotations
@@ -15,15 +14,15 @@ import os
 import stat
 import struct
 
-# The same number on every architecture of Linux.
+# The system call number, the same on every architecture.
 _OPENAT2 = 437
 _RESOLVE_NO_MAGICLINKS, _RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 0x02, 0x04, 0x08
 _PLACE = getattr(os, "O_PATH", os.O_RDONLY) | os.O_CLOEXEC
-# Of renameat2: nothing may be there, and what is there comes out under the other name.
+# Flags of renameat2. NO_REPLACE: fail if the target exists. EXCHANGE: swap the two files.
 AT_FDCWD, NO_REPLACE, EXCHANGE = -100, 1, 2
-# The kernel cannot tell while something on the way is being renamed: asked again, it can.
+# The most tries: the kernel answers EAGAIN if a part of the path is being renamed.
 _TRIES = 8
-# As many as the kernel follows.
+# The most links in one path, as in the kernel.
 _MOST_LINKS = 40
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -32,7 +31,10 @@ _libc.syscall.restype = ctypes.c_long
 
 
 def open_beneath(folder: str, path: str, flags: int) -> int:
-    """A descriptor of `path` below `folder`, which may itself be reached by links. EXDEV: it leads outside."""
+    """Open `path` below `folder`, and return the descriptor. The path of `folder` itself may contain links.
+
+    Raises OSError with EXDEV if `path` leads outside.
+    """
     base = os.open(folder, _PLACE | os.O_DIRECTORY)
     try:
         return open_at(base, path, flags)
@@ -41,9 +43,9 @@ def open_beneath(folder: str, path: str, flags: int) -> int:
 
 
 def open_without_links(path: str, flags: int) -> int:
-    """A descriptor of an absolute path that no link lies on, as one who resolved and judged it expects.
+    """Open an absolute path that was resolved and checked before, and return the descriptor.
 
-    ELOOP or ENOTDIR: one does.
+    Raises OSError with ELOOP or ENOTDIR if the path contains a link now.
     """
     base = os.open("/", _PLACE | os.O_DIRECTORY)
     try:
@@ -53,7 +55,10 @@ def open_without_links(path: str, flags: int) -> int:
 
 
 def open_at(base: int, path: str, flags: int, *, has_links: bool = True) -> int:
-    """The same below an open folder."""
+    """Open `path` below the open folder `base`, and return the descriptor.
+
+    Raises OSError: with EXDEV if `path` leads outside, and without `has_links` with ELOOP if it contains a link.
+    """
     resolve = _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS | (0 if has_links else _RESOLVE_NO_SYMLINKS)
     how = struct.pack("=3Q", flags | os.O_CLOEXEC, 0, resolve)
     number = errno.EAGAIN
@@ -70,7 +75,7 @@ def open_at(base: int, path: str, flags: int, *, has_links: bool = True) -> int:
 
 
 def rename_at(source_fd: int, source: str, folder_fd: int, name: str, flag: int) -> int:
-    """renameat2: 0, or the error's number. `source_fd` AT_FDCWD where the source is a whole path."""
+    """Rename by renameat2. Returns 0 or the error number. `source_fd` is AT_FDCWD if `source` is an absolute path."""
     if not hasattr(_libc, "renameat2"):
         return errno.ENOSYS
     done = _libc.renameat2(source_fd, os.fsencode(source), folder_fd, os.fsencode(name), flag)
@@ -78,10 +83,10 @@ def rename_at(source_fd: int, source: str, folder_fd: int, name: str, flag: int)
 
 
 def open_step_by_step(base: int, path: str, flags: int, *, has_links: bool) -> int:
-    """As openat2 would.
+    """Open a path as `open_at` does, without openat2.
 
-    Folders on the way stay open, so that `..` leads back to the one it was entered from,
-    wherever that was moved meanwhile.
+    The folders of the path stay open, so that `..` leads back to the folder it was entered from, even if that was moved
+    meanwhile.
     """
     steps = _split(path)
     way = [os.dup(base)]
@@ -105,7 +110,7 @@ def open_step_by_step(base: int, path: str, flags: int, *, has_links: bool) -> i
                 steps = [*_split(os.readlink("", dir_fd=found)), *steps]
                 os.close(way.pop())
             elif not steps and not stat.S_ISDIR(os.fstat(found).st_mode):
-                # A link that was put there since is not followed.
+                # O_NOFOLLOW, because a link may have replaced the file since.
                 return os.open(step, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=way[-2])
         return os.open(".", flags | os.O_CLOEXEC, dir_fd=way[-1])
     finally:

@@ -1,9 +1,9 @@
-"""Folders that nobody else may look into, made whole: a parent that vanished returns as private as it was.
+"""Makes private folders, including missing parents with the same mode.
 
-`os.makedirs` and `Path.mkdir` give their mode to the last folder alone, and leave those above it to the umask. All of
-the state folder, and what runs are given, is made by this instead. A module of its own because layers that know nothing
-of each other make such folders. The state folder itself is made once, by its lock. While it is locked nothing makes it
-anew: a state folder that was deleted took its log along.
+`os.makedirs` and `Path.mkdir` give their mode only to the last folder, and leave its parents to the umask. This module
+makes every folder of the state folder, and the folders that runs get. It is its own module, because layers that must
+not import each other use it. The state folder itself is made once, by its lock. While it is locked, nothing makes it
+again: if it was deleted, its log is gone, too.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-# Folders that are never made anew by this process.
+# Folders that this process never makes again.
 _kept: set[str] = set()
 
 
 class FolderGone(FileNotFoundError):
-    """The state folder of this process was deleted or moved, and something was to be made in it."""
+    """Something was to be made in the state folder of this process, which was deleted or moved."""
 
 
 def keep_folder(path: str | Path) -> None:
-    """From now on this folder is not made: it exists, or what should lie in it cannot be made."""
+    """Never make this folder again. If it is missing, making a folder in it raises FolderGone."""
     _kept.update((os.fspath(path), os.path.realpath(path)))
 
 
@@ -41,7 +41,7 @@ def make_plain(path: str | Path) -> None:
 
 def _make(path: str, mode: int) -> None:
     if path in _kept and not os.path.isdir(path):
-        raise FolderGone(2, "the state folder is gone, and is not made anew while its daemon runs", path)
+        raise FolderGone(2, "the state folder is gone, and is not made again while its daemon runs", path)
     try:
         os.mkdir(path, mode)
     except FileExistsError:
@@ -56,7 +56,7 @@ def _make(path: str, mode: int) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable; a synced file under an unsynced name can vanish in a power cut."""
+    """Make the names in a folder durable. A power cut can remove a synced file whose name was not synced."""
     file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(file)

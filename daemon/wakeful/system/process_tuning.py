@@ -1,8 +1,8 @@
 """Limits on the daemon's own process: the cores that its threads may use, and its memory allocator.
 
-A process may move the threads of every process of its user to other cores. Isolation cannot refuse that to runs
-(runners/isolation/seccomp.py says why), so the daemon looks now and then, and takes its cores back.
-Never touches a run.
+A process may move the threads of every process of its user to other cores. Isolation cannot refuse that to runs (the
+reason is in runners/isolation/seccomp.py), so the daemon checks now and then, and takes its cores back. Never changes a
+run's process.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ _THREADS = "/proc/self/task"
 
 
 class Affinity:
-    """Made at the daemon's start, with the cores it has then."""
+    """The cores that the daemon had at its start."""
 
     def __init__(self) -> None:
         self._cores = os.sched_getaffinity(0)
 
     def restore(self) -> bool:
-        """Give each thread its cores again.
+        """Give each thread its cores again. Returns True if a thread had others.
 
-        True where one had others; a control group that has fewer cores now is obeyed, and is no such case.
+        If the control group has fewer cores now, the threads keep those, and the result is False.
         """
         return any([self._restore_one(int(name)) for name in os.listdir(_THREADS)])
 
@@ -34,7 +34,7 @@ class Affinity:
             os.sched_setaffinity(number, self._cores)
             return os.sched_getaffinity(number) != found
         except OSError:
-            # It has ended, or none of its cores is there any more.
+            # The thread has ended, or all of its cores are gone.
             return False
 
 
@@ -45,9 +45,9 @@ _MAPPED_FROM_BYTES = 128 * 1024
 
 
 def bound_allocator() -> None:
-    """Blocks above the threshold go back to the system when they are freed.
+    """Limit the number of malloc arenas, and return large blocks to the system as soon as they are freed.
 
-    Does nothing where the C library is not glibc.
+    Does nothing if the C library is not glibc.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

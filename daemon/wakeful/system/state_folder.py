@@ -1,8 +1,8 @@
-"""A state folder as others find it: upwards from the working folder, ignored by git, with the address of its daemon.
+"""Finds a project's state folder, and the address of its daemon.
 
-The daemon makes the folder and writes the address; the command line looks for both. Imports nothing but the standard
-library's lightest modules, since every command pays for it. A folder that another user owns, or can look into,
-is never taken.
+The daemon makes the folder and writes the address; the command line looks for both, upwards from the working folder. A
+folder that another user owns or can read is never used. Imports only light modules of the standard library, because
+every command loads this one.
 """
 
 from __future__ import annotations
@@ -13,25 +13,24 @@ import stat
 from typing import NamedTuple
 
 SOCKET_FILE = "wakeful.sock"
-# The name by which a project's own state folder is found, as git finds `.git`.
+# The name of a project's state folder. It is searched upwards, as git searches `.git`.
 PROJECT_STATE = ".wakeful"
-# Which process listens where, if not at SOCKET_FILE in the folder itself.
+# The file with the daemon's pid and socket, if the socket is not SOCKET_FILE in the folder itself.
 ADDRESS_FILE = "address"
-# Stands for the pid where systemd listens for the daemon.
+# Stands for the pid if systemd listens for the daemon.
 _SYSTEMD = 0
 _LONGEST_ADDRESS = 4096
 
 
 class Found(NamedTuple):
-    """The project's state folder, if there is one, and the folders of that name that were passed over,
-    each with the reason."""
+    """The project's state folder, if there is one, and the rejected folders of that name, each with the reason."""
 
     folder: str | None
     passed_over: tuple[str, ...]
 
 
 class Address(NamedTuple):
-    """Where a daemon listens. `pid` is the listening process; None where any process of ours will do."""
+    """The socket of a daemon, and the pid of the listening process. None if any process of ours may listen there."""
 
     socket: str
     pid: int | None = None
@@ -54,16 +53,17 @@ def find_project() -> Found:
         if problem:
             passed_over.append(f"{folder} {problem}")
         above = os.path.dirname(here)
-        # As git does: another file system may be a network's, or somebody's stick.
+        # Stop at another file system, as git does: it may be a network's, or a USB stick.
         if above == here or _find_device(above) != device:
             return Found(None, tuple(passed_over))
         here = above
 
 
 def _judge(folder: str) -> str | None:
-    """Why a folder is passed over, in words; empty where there is none, None where it can be used."""
+    """Return why a folder is rejected. None if it can be used, empty if it does not exist."""
     try:
-        # Of a symbolic link both owners count: a user who may change the link chooses among all folders of the other.
+        # For a symbolic link, the owners of the link and of the folder both count: the owner of the link could choose
+        # any folder of the other user.
         owners = {os.lstat(folder).st_uid, (found := os.stat(folder)).st_uid} - {os.geteuid()}
     except OSError:
         return ""
@@ -72,10 +72,10 @@ def _judge(folder: str) -> str | None:
     if owners:
         return f"belongs to user {owners.pop()}, and you are user {os.geteuid()}"
     if found.st_mode & 0o077:
-        # A daemon keeps its own at 0700. A checkout has the mode of the umask: its log would be somebody else's.
+        # A daemon's state folder has mode 0700. One from a checkout has the umask's mode, and a stranger's log.
         return (
-            f"is open to others (mode {stat.S_IMODE(found.st_mode):04o}), which no daemon leaves it; "
-            "if it is yours: chmod 700 it"
+            f"is open to others (mode {stat.S_IMODE(found.st_mode):04o}), and a daemon's own folder never is; "
+            "if it is yours, close it: chmod 700"
         )
     return None
 
@@ -95,7 +95,7 @@ def ignore_in_git(folder: str) -> None:
         try:
             os.write(file, b"*\n")
         except OSError:
-            # A full disk: an empty file would be left as it is by the next start.
+            # The disk is full. The next start would leave an empty file as it is, so it is removed.
             os.unlink(path)
             raise
         finally:
@@ -118,13 +118,13 @@ def write_address(folder: str, socket: str, *, is_systemd: bool) -> None:
 
 
 def remove_address(folder: str) -> None:
-    """An address that cannot be removed misleads nobody: its process is gone."""
+    """Remove the address file. If that fails, clients notice that the process in it is gone."""
     with contextlib.suppress(OSError):
         os.unlink(os.path.join(folder, ADDRESS_FILE))
 
 
 def read_address(folder: str) -> Address:
-    """Where the daemon of this folder listens, or would."""
+    """Return the address of this folder's daemon, whether or not it runs now."""
     usual = Address(os.path.join(folder, SOCKET_FILE))
     try:
         with open(os.path.join(folder, ADDRESS_FILE), "rb") as file:

@@ -1,11 +1,9 @@
-"""The protocol with systemd: ready, status, watchdog, stopping, the socket it listens on for us,
-the descriptors it keeps.
+"""Speaks the protocol of systemd: ready, status, watchdog, stopping, the socket that systemd opens for the daemon, and
+the store of descriptors.
 
-Does nothing where no supervisor listens.
-
-Fire and forget over a datagram socket. WATCHDOG=1 is sent only when the reactor made progress or had
-nothing to do: a loop that hangs must be seen to hang. A socket that systemd hands over is systemd's: it is never
-unlinked or bound anew here, because clients that connect during a restart would be refused.
+Notifications are datagrams without an answer. Without systemd nothing is sent. WATCHDOG=1 is sent only if the reactor
+made progress or had nothing to do, so that systemd notices a loop that hangs. A socket that systemd passed belongs to
+systemd. It is never unlinked or bound again here, because clients that connect during a restart would be refused.
 """
 
 from __future__ import annotations
@@ -21,9 +19,9 @@ from typing import NamedTuple
 
 from wakeful.errors import OperatorError
 
-# SD_LISTEN_FDS_START: descriptors that systemd hands over begin behind the three standard ones.
+# SD_LISTEN_FDS_START: the first descriptor that systemd passes comes after the three standard ones.
 FIRST_HANDED_OVER = 3
-# A service that is being stopped has a minute. A manager that does not answer must not cost much of it.
+# Seconds to wait for systemctl. A service that is being stopped has a minute, and this must not use much of it.
 _PATIENCE_SECONDS = 5.0
 
 
@@ -52,15 +50,15 @@ class Supervisor:
 
     def _send(self, text: str) -> None:
         if self._address and (problem := _notify(self._address, text)) is not None:
-            # The supervisor went away: it will not miss what it cannot read, but a person may want to know.
+            # The supervisor is gone and needs no notifications, but a person may want to know.
             print(f"wakeful: systemd does not take notifications: {problem}", flush=True)
             self._address = ""
 
 
 class KeepingSupervisor:
-    """systemd's store of descriptors: what is put there outlives us, and is handed to whoever it starts in our place.
+    """systemd's store of descriptors. They outlive the daemon, and systemd passes them to the next one.
 
-    It takes them from the main process of the service alone (NotifyAccess=main), so no run can add to it or take away.
+    systemd takes them only from the service's main process (NotifyAccess=main), so no run can add or remove any.
     """
 
     def __init__(self, address: str, capacity: int) -> None:
@@ -68,7 +66,8 @@ class KeepingSupervisor:
         self.capacity = capacity
 
     def put(self, name: str, fds: Sequence[int]) -> bool:
-        # FDPOLL=0: otherwise it throws away what reports its end, which is when it is needed most.
+        # FDPOLL=0: otherwise systemd drops a descriptor that reports a hang-up or an error, which is when the next
+        # daemon needs it most.
         return _notify(self._address, f"FDSTORE=1\nFDPOLL=0\nFDNAME={name}", fds) is None
 
     def remove(self, name: str) -> None:
@@ -76,7 +75,10 @@ class KeepingSupervisor:
 
 
 def find_keeper(environ: Mapping[str, str] = os.environ) -> KeepingSupervisor | None:
-    """None where no store is offered. systemd says so in FDSTORE from 254 on; for older ones our units do."""
+    """Return the store of descriptors. None if there is none.
+
+    FDSTORE has its capacity: systemd sets it from version 254 on, and our units set it for older ones.
+    """
     address, capacity = environ.get("NOTIFY_SOCKET", ""), environ.get("FDSTORE", "")
     return KeepingSupervisor(address, int(capacity)) if address and capacity.isdigit() and int(capacity) else None
 
@@ -93,9 +95,9 @@ def _notify(address: str, text: str, fds: Sequence[int] = ()) -> OSError | None:
 
 
 async def is_restarting() -> bool:
-    """Is systemd ending this service only to start it again?
+    """Is systemd stopping this service only to start it again?
 
-    It tells nobody unasked. False where it cannot be asked, or ends it for good.
+    systemctl is asked, because systemd does not notify the service of this. False if systemctl does not answer.
     """
     unit, is_person = _find_unit()
     if unit is None:
@@ -114,13 +116,13 @@ async def is_restarting() -> bool:
         asked.kill()
         await asked.wait()
         return False
-    # A number, the unit, what is under way with it, and how far that is.
+    # Each line has the job's number, the unit, the job's type and its state.
     lines = [line.split() for line in answer.decode(errors="replace").splitlines()]
     return any(line[1:3] == [unit, "restart"] for line in lines)
 
 
 def _find_unit() -> tuple[str | None, bool]:
-    """The service whose control group this process is in, and whether it is a person's own."""
+    """Find the service whose control group this process is in, and whether it belongs to a user's own systemd."""
     for line in Path("/proc/self/cgroup").read_text(errors="replace").splitlines():
         names = line.removeprefix("0::").split("/") if line.startswith("0::") else []
         services = [name for name in names if name.endswith(".service")]
@@ -143,7 +145,7 @@ class HandedOver(NamedTuple):
 def take_handed_over(environ: MutableMapping[str, str] = os.environ) -> HandedOver:
     """Take the descriptors from systemd. The variables are removed, so that no child process takes them for its own."""
     pid, count, names = (environ.pop(name, "") for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"))
-    # Left over from a parent's environment, those descriptors are somebody else's.
+    # Variables that were inherited from a parent process do not describe descriptors of this process.
     if pid != str(os.getpid()) or not count.isdigit() or count == "0":
         return HandedOver()
     fds = range(FIRST_HANDED_OVER, FIRST_HANDED_OVER + int(count))
@@ -173,7 +175,7 @@ def _check_listener(fd: int) -> socket.socket:
         or not listener.getsockname()
     ):
         raise OperatorError(
-            "the socket that systemd hands over is no listening UNIX socket with a path: "
-            "say ListenStream=/PATH in wakeful.socket"
+            "the socket that systemd hands over is not a listening UNIX socket with a path: "
+            "set ListenStream=/PATH in wakeful.socket"
         )
     return listener

@@ -10,29 +10,29 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-# How many times the same line is printed in a period.
+# The number of times that the same line is printed in a period.
 PRINTED = 3
 PERIOD_SECONDS = 60.0
-# How many different lines are remembered. Beyond that the oldest is forgotten.
+# The most different lines that are remembered. Beyond that the oldest is forgotten.
 _MOST_KNOWN = 64
 
 
 class Repeats:
-    """`clock` is monotonic."""
+    """Counts repeated lines. `clock` is monotonic."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        # By line: when its period began, and how often it came since.
+        # Line -> the start of its period, and how often it came since.
         self._known: dict[str, tuple[float, int]] = {}
 
     def take(self, line: str) -> bool:
-        """Count the line, and tell whether to print it."""
+        """Count the line. Returns whether to print it."""
         began, times = self._known.get(line, (self._clock(), 0))
         self._known[line] = (began, times + 1)
         return times < PRINTED
 
     def end_periods(self, *, is_over: bool = False) -> list[str]:
-        """Summaries of the lines that were not printed, for the periods that are over. `is_over`: for all periods."""
+        """Summarize the suppressed lines of the periods that are over. `is_over`: of all periods."""
         now, told = self._clock(), []
         for line, (began, times) in list(self._known.items()):
             if is_over or now - began >= PERIOD_SECONDS or len(self._known) > _MOST_KNOWN:

@@ -1,9 +1,8 @@
-"""Text that can be sent: the one place that deals with halves of characters (lone surrogates), which no provider,
-log or terminal takes.
+"""Removes halves of characters (surrogates) from text, because no provider, log or terminal accepts them.
 
 They come with a model's answer (a stream that cuts an emoji in two, an escape without its other half) and with names of
-files that are no UTF-8. Halves that belong together become their character. Each other half is shown as an escape such
-as \\ud83d, and the reader is told. Pure.
+files that are not UTF-8. Two halves that belong together become their character. Each other half becomes an escape such
+as \\ud83d, and `tell_sendable` tells the reader. Pure.
 """
 
 from __future__ import annotations
@@ -15,17 +14,17 @@ from typing import Any
 from wakeful.text.display import count
 
 _HALF = re.compile("[\ud800-\udfff]")
-# In JSON text a half may also stand as an escape of six characters.
+# In JSON text a half may also be written as an escape of six characters.
 _ESCAPED_HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def make_sendable(text: str) -> str:
-    """The very same text, unless it holds halves of characters."""
+    """Join the halves of characters, and escape lone ones. Any other text is returned unchanged."""
     return _HALF.sub(_show, _join_halves(text)) if _HALF.search(text) else text
 
 
 def tell_sendable(text: str) -> str:
-    """The same, with a last line that tells the reader about halves that became escapes."""
+    """Make text sendable, and add a last line that tells the reader about halves that became escapes."""
     if not _HALF.search(text):
         return text
     lone = len(_HALF.findall(_join_halves(text)))
@@ -41,8 +40,7 @@ def has_lone_half(text: str) -> bool:
 
 
 def make_json_sendable(text: str) -> str:
-    """JSON text, such as the arguments of a call or the message of a server:
-    every reader of it can send on what it reads."""
+    """Make JSON text sendable, also after it is parsed: the arguments of a tool call, or the message of a server."""
     if not _has_escaped_half(text):
         return make_sendable(text)
     found = _read_json(text)
@@ -50,15 +48,15 @@ def make_json_sendable(text: str) -> str:
 
 
 def find_lone_half(arguments: str) -> str | None:
-    """The first value of such arguments that holds a lone half, with an escape in its place.
+    """Find the first value in JSON arguments that contains a lone half. Returns it with an escape in place of the half.
 
-    None: there is no such value.
+    None if there is no such value.
     """
     return _find(_read_json(arguments)) if _has_escaped_half(arguments) else None
 
 
 class SendablePieces:
-    """Text that arrives in pieces: a half at the end of one waits for the next."""
+    """Makes text sendable that arrives in pieces. A half at the end of a piece waits for the next piece."""
 
     def __init__(self) -> None:
         self._held = ""
@@ -88,7 +86,7 @@ def _has_escaped_half(arguments: str) -> bool:
 def _read_json(text: str) -> Any:
     """Parse JSON with the standard library, which accepts lone halves.
 
-    None: this is not JSON, and another check refuses it as such.
+    None if the text is not JSON. Another check refuses it then.
     """
     try:
         return json.loads(text)

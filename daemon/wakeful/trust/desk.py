@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import difflib
 import os
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -60,22 +61,25 @@ class Trusting:
     labels: tuple[str, ...]
 
 
+class LoadedSession(NamedTuple):
+    """A session that a bundle brought and nobody has looked at, with the agent of this host that its spec names."""
+
+    session: Session
+    agent: AgentSpec | None
+
+
 class TrustDesk:
-    """Works on the daemon's ledger and its reader's last result. Blocks while it reads a few files."""
+    """Works on the daemon's ledger and its reader's last result. `view` and `find_loaded` are called on the loop.
+    Everything else reads or writes files: it blocks, and is called in a thread."""
 
     def __init__(
-        self,
-        ledger: Ledger,
-        house: HouseReader,
-        list_loaded: Callable[[], Iterable[Session]] = lambda: (),
-        find_agent: Callable[[str], AgentSpec | None] = lambda name: None,
+        self, ledger: Ledger, house: HouseReader, list_loaded: Callable[[], Iterable[LoadedSession]] = lambda: ()
     ) -> None:
-        """`list_loaded` gives the sessions that a bundle brought and nobody has looked at;
-        `find_agent` an agent by its name."""
         self._ledger = ledger
         self._house = house
         self._list_loaded = list_loaded
-        self._find_agent = find_agent
+        # Held from the look at the attached projects to their change: two callers may be in two threads.
+        self._changing_projects = threading.Lock()
 
     # -- looking ------------------------------------------------------------------------------
 
@@ -85,7 +89,7 @@ class TrustDesk:
             for one in self._house.folders
         ]
         waiting = [one for _, one in sorted(self._house.standings.items()) if one.needs_trust is not None]
-        loaded = [{"name": one.name, "file": None, "reason": one.trust_words} for one in self._list_loaded()]
+        loaded = [{"name": one.name, "file": None, "reason": one.trust_words} for one, _ in self._list_loaded()]
         return {
             "folders": folders,
             "trusted": len(self._house.standings) - len(waiting),
@@ -93,10 +97,19 @@ class TrustDesk:
             + loaded,
         }
 
-    def show(self, name: str) -> dict[str, Any]:
-        """The files that `trust` would trust, how each differs from the trusted text, and what the spec asks for."""
-        if (loaded := self._find_loaded(name)) is not None:
-            return self._show_loaded(loaded)
+    def find_loaded(self, name: str) -> LoadedSession | None:
+        """A session from a bundle; None if there is a spec in a file, which would count."""
+        if name in self._house.standings:
+            return None
+        return next((one for one in self._list_loaded() if one.session.name == name), None)
+
+    def show(self, name: str, loaded: LoadedSession | None = None) -> dict[str, Any]:
+        """The files that `trust` would trust, how each differs from the trusted text, and what the spec asks for.
+
+        `loaded` is what `find_loaded` said of the name.
+        """
+        if loaded is not None:
+            return self._show_loaded(*loaded)
         standing = self._find(name)
         contents = {path: read_trusted(path) for path in standing.files}
         return {
@@ -109,18 +122,9 @@ class TrustDesk:
             "files": [self._compare(standing, path, content) for path, content in contents.items()],
         }
 
-    def _find_loaded(self, name: str) -> Session | None:
-        """A session from a bundle; None if there is a spec in a file, which would count."""
-        return (
-            None
-            if name in self._house.standings
-            else next((one for one in self._list_loaded() if one.name == name), None)
-        )
-
-    def _show_loaded(self, session: Session) -> dict[str, Any]:
+    def _show_loaded(self, session: Session, agent: AgentSpec | None) -> dict[str, Any]:
         spec = session.spec
         assert spec is not None
-        agent = self._find_agent(spec.agent) if spec.agent is not None else None
         return {
             "name": session.name,
             "digest": digest_spec(spec),
@@ -162,10 +166,14 @@ class TrustDesk:
 
     # -- trusting -----------------------------------------------------------------------------
 
-    def prepare(self, name: str, digest: str) -> Trusting:
-        """Read the files that are about to be trusted. Raises CallerError if they are not what was shown."""
-        if (loaded := self._find_loaded(name)) is not None:
-            if loaded.spec is None or digest_spec(loaded.spec) != digest:
+    def prepare(self, name: str, digest: str, loaded: LoadedSession | None = None) -> Trusting:
+        """Read the files that are about to be trusted. Raises CallerError if they are not what was shown.
+
+        `loaded` is what `find_loaded` said of the name.
+        """
+        if loaded is not None:
+            spec = loaded.session.spec
+            if spec is None or digest_spec(spec) != digest:
                 raise CallerError(f"{name} changed since it was shown; look at it again with: wakeful trust {name}")
             return Trusting({}, {name: digest}, (BUNDLED,))
         standing = self._find(name)
@@ -219,14 +227,15 @@ class TrustDesk:
 
     def attach(self, folder: str, name: str | None, digest: str) -> Project:
         """Attach a project. Nothing of it is trusted yet; `prepare_project` follows once it was read."""
-        project = self._build(folder, name)
-        standings, _ = self._read_apart(project)
-        if digest_files({path: one for standing in standings for path, one in standing.files.items()}) != digest:
-            raise CallerError(
-                f"{project.folder} changed since it was shown; look at it again with: wakeful add {project.folder}"
-            )
-        self._ledger.attach(project)
-        return project
+        with self._changing_projects:
+            project = self._build(folder, name)
+            standings, _ = self._read_apart(project)
+            if digest_files({path: one for standing in standings for path, one in standing.files.items()}) != digest:
+                raise CallerError(
+                    f"{project.folder} changed since it was shown; look at it again with: wakeful add {project.folder}"
+                )
+            self._ledger.attach(project)
+            return project
 
     def prepare_project(self, project: Project, digest: str) -> Trusting:
         standings = [one for one in self._house.standings.values() if one.name.startswith(f"{project.name}/")]
@@ -240,25 +249,25 @@ class TrustDesk:
         return Trusting(contents, {one.name: one.digest for one in standings if one.spec is not None}, labels)
 
     def detach(self, name: str) -> Project:
-        project = self._ledger.pages.projects.get(name)
-        if project is None:
-            known = ", ".join(sorted(self._ledger.pages.projects)) or "none"
-            raise CallerError(f"no project is called {name!r}; attached: {known}")
-        self._ledger.detach(name)
-        return project
+        with self._changing_projects:
+            project = self._ledger.pages.projects.get(name)
+            if project is None:
+                known = ", ".join(sorted(self._ledger.pages.projects)) or "none"
+                raise CallerError(f"no project is called {name!r}; attached: {known}")
+            self._ledger.detach(name)
+            return project
 
     def follow(self, folder: str, *, is_followed: bool) -> Project:
         """Follow an attached project as it is edited, or pin it again."""
         real = os.path.realpath(folder)
-        found = next(
-            (one for one in self._ledger.pages.projects.values() if real in (one.folder, os.path.realpath(one.specs))),
-            None,
-        )
-        if found is None:
-            raise CallerError(f"{folder} is no attached project; attach it with: wakeful add {folder}")
-        project = Project(name=found.name, folder=found.folder, is_followed=is_followed)
-        self._ledger.attach(project)
-        return project
+        with self._changing_projects:
+            attached = self._ledger.pages.projects.values()
+            found = next((one for one in attached if real in (one.folder, os.path.realpath(one.specs))), None)
+            if found is None:
+                raise CallerError(f"{folder} is no attached project; attach it with: wakeful add {folder}")
+            project = Project(name=found.name, folder=found.folder, is_followed=is_followed)
+            self._ledger.attach(project)
+            return project
 
     def _build(self, folder: str, name: str | None) -> Project:
         real = os.path.realpath(folder)

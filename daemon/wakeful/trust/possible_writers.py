@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from wakeful.core.deciding.machine import Core
 from wakeful.core.looking.patterns import contains
@@ -21,9 +21,12 @@ from wakeful.core.spec.session import SessionSpec, observe_spec
 # and a person's next edit is theirs.
 LAG_US = 20_000
 
-# Spec, and whether the place is one that runs are shielded from -> the real folders and files that its runs can write;
-# None: everything.
-ListWritable = Callable[[SessionSpec, bool], tuple[str, ...] | None]
+
+class ListWritable(Protocol):
+    def __call__(self, spec: SessionSpec, *, is_guarded: bool) -> tuple[str, ...] | None:
+        """The real folders and files that runs with this spec can write; None if they can write everything.
+
+        `is_guarded`: the question is about a place that isolation shields from runs."""
 
 
 class Stretch(NamedTuple):
@@ -79,7 +82,7 @@ class PossibleWriters:
         key = is_guarded, running, len(self._ended)
         if key not in self._writers:
             runs = (*self._list_open(running), *self._ended)
-            self._writers[key] = [(one, self._list_writable(one.spec, is_guarded)) for one in runs]
+            self._writers[key] = [(one, self._list_writable(one.spec, is_guarded=is_guarded)) for one in runs]
         return self._writers[key]
 
     def turn(self) -> None:

@@ -1,8 +1,8 @@
-"""One table of verbs. The command line, the HTTP routes, completion, the checks of tokens and the reference in
-`docs/commands.md` are made from it.
+"""The table of verbs. The command line, the HTTP routes, completion, the token checks and the reference in
+`docs/commands.md` are generated from it.
 
-`verb` defines the values, each family module lists its verbs, `table` joins the families. Everything here is plain
-data without click, starlette or the core: a command on the terminal imports it in a few milliseconds.
+`verb` defines the values, each family module lists its verbs, and `table` joins the families. This package is plain
+data and never imports click, starlette or the core, so that every command imports it in a few milliseconds.
 
-docs/architecture.md says how to add a verb.
+docs/architecture.md explains how to add a verb.
 """

@@ -1,5 +1,5 @@
-"""The verbs on a session's past, and on a session as a file: checkpoints, bundles, rewinds, forks, merges, erasures,
-replays."""
+"""The verbs about a session's past and about sessions as files: checkpoints, bundles, rewinds, forks, merges,
+erasures, replays."""
 
 from __future__ import annotations
 
@@ -7,16 +7,21 @@ from wakeful.verbs.answers import PROGRESS, REPLAYED
 from wakeful.verbs.verb import ANSWER, DRY_RUN, FILES, KEY, NAME, PREVIEW, Argument, Route, Verb, calls
 
 PATH = Argument("path", "file", help="An absolute path on the daemon's machine.")
-# The ways to bring a bundle in.
+# The arguments of both routes that load a bundle.
 LOADED = (
-    Argument("new", only="http", help="The name of the session it becomes."),
-    Argument("root", "folder", only="http", help="Where it may read and write here; else what it writes is detached."),
-    Argument("move", "flag", only="http", help="Complete a migrate: the session itself, not a fork of it."),
+    Argument("new", only="http", help="The name of the new session."),
+    Argument(
+        "root",
+        "folder",
+        only="http",
+        help="Root folder on this machine. Without it, write bindings are disabled.",
+    ),
+    Argument("move", "flag", only="http", help="Complete a migrate: load the session itself, not a fork."),
 )
 
 
 def bundles(what: str, words: str, *takes: Argument) -> Route:
-    """A route that works on bundles: lines that tell how far it is."""
+    """Make a route that works on bundles. Its answer is a stream of progress lines."""
     return Route(
         "POST",
         f"/bundle/{what}",
@@ -33,10 +38,10 @@ VERBS = (
     Verb(
         name="save",
         section="Act",
-        words="a session as one file; with --as, a checkpoint to come back to",
+        words="write a session to one file, or (with --as) mark a checkpoint",
         help=(
-            "A session as one file: its records, blobs, scratch files and spec, every byte verified by its hashes. "
-            "With --as, a checkpoint."
+            "Write a session to one file, a bundle: its records, blobs, scratch files and spec, each verified by its "
+            "hash. With --as, mark a checkpoint instead."
         ),
         examples=(
             "wakeful save payroll -o payroll.bundle",
@@ -49,7 +54,7 @@ VERBS = (
                 option="--as",
                 is_required=True,
                 on_terminal="optional",
-                help="Mark a checkpoint of this name instead of writing a bundle.",
+                help="Mark a checkpoint with this name instead of writing a bundle.",
                 metavar="MARK",
             ),
             Argument(
@@ -59,11 +64,11 @@ VERBS = (
                 metavar="POSITION",
                 completion="position",
             ),
-            Argument("note", option="--note", help="With --as: why, kept with it.", metavar="TEXT"),
+            Argument("note", option="--note", help="With --as: the reason, kept with the mark.", metavar="TEXT"),
             Argument(
                 "output",
                 option="-o --output",
-                help="Where to, NAME.bundle unless told.",
+                help="The file to write. Default: NAME.bundle.",
                 metavar="FILE",
                 completion="file",
                 only="terminal",
@@ -74,17 +79,17 @@ VERBS = (
             calls("save", "admin"),
             bundles(
                 "save",
-                "write a session's bundle to a file of the daemon's machine",
+                "write a session's bundle to a file on the daemon's machine",
                 NAME,
                 PATH,
-                Argument("to", "number", is_required=False, least=1, help="Up to this seq; all of it unless told."),
+                Argument("to", "number", is_required=False, least=1, help="The last seq to include. Default: all."),
             ),
             Route(
                 "GET",
                 "/sessions/{name}/bundle",
                 "admin",
                 "path",
-                words="a session's bundle, to be kept by the caller",
+                words="return a session's bundle",
                 takes=(NAME,),
                 gives=(),
                 shape="bytes",
@@ -97,22 +102,22 @@ VERBS = (
     Verb(
         name="load",
         section="Act",
-        words="bring a bundle or an archived session in",
+        words="load a bundle, or bring back an archived session",
         help=(
-            "Bring a bundle in as a session of its own, or an archived session back by its NAME. Nothing of a bundle "
-            "runs before its spec is trusted."
+            "Load a bundle as a new session, or bring back an archived session by its NAME. A session from a bundle "
+            "does not run before its spec is trusted."
         ),
         examples=(
             "wakeful load payroll.bundle --as trial",
-            "wakeful load payroll            # out of the archive",
+            "wakeful load payroll            # from the archive",
         ),
         arguments=(
             Argument("source", metavar="FILE|NAME", completion="session or path", only="terminal"),
-            Argument("new", option="--as", help="The name of the session it becomes.", metavar="NAME", only="terminal"),
+            Argument("new", option="--as", help="The name of the new session.", metavar="NAME", only="terminal"),
             Argument(
                 "root",
                 option="--root",
-                help="Where it may read and write here; else what it writes is detached.",
+                help="Root folder on this machine. Without it, write bindings are disabled.",
                 metavar="DIR",
                 completion="folder",
                 only="terminal",
@@ -121,33 +126,33 @@ VERBS = (
                 "is_move",
                 "flag",
                 "--move",
-                help="Complete a migrate: the session itself, not a fork of it. Prints the receipt.",
+                help="Complete a migrate: load the session itself, not a fork. Prints the receipt.",
                 only="terminal",
             ),
             Argument(
                 "is_trusted",
                 "flag",
                 "--trust",
-                help="Ask at once whether its spec, which is shown, is to be trusted.",
+                help="Show its spec, and ask at once whether to trust it.",
                 only="terminal",
             ),
             Argument(
                 "is_sure",
                 "flag",
                 "--yes",
-                help="With --trust: trust it without asking; what is trusted is printed all the same.",
+                help="With --trust: print the spec and trust it without asking.",
                 only="terminal",
             ),
         ),
         routes=(
             bundles(
                 "load",
-                "bring in a bundle that lies on the daemon's machine, or an archived session",
+                "load a bundle file on the daemon's machine, or bring back an archived session",
                 PATH._replace(is_required=False),
                 NAME._replace(is_required=False, help="An archived session, instead of a path."),
                 *LOADED,
             ),
-            bundles("import", "bring in the bundle that is the body of the request", *LOADED)._replace(
+            bundles("import", "load the bundle in the request body", *LOADED)._replace(
                 takes_any_type=True, is_upload=True
             ),
         ),
@@ -171,14 +176,20 @@ VERBS = (
                 "is_due",
                 "flag",
                 "--due",
-                help="All that retention allows, as the daemon does once an hour.",
+                help="Archive every session that its retention allows. The daemon does so once an hour.",
                 only="terminal",
             ),
-            Argument("dry_run", "flag", "--dry-run", help="With --due: only say which, and why.", only="terminal"),
+            Argument(
+                "dry_run",
+                "flag",
+                "--dry-run",
+                help="With --due: only list the sessions, with the reason for each.",
+                only="terminal",
+            ),
         ),
         routes=(
             bundles("archive", "archive one session", NAME),
-            bundles("due", "archive all that retention allows", Argument("dry_run", "flag", only="http")),
+            bundles("due", "archive every session that its retention allows", Argument("dry_run", "flag", only="http")),
         ),
         undo="load",
         role="maintainer",
@@ -187,8 +198,8 @@ VERBS = (
     Verb(
         name="migrate",
         section="Act",
-        words="to another agent or model, or to another host",
-        help="To another agent or model, or to another host. Without options: whom the spec names works here again.",
+        words="move a session to another agent, model or host",
+        help="Move a session to another agent, model or host. Without options: return to the agent in its spec.",
         examples=(
             "wakeful migrate payroll --agent hr2",
             "wakeful migrate payroll --to ssh://laptop",
@@ -196,12 +207,12 @@ VERBS = (
         ),
         arguments=(
             NAME,
-            Argument("agent", option="--agent", help="Another agent works here from the next run on.", metavar="NAME"),
-            Argument("model", option="--model", help="Another model.", metavar="NAME"),
+            Argument("agent", option="--agent", help="The agent of the next runs.", metavar="NAME"),
+            Argument("model", option="--model", help="The model of the next runs.", metavar="NAME"),
             Argument(
                 "to",
                 option="--to",
-                help="To another host: through ssh, or as a bundle to carry there.",
+                help="Move to another host, through ssh or as a bundle file to carry there.",
                 metavar="ssh://HOST|FILE",
                 only="terminal",
             ),
@@ -209,18 +220,18 @@ VERBS = (
                 "is_trusted",
                 "flag",
                 "--trust",
-                help="With --to ssh://: you know its spec; have it trusted there, as your own.",
+                help="With --to ssh://: trust its spec on the other host, too, without asking.",
                 only="terminal",
             ),
             Argument(
                 "receipt_file",
                 option="--receipt",
-                help="What `load --move` printed there: the move is complete.",
+                help="Complete the move with the receipt that `load --move` printed there.",
                 metavar="FILE",
                 completion="file",
                 only="terminal",
             ),
-            Argument("give_up", "flag", "--give-up", help="Stay: the bundle that was cut must not be loaded."),
+            Argument("give_up", "flag", "--give-up", help="Cancel the move. Its bundle must not be loaded."),
             Argument("receipt", "object", only="http"),
             KEY,
         ),
@@ -228,10 +239,10 @@ VERBS = (
             calls("migrate", "admin"),
             bundles(
                 "move",
-                "freeze a session, and cut the bundle that another host loads",
+                "freeze a session, and write the bundle that another host loads",
                 NAME,
                 PATH,
-                Argument("to", help="Where it goes, in words."),
+                Argument("to", help="The name of the other host, for the record."),
             ),
         ),
         undo="migrate",
@@ -243,8 +254,8 @@ VERBS = (
     Verb(
         name="rewind",
         section="Act",
-        words="go back to a seq, time or checkpoint by appending",
-        help="Go back to a seq, time or checkpoint. Nothing is deleted: what came after stays, and can be forked.",
+        words="go back to a seq, time or checkpoint; nothing is deleted",
+        help="Go back to a seq, time or checkpoint. Nothing is deleted: later records stay and can be forked.",
         examples=(
             "wakeful rewind payroll march --files --dry-run",
             "wakeful rewind payroll 12       # to seq 12",
@@ -253,9 +264,14 @@ VERBS = (
         arguments=(
             NAME,
             Argument("to", metavar="POSITION", completion="position"),
-            Argument("files", "flag", "--files", help="Also take back what its runs wrote since, from what was kept."),
             Argument(
-                "force", "flag", "--force", help="With --files: also where others changed a file since; theirs is kept."
+                "files", "flag", "--files", help="Also restore the files its runs changed since, from the kept copies."
+            ),
+            Argument(
+                "force",
+                "flag",
+                "--force",
+                help="With --files: also restore files that others changed since. Their version is kept.",
             ),
             DRY_RUN,
             KEY,
@@ -270,10 +286,10 @@ VERBS = (
     Verb(
         name="fork",
         section="Act",
-        words="a new session from any point of another",
+        words="create a new session from any point of another",
         help=(
-            "A new session from any point of another, asleep until it is activated. What it writes is detached until "
-            "it has its own."
+            "Create a new session from any point of another. It sleeps until it is activated. Its write bindings are "
+            "disabled until it has its own files (--workspace)."
         ),
         examples=(
             "wakeful fork payroll --as trial --workspace",
@@ -285,18 +301,18 @@ VERBS = (
             Argument(
                 "at",
                 option="--at",
-                help="From here, instead of where the session stands.",
+                help="Start at this position. Default: the newest record.",
                 metavar="POSITION",
                 completion="position",
             ),
-            Argument("fresh", "flag", "--fresh", help="Take facts and hand-off only."),
+            Argument("fresh", "flag", "--fresh", help="Copy only facts and hand-off."),
             Argument(
                 "workspace",
                 "folder",
                 "--workspace",
                 help=(
-                    "A place of its own for its files: a checkout of the repository, or copies; in DIR, which is "
-                    "empty, or below the state folder."
+                    "Give the fork its own files: a checkout of the repository, or copies. DIR must be empty. "
+                    "Default: a folder below the state folder."
                 ),
                 metavar="[DIR]",
                 completion="folder",
@@ -313,10 +329,10 @@ VERBS = (
     Verb(
         name="merge",
         section="Act",
-        words="bring a fork back: facts three-way, conflicts as questions",
+        words="merge a fork back; changes on both sides become conflicts",
         help=(
-            "Bring FORK back into NAME: facts and the files of its workspace three-way, its conversation as a "
-            "hand-off, what both changed as conflicts."
+            "Merge FORK back into NAME. Facts and the files of its workspace are merged three-way. Its conversation "
+            "becomes a hand-off. Changes on both sides become conflicts."
         ),
         examples=(
             "wakeful merge payroll trial --dry-run",
@@ -338,8 +354,8 @@ VERBS = (
     Verb(
         name="resolve",
         section="Act",
-        words="settle what both sides of a merge changed",
-        help="Settle an open conflict of a merge, with a reason. `show` lists them.",
+        words="settle a merge conflict",
+        help="Settle an open merge conflict, with a reason. `show` lists the open conflicts.",
         examples=(
             "wakeful resolve payroll rate --theirs --because 'it was measured'",
             "wakeful resolve payroll 1 --value 9 --because 'both were wrong'",
@@ -347,13 +363,17 @@ VERBS = (
         arguments=(
             NAME,
             Argument("conflict", metavar="NUMBER|KEY", completion="conflict"),
-            Argument("choice", "flag", "--ours", help="Keep what stands here.", flag_value="ours", only="terminal"),
+            Argument("choice", "flag", "--ours", help="Keep the value of NAME.", flag_value="ours", only="terminal"),
             Argument(
-                "choice", "flag", "--theirs", help="Take what the fork says.", flag_value="theirs", only="terminal"
+                "choice", "flag", "--theirs", help="Take the value of the fork.", flag_value="theirs", only="terminal"
             ),
-            Argument("value", option="--value", help="Neither: this.", metavar="TEXT"),
+            Argument("value", option="--value", help="Use this value instead of both.", metavar="TEXT"),
             Argument(
-                "rationale", option="--because", help="Why, kept with the fact.", metavar="TEXT", on_terminal="required"
+                "rationale",
+                option="--because",
+                help="The reason, kept with the fact.",
+                metavar="TEXT",
+                on_terminal="required",
             ),
             Argument("choice", "choice", choices=("ours", "theirs", "value"), is_required=True, only="http"),
             KEY,
@@ -367,16 +387,16 @@ VERBS = (
     Verb(
         name="erase",
         section="Act",
-        words="remove what a record says for good; the chain stays whole",
+        words="remove the content of a record for good; its hash stays",
         help=(
-            "Remove what record SEQ says, for good: a secret that should not have been said. Its hash stays, so the "
-            "chain still verifies."
+            "Remove the content of record SEQ for good, for example a secret that was recorded by mistake. Its hash "
+            "stays, so the chain still verifies."
         ),
         examples=("wakeful erase payroll 12 --because 'a password' --dry-run",),
         arguments=(
             NAME,
             Argument("seq", "number", least=1),
-            Argument("reason", option="--because", help="Why, for the record.", metavar="TEXT"),
+            Argument("reason", option="--because", help="The reason, kept in the log.", metavar="TEXT"),
             DRY_RUN,
             KEY,
         ),
@@ -389,8 +409,8 @@ VERBS = (
     Verb(
         name="compress",
         section="Act",
-        words="old conversation gives way to a summary; facts and log stay",
-        help="Let a summary stand for old conversation. Facts and log stay; undone by rewind.",
+        words="replace old conversation by a summary; facts and log stay",
+        help="Replace old conversation by a summary. Facts and log stay. `rewind` undoes it.",
         examples=("wakeful compress payroll --keep 5 --dry-run",),
         arguments=(
             NAME,
@@ -398,7 +418,7 @@ VERBS = (
                 "keep",
                 "number",
                 "--keep",
-                help="Leave the newest N messages as they are, 20 unless told.",
+                help="Leave the newest N messages as they are. Default: 20.",
                 metavar="N",
                 default=20,
                 least=0,
@@ -416,11 +436,11 @@ VERBS = (
     Verb(
         name="replay",
         section="Look",
-        words="run a recorded run again on what it found, and compare",
-        help="""Run a recorded run again on the files it found then, and compare what both left.
+        words="run a recorded run again on the same files, and compare",
+        help="""Run a recorded run again on the files it found then, and compare the files both wrote.
 
-        Nothing real is touched and nothing is recorded. Exit 0: the same; 1: it differs, or something it found is
-        missing.""",
+        It works in a copy; no real file is changed and nothing is recorded. Exit code 0: the same. 1: different, or
+        an input was not kept.""",
         examples=(
             "wakeful replay payroll 3",
             "wakeful replay payroll 3 --command 'python3 new.py' --keep copy",
@@ -431,7 +451,7 @@ VERBS = (
             Argument(
                 "command",
                 option="--command",
-                help="Another command instead, quoted as in a shell: a changed program on what was recorded.",
+                help="Run this command instead, quoted as in a shell, on the recorded files.",
                 metavar="WORDS",
                 only="terminal",
             ),
@@ -439,13 +459,13 @@ VERBS = (
                 "is_partial",
                 "flag",
                 "--partial",
-                help="Judge by the rest when something it found was not kept.",
+                help="Compare even if an input was not kept.",
                 only="terminal",
             ),
             Argument(
                 "keep",
                 option="--keep",
-                help="Keep the copy it ran in, under this name.",
+                help="Keep the copy it ran in, as this folder.",
                 metavar="DIR",
                 completion="folder",
                 only="terminal",
@@ -459,8 +479,8 @@ VERBS = (
                 takes=(
                     NAME,
                     Argument("run", "number", least=1),
-                    Argument("command", is_repeated=True, is_required=False, help="Another command instead."),
-                    Argument("keep", "folder", is_required=False, help="Keep the copy it ran in, at this path."),
+                    Argument("command", is_repeated=True, is_required=False, help="Run this command instead."),
+                    Argument("keep", "folder", is_required=False, help="Keep the copy it ran in, as this folder."),
                 ),
                 gives=REPLAYED,
                 shape="lines",

@@ -1,66 +1,66 @@
-"""The verbs that look at sessions and change nothing. Those over all sessions together are in `overviews`."""
+"""The verbs that read one session and change nothing. The verbs over all sessions are in `overviews`."""
 
 from __future__ import annotations
 
 from wakeful.verbs.answers import CONTEXT, FACT, FOLLOWED, LIVE, NAMED_RECORD, RECORD, ROW, SESSION, WHY
 from wakeful.verbs.verb import NAME, Argument, Field, Verb, reads
 
-# `log` and `history` are one route, `facts` and `recall` another.
+# Two routes are shared: `log` and `history` use RECORDS, `facts` and `recall` use FACTS.
 RECORDS = reads("/sessions/{name}/log", "path", is_for_runs=True)
 FACTS = reads("/sessions/{name}/facts", "path", is_for_runs=True)
 
-# A page of a list.
+# The arguments of a paged list.
 PAGES = (
-    Argument("limit", "number", help="At most so many on a page.", least=1, most=10_000, only="http"),
-    Argument("cursor", help="Where the page begins: Wakeful-Cursor of the page before.", only="http"),
+    Argument("limit", "number", help="The most items on a page.", least=1, most=10_000, only="http"),
+    Argument("cursor", help="The header Wakeful-Cursor of the previous page.", only="http"),
 )
 # The two ends of a time range.
 BOUNDS = (
     Argument(
         "since",
         option="--since",
-        help="RFC 3339, such as 2026-01-31T06:00:00Z, or how long ago, such as 2h.",
+        help="Begin at this time: RFC 3339, such as 2026-01-31T06:00:00Z, or an age, such as 2h.",
         metavar="TIME",
     ),
-    Argument("until", option="--until", help="The same.", metavar="TIME"),
+    Argument("until", option="--until", help="End at this time: RFC 3339 or an age.", metavar="TIME"),
 )
-# The options by which `log` and `history` choose records; each narrows what the others leave.
+# The options by which `log` and `history` select records. A record must match all of them.
 RECORD_FILTERS = (
     Argument("from", "number", "--from", help="The first seq shown.", metavar="SEQ", least=1),
     Argument("to", "number", "--to", help="The last seq shown.", metavar="SEQ", least=1),
     *BOUNDS,
-    Argument("kind", option="--kind", help="Only this kind, such as run_finished; may be repeated.", is_repeated=True),
+    Argument("kind", option="--kind", help="Only this kind, such as run_finished. May be repeated.", is_repeated=True),
     Argument("run", "number", "--run", help="Only records of this run.", metavar="N", least=1, completion="run"),
     Argument("author", option="--author", help="Only records by this author, such as person:root."),
     Argument(
         "outcome",
         "choice",
         "--outcome",
-        help="Only the ends of runs that ended so.",
+        help="Only the ends of runs with this outcome.",
         choices=("succeeded", "failed", "cancelled", "interrupted", "lost"),
     ),
     Argument(
         "text",
         option="--text",
-        help="Only records that say this somewhere; case and accents do not matter.",
+        help="Only records that contain this text. Case and accents are ignored.",
         metavar="TEXT",
     ),
-    Argument("states", "flag", "--state-hash", help="The hash of the session's state after each record, too."),
+    Argument("states", "flag", "--state-hash", help="Also print the hash of the state after each record."),
 )
 
 VERBS = (
     Verb(
         name="list",
         section="Look",
-        words="all sessions, one a line",
-        help="""All sessions: state, last run, what a wake waits for, and when a session goes on by itself.
+        words="list all sessions, one per line",
+        help="""List all sessions: state, last run, why a wake waits, and when a session continues by itself.
 
-        NAME: only these, or all of a template (ticket@), or all that a pattern matches. Terminated and undeclared
-        sessions are left out unless they are asked for; with --json they are all there.""",
+        NAME selects sessions, all sessions of a template (ticket@), or all that match a pattern. Terminated and
+        undeclared sessions are listed only on request (--all, --state, NAME); --json lists all.""",
         examples=(
             "wakeful list",
             "wakeful list ticket@            # every session of a template",
-            "wakeful list 'ticket@4*'        # those that a pattern matches",
+            "wakeful list 'ticket@4*'        # every session that matches",
             "wakeful list --state terminated",
         ),
         arguments=(
@@ -69,7 +69,7 @@ VERBS = (
                 "is_all",
                 "flag",
                 "--all",
-                help="Every session on a line of its own: each of a template, terminated and undeclared ones.",
+                help="Also terminated and undeclared sessions, and each session of a template on its own line.",
                 only="terminal",
             ),
             Argument(
@@ -81,12 +81,14 @@ VERBS = (
             ),
             Argument("has_failed", "flag", "--failed", help="Only sessions whose last run failed.", only="terminal"),
             Argument("is_asking", "flag", "--asks", help="Only sessions that wait for an answer.", only="terminal"),
-            Argument("present", "flag", help="Who is in each session now, as `present`.", only="http"),
+            Argument("present", "flag", help="Add the field `present`: the people in each session.", only="http"),
             Argument("failed", "flag", help="Only sessions whose last run failed.", only="http"),
             Argument("asks", "flag", help="Only sessions that wait for an answer.", only="http"),
             Argument("tag", is_repeated=True, help="Only sessions with this tag.", only="http"),
-            Argument("folder", help="Only sessions in this folder, and below it.", only="http"),
-            Argument("text", help="Only sessions with this in name, objective, tags, agent or command.", only="http"),
+            Argument("folder", help="Only sessions in this folder and below it.", only="http"),
+            Argument(
+                "text", help="Only sessions with this text in name, objective, tags, agent or command.", only="http"
+            ),
             *PAGES,
         ),
         routes=(reads("/sessions", is_filtered=True),),
@@ -96,8 +98,8 @@ VERBS = (
     Verb(
         name="top",
         section="Look",
-        words="what runs and what is owed, live, with CPU and memory",
-        help="What runs and what is owed, live: state, CPU, memory, runs. q or Ctrl-C ends it.",
+        words="show running and owed sessions live, with CPU and memory",
+        help="Show running and owed sessions live: state, CPU, memory, runs. Press q or Ctrl-C to exit.",
         examples=(
             "wakeful top",
             "wakeful top --sort cpu --every 1s",
@@ -108,13 +110,13 @@ VERBS = (
                 "is_once",
                 "flag",
                 "--once",
-                help="Print one frame and end; so it does where no terminal is.",
+                help="Print once and exit (default without a terminal).",
                 only="terminal",
             ),
             Argument(
                 "every",
                 option="--every",
-                help="How often it looks, 2s unless told.",
+                help="Refresh interval. Default: 2s.",
                 metavar="DURATION",
                 default="2s",
                 only="terminal",
@@ -123,7 +125,7 @@ VERBS = (
                 "order",
                 "choice",
                 "--sort",
-                help="By what rows are ordered; state: what runs first.",
+                help="Sort key. `state` puts running sessions first. Default: state.",
                 default="state",
                 choices=("state", "cpu", "memory", "runs", "name"),
                 only="terminal",
@@ -131,20 +133,20 @@ VERBS = (
         ),
         routes=(reads("/top", is_filtered=True),),
         answer=(
-            Field("at", "moment", "when it was true"),
+            Field("at", "moment", "the time of this answer"),
             Field("version", "text", "the daemon's version"),
             Field("started_at", "moment", "when the daemon started"),
-            Field("daemon", "object", "its pid, CPU and memory"),
-            Field("slots", "object", "how many runs may be under way, and how many are"),
-            Field("runs", "object", "what each run under way uses, by its session's id"),
+            Field("daemon", "object", "the daemon's pid, CPU and memory"),
+            Field("slots", "object", "how many runs may run at once, and how many run now"),
+            Field("runs", "object", "CPU and memory of each run under way, by session id"),
             Field("sessions", "list", "the rows of `list`"),
         ),
     ),
     Verb(
         name="show",
         section="Look",
-        words="everything about a session, now or as it was",
-        help="State, hold, bindings with their versions, neighbours in the graph, last runs, facts and hand-off.",
+        words="show everything about a session, now or at an earlier position",
+        help="Show a session: state, hold, bindings with their versions, upstream and readers, runs, facts, hand-off.",
         examples=(
             "wakeful show payroll",
             "wakeful show payroll --at 2h    # as it was two hours ago",
@@ -155,7 +157,7 @@ VERBS = (
             Argument(
                 "at",
                 option="--at",
-                help="As its log knew it then: at a seq, a time (RFC 3339, or 2h ago as 2h), or a checkpoint.",
+                help="An earlier position: a seq, a time (RFC 3339, or 2h for two hours ago) or a checkpoint.",
                 metavar="POSITION",
                 completion="position",
             ),
@@ -166,8 +168,8 @@ VERBS = (
     Verb(
         name="log",
         section="Look",
-        words="a session's records",
-        help="A session's records, oldest first.",
+        words="print a session's records",
+        help="Print a session's records, oldest first.",
         examples=(
             "wakeful log payroll --last 20",
             "wakeful log payroll --outcome failed --since 1d",
@@ -177,17 +179,15 @@ VERBS = (
         arguments=(
             NAME,
             *RECORD_FILTERS,
-            Argument("last", "number", "--last", help="Only the newest N, at most 10000.", metavar="N", least=1),
+            Argument("last", "number", "--last", help="Only the newest N (maximum 10000).", metavar="N", least=1),
             Argument(
                 "past",
                 "flag",
                 "--past",
-                help=(
-                    "Before them the records it came with, when it was forked or loaded; --at ~SEQ means one of those."
-                ),
+                help="Also print the records inherited by a fork or load, first. `--at ~SEQ` names one of these.",
             ),
-            Argument("is_following", "flag", "--follow", help="Go on with what will be recorded.", only="terminal"),
-            Argument("words", "flag", help="Each record also in words.", only="http"),
+            Argument("is_following", "flag", "--follow", help="Keep printing new records.", only="terminal"),
+            Argument("words", "flag", help="Add `words`: each record as a line of text.", only="http"),
             *PAGES,
         ),
         routes=(RECORDS,),
@@ -197,8 +197,8 @@ VERBS = (
     Verb(
         name="history",
         section="Look",
-        words="a session's latest records",
-        help="A session's latest records. Inside a run NAME is its own session and may be left out.",
+        words="print a session's latest records",
+        help="Print a session's latest records. Inside a run, NAME defaults to the run's own session.",
         examples=(
             "wakeful history payroll --last 5",
             "wakeful history payroll --outcome failed",
@@ -211,7 +211,7 @@ VERBS = (
                 "last",
                 "number",
                 "--last",
-                help="How many, 20 unless told, at most 10000.",
+                help="How many records (maximum 10000). Default: 20.",
                 metavar="N",
                 default=20,
                 least=1,
@@ -224,15 +224,14 @@ VERBS = (
     Verb(
         name="follow",
         section="Look",
-        words="what happens, as it happens",
-        help="""What happens, as it happens, and who does it: wakes with their causes, runs, their ends, calls. Ends
-        with Ctrl-C.
+        words="print records and agents' words as they come",
+        help="""Print records as they are made, with their authors: wakes, runs, calls. Press Ctrl-C to exit.
 
-        What agents say is shown word by word, with their thoughts and the tools they call. Words that come too fast
-        to be read are left out; the record of the turn, which follows, has all of them.
+        The words of agents are shown as they come, with their thoughts and tool calls. If they come too fast, some
+        are skipped; the record at the end of the turn has the whole text.
 
-        NAME: only these, or all of a template (ticket@), or all that a pattern matches, also such as come later. With
-        --kind, --author or --failed no words of agents are shown.""",
+        NAME selects sessions, all sessions of a template (ticket@), or all that match a pattern, also future ones.
+        With --kind, --author or --failed, the words of agents are not shown.""",
         examples=(
             "wakeful follow                  # all sessions",
             "wakeful follow payroll filing",
@@ -248,18 +247,21 @@ VERBS = (
                 help="A template such as ticket@, or a pattern such as hr/*.",
                 only="http",
             ),
-            Argument("tag", option="--tag", help="Only sessions with this tag; may be repeated.", is_repeated=True),
+            Argument("tag", option="--tag", help="Only sessions with this tag. May be repeated.", is_repeated=True),
             Argument(
-                "kind", option="--kind", help="Only this kind, such as run_finished; may be repeated.", is_repeated=True
+                "kind", option="--kind", help="Only this kind, such as run_finished. May be repeated.", is_repeated=True
             ),
             Argument("author", option="--author", help="Only records by this author, such as person:root."),
             Argument(
-                "failed", "flag", "--failed", help="Only runs that failed or were lost, and sessions that sleep for it."
+                "failed",
+                "flag",
+                "--failed",
+                help="Only runs that failed or were lost, and the holds that follow.",
             ),
             Argument(
                 "since",
                 option="--since",
-                help="From then on, and then what happens: RFC 3339, or how long ago, such as 2h.",
+                help="Begin with the records since this time (RFC 3339, or an age such as 2h), then follow.",
                 metavar="TIME",
             ),
             Argument(
@@ -274,12 +276,12 @@ VERBS = (
                 "with_words",
                 "flag",
                 "--words",
-                help="With --json: also the words of agents as they come, lines with `live`.",
+                help="With --json: also print the words of agents as they come, as lines with `live`.",
                 only="terminal",
             ),
-            Argument("after", "number", help="Go on after this position of the log.", is_required=False, only="http"),
-            Argument("words", "flag", help="With `words`: each record in a line of words.", only="http"),
-            Argument("live", "flag", help="Also the words of agents as they come.", only="http"),
+            Argument("after", "number", help="Continue after this log position.", is_required=False, only="http"),
+            Argument("words", "flag", help="Add `words`: each record as a line of text.", only="http"),
+            Argument("live", "flag", help="Also send the words of agents as they come.", only="http"),
         ),
         answer=(*NAMED_RECORD, *FOLLOWED),
         shape="lines",
@@ -288,14 +290,14 @@ VERBS = (
     Verb(
         name="live",
         section=None,
-        words="what a dashboard shows, as it changes",
-        help="""A snapshot of all sessions, then what changes: records in brief, rows, words of agents.
+        words="stream the data of a dashboard",
+        help="""Stream a snapshot of all sessions, then every change: records in brief, rows, words of agents.
 
-        Server-sent events. `after` goes on from a position or an id of the stream; where that is not known any more, a
-        snapshot comes first.""",
+        The stream consists of server-sent events. `after` continues from a log position or a stream id. If that id is
+        no longer known, a snapshot comes first.""",
         arguments=(
             Argument("name", is_repeated=True, is_required=False, help="Only these sessions.", only="http"),
-            Argument("after", help="Go on after this position or stream id.", is_required=False, only="http"),
+            Argument("after", help="Continue after this position or stream id.", is_required=False, only="http"),
         ),
         answer=LIVE,
         shape="events",
@@ -304,16 +306,16 @@ VERBS = (
     Verb(
         name="output",
         section="Look",
-        words="what a run wrote to its terminal",
-        help="""What a run wrote to its standard output and error.
+        words="print the output of a run",
+        help="""Print the standard output and standard error of a run.
 
-        Terminal escapes in it are shown, not obeyed, also into a pipe or a file; --raw gives the bytes as they are.
-        --find gives only the lines that contain a text, as `12:line`. The number is that of the line in this output,
-        where one line stands for a middle that was not kept. At most 1,000 lines are given, and the rest is counted.
-        Of a run that failed while it was confined, standard error says what it was denied, and the line of its spec
-        that allows it. Where no daemon runs, its state folder is read instead, and standard error names it.""",
+        Terminal escapes are made visible, also in a pipe or a file; --raw prints the original bytes. --find prints
+        only the lines that contain a text, as `12:line`. The number counts the lines printed here, where one line
+        replaces a middle that was not kept. --find prints up to 1,000 lines and counts the rest. If a confined run
+        failed, standard error lists what it was denied and the spec line that allows it. Without a daemon, the
+        state folder is read, and standard error names it.""",
         examples=(
-            "wakeful output payroll          # of the present or last run",
+            "wakeful output payroll          # the present or last run",
             "wakeful output payroll --run 3 --raw > run3.log",
             "wakeful output payroll --find 'tax rate'   # lines with their numbers",
             "wakeful output payroll --state .wakeful   # without a daemon",
@@ -324,25 +326,25 @@ VERBS = (
                 "run",
                 "number",
                 "--run",
-                help="Which run; the present or last one unless told.",
+                help="The run. Default: the present or last one.",
                 metavar="N",
                 least=1,
                 completion="run",
             ),
-            Argument("follow", "flag", "--follow", help="Go on until the present run ends."),
+            Argument("follow", "flag", "--follow", help="Keep printing until the present run ends."),
             Argument(
                 "find",
                 option="--find",
-                help="Only the lines that contain this, with their numbers; case and colours do not matter.",
+                help="Only lines that contain this text, with numbers. Case and colours are ignored.",
                 metavar="TEXT",
             ),
             Argument(
-                "is_raw", "flag", "--raw", help="The bytes as they are, terminal escapes included.", only="terminal"
+                "is_raw", "flag", "--raw", help="Print the original bytes, with terminal escapes.", only="terminal"
             ),
             Argument(
                 "state",
                 option="--state",
-                help="Read this state folder, and ask no daemon.",
+                help="Read this state folder instead of asking a daemon.",
                 metavar="DIR",
                 completion="folder",
                 only="terminal",
@@ -354,8 +356,8 @@ VERBS = (
     Verb(
         name="facts",
         section="Look",
-        words="a session's facts",
-        help="A session's facts, with who said so and why. Inside a run NAME is left out.",
+        words="list a session's facts",
+        help="List a session's facts, with the author and reason of each. Inside a run, omit NAME.",
         examples=("wakeful facts payroll",),
         arguments=(
             Argument("name", only="http"),
@@ -368,8 +370,8 @@ VERBS = (
     Verb(
         name="recall",
         section="Look",
-        words="one fact, or all",
-        help="One fact's value, or all facts. Inside a run: recall [KEY]; outside: recall NAME [KEY].",
+        words="print one fact, or all facts",
+        help="Print the value of one fact, or all facts. Inside a run: recall [KEY]; outside: recall NAME [KEY].",
         examples=(
             "wakeful recall payroll currency",
             "wakeful recall currency         # inside a run",
@@ -385,20 +387,18 @@ VERBS = (
     Verb(
         name="why",
         section="Look",
-        words="why a session ran or did not, or who wrote and reads a file",
-        help="""For a session: why it ran last, or why it does not run. For a run: the whole chain that led to it,
-        across sessions. For a path: which run wrote it, what led to that, and who reads it.""",
+        words="explain why a session ran or did not, or which run wrote a file",
+        help="""Explain a session: why it ran last, or why it does not run. Explain a run: the chain of causes that led
+        to it, across sessions. Explain a path: which run wrote it, why, and which sessions read it.""",
         examples=(
             "wakeful why payroll             # why it ran, or does not",
-            "wakeful why payroll#3           # what led to run 3",
-            "wakeful why out/payroll.csv     # who wrote it, who reads it",
+            "wakeful why payroll#3           # the causes of run 3",
+            "wakeful why out/payroll.csv     # its writer and readers",
         ),
         arguments=(
             Argument("x", metavar="SESSION|SESSION#RUN|PATH", completion="session or path"),
-            Argument(
-                "run", "number", "--run", help="Of SESSION, this run: the same as SESSION#N.", metavar="N", least=1
-            ),
-            Argument("path", "file", help="The same path made absolute, where `x` may be one.", only="http"),
+            Argument("run", "number", "--run", help="A run of SESSION; same as SESSION#N.", metavar="N", least=1),
+            Argument("path", "file", help="The absolute form of `x`, if `x` may be a path.", only="http"),
         ),
         answer=WHY,
         routes=(reads("/why", is_filtered=True),),
@@ -406,19 +406,21 @@ VERBS = (
     Verb(
         name="context",
         section="Look",
-        words="what a session's model would see, with tokens per part",
-        help="""What the session's model would see if it ran now: instructions, the conversation so far, and what
-        the run would open with.
+        words="show what a session's model would see, with tokens per part",
+        help="""Show what the session's model would see if it ran now: the instructions, the conversation so far, and
+        the opening text of the run.
 
-        Nothing is recorded and nothing runs. Tokens are estimates. With --json the text is to the byte.""",
+        Nothing is recorded and nothing runs. Token counts are estimates. With --json, the text is exact.""",
         examples=(
             "wakeful context api-docs",
             "wakeful context api-docs --for-agent security --json",
         ),
         arguments=(
             NAME,
-            Argument("agent", option="--for-agent", help="As this agent would see it, asked by name.", metavar="AGENT"),
-            Argument("brief", "flag", "--brief", help="Only the parts and their tokens.", only="terminal"),
+            Argument(
+                "agent", option="--for-agent", help="Show what this agent would see if it were asked.", metavar="AGENT"
+            ),
+            Argument("brief", "flag", "--brief", help="Print only the parts and their tokens.", only="terminal"),
         ),
         answer=CONTEXT,
         routes=(reads("/sessions/{name}/context", "path"),),
@@ -426,34 +428,34 @@ VERBS = (
     Verb(
         name="plan",
         section="Look",
-        words="what would wake if these paths changed; what is owed now",
+        words="list sessions that would wake if paths changed, or are owed a run",
         help=(
-            "What would wake if these paths changed, in the order of the graph. Without a path: what is owed and "
-            "queued now."
+            "List the sessions that would wake if these paths changed, in the order of the graph. Without a path: the "
+            "sessions that are owed a run or queued now."
         ),
         examples=(
-            "wakeful plan                    # what is owed now",
-            "wakeful plan salaries.csv       # what would wake if it changed",
+            "wakeful plan                    # sessions owed a run now",
+            "wakeful plan salaries.csv       # sessions that a change would wake",
         ),
         arguments=(Argument("path", "file", metavar="[PATH]...", is_repeated=True, completion="file"),),
         routes=(reads("/plan", is_filtered=True),),
         answer=(
-            Field("now", "list", "without a path: what is owed, queued and running", is_optional=True),
-            Field("slots", "object", "without a path: how many runs may be under way", is_optional=True),
-            Field("paths", "list", "the paths that were asked about", is_optional=True),
+            Field("now", "list", "without a path: the sessions owed, queued and running", is_optional=True),
+            Field("slots", "object", "without a path: how many runs may run at once", is_optional=True),
+            Field("paths", "list", "the given paths", is_optional=True),
             Field("waves", "list", "the sessions that would wake, in order", is_optional=True),
-            Field("unmatched", "list", "the paths that wake nobody", is_optional=True),
-            Field("default_excludes", "list", "patterns that are never looked at unless named"),
+            Field("unmatched", "list", "the paths that wake no session", is_optional=True),
+            Field("default_excludes", "list", "patterns that are ignored unless a binding names them"),
         ),
     ),
     Verb(
         name="diff",
         section="Look",
-        words="what differs between two positions of a session, or two sessions",
-        help="""What differs between two positions of a session, or between two sessions.
+        words="compare two positions of a session, or two sessions",
+        help="""Compare two positions of a session, or two sessions.
 
-        A position is a seq, a time (RFC 3339, or 2h for two hours ago) or a checkpoint; without one it is now:
-        `wakeful diff payroll@12 payroll`.""",
+        A position is a seq, a time (RFC 3339, or 2h for two hours ago) or a checkpoint. NAME without a position is
+        the session as it is now: `wakeful diff payroll@12 payroll`.""",
         examples=(
             "wakeful diff payroll@12 payroll # since seq 12",
             "wakeful diff payroll@2h payroll --contents",
@@ -466,22 +468,22 @@ VERBS = (
                 "contents",
                 "flag",
                 "--contents",
-                help="Also what changed in the files, line by line, as far as it was kept.",
+                help="Also compare the files line by line, if their contents were kept.",
             ),
         ),
         routes=(reads("/diff", is_filtered=True),),
         answer=(
             Field("a", "object", "the first side: name, seq and at"),
-            Field("b", "object", "the second side"),
-            Field("session", "list", "what differs in the session itself"),
+            Field("b", "object", "the second side: name, seq and at"),
+            Field("session", "list", "properties of the session that differ"),
             Field("facts", "list", "facts that differ"),
             Field("memory", "list", "keys of the conversation's memory that differ"),
             Field("todo", "list", "items of the to-do list that differ"),
-            Field("handoff", "object", "both hand-offs where they differ, or null"),
+            Field("handoff", "object", "both hand-offs if they differ, or null"),
             Field("spec", "list", "keys of the spec that differ"),
-            Field("bindings", "list", "versions that differ"),
-            Field("files", "list", "what runs wrote in between"),
-            Field("contents", "list", "with contents: what changed in the files", is_optional=True),
+            Field("bindings", "list", "bindings whose seen versions differ"),
+            Field("files", "list", "files that runs wrote in between"),
+            Field("contents", "list", "with contents: the changes of each file", is_optional=True),
         ),
     ),
 )

@@ -1,5 +1,4 @@
-"""The verbs by which a session is told something or keeps something: messages, questions, hand-offs, facts, the to-do
-list."""
+"""The verbs that send or store something in a session: messages, questions, hand-offs, facts, the to-do list."""
 
 from __future__ import annotations
 
@@ -9,18 +8,18 @@ VERBS = (
     Verb(
         name="ask",
         section="Act",
-        words="put a message to a session's agent, or to another, and read the answer",
-        help="""Ask a session's agent something, now, and wait for the answer. Exit 1 if none came.
+        words="ask a session's agent a question, and print the answer",
+        help="""Ask a session's agent a question and wait for the answer. Exit 1 if none came.
 
-        Your questions to a session are one conversation: the next one knows the last, until --fresh. TEXT may be
-        `-`, or left out: then standard input is the question. Text that is piped in beside a question stands below
-        it. Another agent answers in the same session, with its own prompt, model and tools; the next message goes
-        back to the owner. A terminal shows what the answer took, and --json has it as `usage`: it is billed to the
+        Your questions to a session are one conversation, until --fresh starts a new one. If TEXT is `-` or absent,
+        standard input is the question. If both are given, standard input is appended to TEXT. With --agent, another
+        agent answers in the same session, with its own prompt, model and tools; the next message goes to the
+        session's own agent again. The cost is printed on a terminal, and is `usage` in --json. It counts for the
         agent that answered.""",
         examples=(
             "wakeful ask api-docs 'Which routes have no docs yet?'",
             "wakeful ask payroll 'Is this safe?' --agent security --fresh",
-            "git diff | wakeful ask api-docs 'Is this told in the docs?'",
+            "git diff | wakeful ask api-docs 'Do the docs mention this?'",
             "cat question.txt | wakeful ask api-docs",
         ),
         arguments=(
@@ -29,20 +28,20 @@ VERBS = (
             Argument(
                 "agent",
                 option="--agent",
-                help="Who is to answer this one message; the session's own agent unless told.",
+                help="The agent that answers this one message. Default: the session's own agent.",
                 metavar="NAME",
             ),
             Argument(
                 "fresh",
                 "flag",
                 "--fresh",
-                help="In a new conversation: facts and hand-off only. Else your last question goes on.",
+                help="Start a new conversation, with only facts and hand-off. Default: continue your last one.",
             ),
             Argument(
                 "with_thoughts",
                 "flag",
                 "--thinking/--no-thinking",
-                help="Show its thoughts, dimmed, on a terminal.",
+                help="Show the agent's thoughts, dimmed, on a terminal.",
                 default=True,
                 only="terminal",
             ),
@@ -50,7 +49,7 @@ VERBS = (
                 "with_words",
                 "flag",
                 "--words",
-                help="With --json: words as they come, a line each, before the document.",
+                help="With --json: print the words as they come, one per line, before the document.",
                 only="terminal",
             ),
             Argument("is_quick", "flag", "--no-wait", help="Do not wait for the answer.", only="terminal"),
@@ -64,13 +63,12 @@ VERBS = (
     Verb(
         name="talk",
         section="Act",
-        words="a whole conversation with a session's agent, in the terminal",
-        help="""A whole conversation with a session's agent, in the terminal. Ctrl-D ends it.
+        words="talk to a session's agent in the terminal",
+        help="""Talk to a session's agent in the terminal. Ctrl-D ends the conversation.
 
-        What you type is asked as `wakeful ask` asks it, in the same conversation, and answered word by word. /help
-        lists what else you can type: another agent for one message, a new conversation, thoughts shown or folded.
-        Ctrl-C stops the answer. What the agent asks you is answered in place. The prompt tells what the
-        conversation has cost since you began.""",
+        Each line is sent as by `wakeful ask`, in the same conversation, and answered word by word. /help lists the
+        commands: ask another agent once, start a new conversation, show or hide thoughts. Ctrl-C stops the answer.
+        You answer the agent's questions in place. The prompt shows the cost of the conversation since you began.""",
         examples=(
             "wakeful talk api-docs",
             "wakeful talk api-docs --fresh",
@@ -81,14 +79,14 @@ VERBS = (
                 "fresh",
                 "flag",
                 "--fresh",
-                help="Begin a new conversation; else your last one goes on.",
+                help="Start a new conversation. Default: continue your last one.",
                 only="terminal",
             ),
             Argument(
                 "with_thoughts",
                 "flag",
                 "--thinking/--no-thinking",
-                help="Show the agent's thoughts, dimmed; /thinking changes it.",
+                help="Show the agent's thoughts, dimmed. /thinking toggles them.",
                 default=True,
                 only="terminal",
             ),
@@ -100,7 +98,7 @@ VERBS = (
         name="send",
         section="Act",
         words="put a message in a session's mailbox",
-        help="Put a message in a session's mailbox. Inside a run its own session is the sender.",
+        help="Put a message in a session's mailbox. Inside a run, the sender is the run's own session.",
         examples=(
             "wakeful send payroll 'the rates changed'",
             "wakeful send payroll 'for later' --no-wake",
@@ -158,11 +156,14 @@ VERBS = (
             Argument("key", is_required=True, only="http"),
             Argument("value", is_required=True, only="http"),
             Argument("words", metavar="[NAME] KEY VALUE", is_repeated=True, completion="named key", only="terminal"),
-            Argument("rationale", option="--because", help="Why, kept with the fact.", metavar="TEXT"),
-            Argument("confidence", "decimal", "--confidence", help="How sure it is, from 0 to 1.", least=0, most=1),
+            Argument("rationale", option="--because", help="The reason, kept with the fact.", metavar="TEXT"),
+            Argument("confidence", "decimal", "--confidence", help="How certain it is, 0 to 1.", least=0, most=1),
             Argument("source", "number", "--source", help="The record it was drawn from.", metavar="SEQ", least=1),
             Argument(
-                "for_now", "flag", "--for-now", help="Only for the present conversation: a fresh start clears it."
+                "for_now",
+                "flag",
+                "--for-now",
+                help="Keep it in the memory of the present conversation. A fresh start clears it.",
             ),
             KEY,
         ),
@@ -175,14 +176,14 @@ VERBS = (
     Verb(
         name="forget",
         section="Act",
-        words="let a fact go; the log keeps that it was known",
-        help="Let a fact go; the log keeps that it was known.",
+        words="delete a fact; its history stays in the log",
+        help="Delete a fact. Its history stays in the log.",
         examples=("wakeful forget payroll currency --because 'it differs by country'",),
         arguments=(
             NAME,
             Argument("key", metavar="KEY", completion="fact"),
-            Argument("rationale", option="--because", help="Why, kept in the log.", metavar="TEXT"),
-            Argument("for_now", "flag", "--for-now", help="A key of the present conversation's memory."),
+            Argument("rationale", option="--because", help="The reason, kept in the log.", metavar="TEXT"),
+            Argument("for_now", "flag", "--for-now", help="KEY is in the memory of the present conversation."),
             KEY,
         ),
         routes=(calls("forget", "send"),),
@@ -196,12 +197,10 @@ VERBS = (
         name="todo",
         section=None,
         words="change a session's to-do list",
-        help="Replace the items of the to-do list, or mark items by their numbers. An agent's tool, and no command.",
+        help="Replace the items of the to-do list, or mark items by their numbers. A tool for agents; not a command.",
         arguments=(
             Argument("name", is_required=True, only="http"),
-            Argument(
-                "items", is_repeated=True, help="The texts of a new list; without it the list stays.", only="http"
-            ),
+            Argument("items", is_repeated=True, help="The items of a new list. Default: keep the list.", only="http"),
             Argument(
                 "open",
                 "number",
@@ -211,7 +210,7 @@ VERBS = (
                 only="http",
             ),
             Argument(
-                "doing", "number", is_repeated=True, default=(), help="Numbers of items that are begun.", only="http"
+                "doing", "number", is_repeated=True, default=(), help="Numbers of items in progress.", only="http"
             ),
             Argument(
                 "done", "number", is_repeated=True, default=(), help="Numbers of items that are done.", only="http"

@@ -1,4 +1,4 @@
-"""The verbs that look at all sessions together and change nothing."""
+"""The verbs that read all sessions together and change nothing."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ VERBS = (
     Verb(
         name="search",
         section="Look",
-        words="words over the logs of all sessions",
-        help="""Records whose text holds all these words, the newest first.
+        words="search the records of all sessions",
+        help="""Find the records that contain all these words, newest first.
 
-        wage* finds every word that begins so; "several words" in quotes of their own (so '"tax office"') stand
-        together.""",
+        wage* matches every word that begins with wage. Words in double quotes match as a phrase; a shell needs
+        '"tax office"'.""",
         examples=(
             "wakeful search tax office",
             "wakeful search 'wage*' --session payroll --since 7d",
@@ -26,25 +26,25 @@ VERBS = (
             ),
             *BOUNDS,
             Argument(
-                "kind", option="--kind", help="Only this kind, such as note_added; may be repeated.", is_repeated=True
+                "kind", option="--kind", help="Only this kind, such as note_added. May be repeated.", is_repeated=True
             ),
             Argument("author", option="--author", help="Only records by this author, such as person:root."),
             Argument(
-                "last", "number", "--last", help="How many at most, 20 unless told.", metavar="N", default=20, least=1
+                "last", "number", "--last", help="The most records. Default: 20.", metavar="N", default=20, least=1
             ),
             *PAGES,
         ),
         routes=(reads("/search", "query", is_filtered=True),),
-        answer=(*NAMED_RECORD, Field("excerpt", "text", "the words around the find")),
+        answer=(*NAMED_RECORD, Field("excerpt", "text", "the text around the match")),
         shape="lines",
     ),
     Verb(
         name="costs",
         section="Look",
-        words="what runs took, by session, agent, cause and day",
+        words="sum the cost of runs, by session, agent, cause and day",
         help=(
-            "What runs took: how many, CPU, wall time, tokens and US dollars, bytes read and written, output. Days are"
-            " UTC."
+            "Sum the cost of runs: number of runs, CPU, wall time, tokens, US dollars, bytes read and written, output. "
+            "Days are UTC."
         ),
         examples=(
             "wakeful costs",
@@ -54,77 +54,76 @@ VERBS = (
             Argument(
                 "by",
                 option="--by",
-                help="Any of session, agent, cause, day, parted by commas; session unless told.",
+                help="Any of session, agent, cause, day, separated by commas. Default: session.",
                 metavar="KEYS",
                 default="session",
             ),
             Argument(
                 "since",
                 option="--since",
-                help="Runs that ended since: RFC 3339, such as 2026-01-31T06:00:00Z, or how long ago, such as 7d.",
+                help="Only runs that ended since: RFC 3339, such as 2026-01-31T06:00:00Z, or an age, such as 7d.",
                 metavar="TIME",
             ),
             Argument("is_csv", "flag", "--csv", help="Print CSV, with plain numbers.", only="terminal"),
         ),
         routes=(reads("/costs", is_filtered=True),),
         answer=(
-            Field("since", "moment", "the bound that was asked for, or null"),
-            Field("by", "list", "the keys that rows are summed by"),
-            Field("rows", "list", "the sums"),
+            Field("since", "moment", "the value of `since`, or null"),
+            Field("by", "list", "the keys that rows are grouped by"),
+            Field("rows", "list", "one row of sums for each group"),
             Field("total", "object", "the sum of all rows"),
         ),
     ),
     Verb(
         name="health",
         section="Look",
-        words="whether somebody should look, and at what",
-        help="""Whether somebody should look, and at what: failed sessions, questions, held queues, refused specs,
-        places that cannot be seen, the log, the disk, limits, budgets, notifications. Each with since when, and
-        what to do.
+        words="report what needs a person's attention, and what to do",
+        help="""Report what needs a person's attention: failed sessions, questions, held queues, refused specs, targets
+        that cannot be read, the log, the disk, limits, budgets, notifications. Each finding has a time and a remedy.
 
-        Exit code 0: healthy. 1: somebody should look. 3: no daemon answers. It costs milliseconds, so a timer may ask
-        every few seconds; `doctor` does the slow checks.""",
+        Exit code 0: healthy. 1: something needs attention. 3: no daemon answers. The check takes milliseconds, so a
+        timer may run it every few seconds. `doctor` does the slow checks.""",
         examples=(
             "wakeful health",
             "wakeful health --json | jq .findings",
             "wakeful health --json            # for a program",
         ),
-        arguments=(Argument("plain", "flag", help="Answer 200 also where somebody should look.", only="http"),),
+        arguments=(Argument("plain", "flag", help="Answer 200 even if something needs attention.", only="http"),),
         routes=(Route("GET", "/health", "read", is_public=True, is_filtered=True),),
         answer=WELL_BEING,
     ),
     Verb(
         name="metrics",
         section=None,
-        words="numbers for Prometheus",
-        help="""Numbers for Prometheus, in its text format, or as OpenMetrics where `Accept` says so. A session is a
-        label only where `metrics: {sessions: […]}` in wakeful.yaml names it.""",
+        words="return metrics for Prometheus",
+        help="""Return metrics in the text format of Prometheus, or as OpenMetrics if `Accept` asks for it. A session is
+        a label only if `metrics: {sessions: […]}` in wakeful.yaml names it.""",
         routes=(reads("/metrics")._replace(shape="bytes"),),
     ),
     Verb(
         name="timeline",
         section="Look",
-        words="runs and occurrences of a time range",
-        help="""The runs of a time range, and the occurrences that made no run of their own: coalesced, skipped,
+        words="list the runs and occurrences in a time range",
+        help="""List the runs in a time range, and the occurrences without a run of their own: coalesced, skipped,
         withdrawn, caught up, failed before start.
 
-        Without bounds it is the last day. The dashboard draws the same.""",
+        The default range is the last day. The dashboard draws the same timeline.""",
         examples=("wakeful timeline --since 2h", "wakeful timeline payroll --since 7d"),
         arguments=(
             Argument("name", metavar="[NAME]...", is_repeated=True, help="Only these sessions.", completion="session"),
             Argument(
                 "since",
                 option="--since",
-                help="RFC 3339, such as 2026-01-31T06:00:00Z, or how long ago, such as 2h; a day before the end "
-                "unless told.",
+                help="Begin at this time: RFC 3339, such as 2026-01-31T06:00:00Z, or an age, such as 2h. "
+                "Default: a day before the end.",
                 metavar="TIME",
             ),
-            Argument("until", option="--until", help="The same; now unless told.", metavar="TIME"),
+            Argument("until", option="--until", help="End at this time. Default: now.", metavar="TIME"),
             Argument(
                 "limit",
                 "number",
                 "--limit",
-                help="How many runs and occurrences at most; 1,000 unless told.",
+                help="The most runs and occurrences. Default: 1000.",
                 metavar="N",
                 least=1,
                 most=5000,
@@ -132,20 +131,20 @@ VERBS = (
         ),
         routes=(reads("/timeline", "query", is_filtered=True),),
         answer=(
-            Field("since", "moment", "where the range begins"),
-            Field("until", "moment", "where it ends"),
-            Field("runs", "list", "the runs that touch it, oldest first"),
+            Field("since", "moment", "the beginning of the range"),
+            Field("until", "moment", "the end of the range"),
+            Field("runs", "list", "the runs that overlap the range, oldest first"),
             Field("marks", "list", "occurrences: coalesced, skipped, withdrawn, caught up, failed before start"),
-            Field("is_cut", "flag", "there were more than the limit; the latest are told"),
+            Field("is_cut", "flag", "true if there were more than the limit; the latest are listed"),
         ),
     ),
     Verb(
         name="graph",
         section="Look",
-        words="what sessions read and write, and whom a change reaches",
-        help="""Files, commits, clocks and sessions, joined the way a change runs.
+        words="show what sessions read and write, and what a change reaches",
+        help="""Show files, commits, clocks and sessions as a graph. Its edges are the paths a change takes.
 
-        FOCUS is a session, or a file that one binds; without it all sessions are told.""",
+        FOCUS is a session, or a file in a binding of one. Default: all sessions.""",
         examples=("wakeful graph", "wakeful graph payroll", "wakeful graph data/rates.csv --depth 4"),
         arguments=(
             Argument(
@@ -159,7 +158,7 @@ VERBS = (
                 "depth",
                 "number",
                 "--depth",
-                help="How many steps around the focus; 2 unless told.",
+                help="Steps around the focus. Default: 2.",
                 metavar="N",
                 least=0,
                 most=20,
@@ -168,17 +167,17 @@ VERBS = (
         routes=(reads("/graph", is_filtered=True),),
         answer=(
             Field("focus", "text", "the id of the node in focus, or null"),
-            Field("nodes", "list", "id, kind, label, and what it is: a name or an absolute path"),
-            Field("edges", "list", "from, to, the binding, and whether a change wakes"),
+            Field("nodes", "list", "id, kind, label, and the session's name or the absolute path of each"),
+            Field("edges", "list", "from, to, the binding, and whether a change wakes the session"),
             Field("all_nodes", "number", "how many nodes the whole graph has"),
-            Field("is_cut", "flag", "there were more than 600"),
+            Field("is_cut", "flag", "true if there were more than 600 nodes"),
         ),
     ),
     Verb(
         name="export",
         section="Look",
-        words="the log for other tools, one JSON object a line",
-        help="The records of all sessions, or of these, in the order they were recorded.",
+        words="export the log for other tools, one JSON object per line",
+        help="Export the records of all sessions, or of the named ones, in the order they were recorded.",
         examples=(
             "wakeful export payroll --since 1d | jq .kind",
             "wakeful export -o all.jsonl",
@@ -189,20 +188,20 @@ VERBS = (
                 "format",
                 "choice",
                 "--format",
-                help="jsonl: one JSON object a line.",
+                help="jsonl: one JSON object per line.",
                 default="jsonl",
                 choices=("jsonl",),
             ),
             *BOUNDS,
             Argument(
-                "kind", option="--kind", help="Only this kind, such as run_finished; may be repeated.", is_repeated=True
+                "kind", option="--kind", help="Only this kind, such as run_finished. May be repeated.", is_repeated=True
             ),
-            Argument("loaded", "flag", "--with-loaded", help="Also the records that `load` brought in from elsewhere."),
+            Argument("loaded", "flag", "--with-loaded", help="Also records from loaded bundles."),
             Argument(
                 "output",
                 "file",
                 "-o --output",
-                help="A file of its own instead; never overwrites.",
+                help="Write to this new file instead of standard output.",
                 metavar="FILE",
                 completion="file",
                 only="terminal",
@@ -212,8 +211,8 @@ VERBS = (
         answer=(
             *NAMED_RECORD,
             Field("parent", "text", "the record that led to it, or null"),
-            Field("rationale", "text", "why, or null"),
-            Field("payload_hash", "text", "the hash of what it says"),
+            Field("rationale", "text", "the reason given for it, or null"),
+            Field("payload_hash", "text", "the hash of its payload"),
         ),
         shape="lines",
     ),

@@ -1,4 +1,4 @@
-"""The verbs about people: who may do what, and who is here now."""
+"""The verbs about people: their roles, and who is present."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from wakeful.verbs.answers import PERSON
 from wakeful.verbs.verb import NAME, Argument, Field, Route, Verb, reads
 
 PERSON_NAME = Argument("name", help="The person's name.")
-FOR_SESSION = Argument("session", is_required=False, help="The session that the role is for; else every session.")
+FOR_SESSION = Argument("session", is_required=False, help="The session that the role is for. Default: all.")
 WORDS = Field("words", "text", "what was done")
 ROLES = ("maintainer", "contributor", "observer")
 
-# The daemon's owner lets people in, never a token.
+# Only the daemon's owner may call these routes; no token is enough.
 PEOPLE = (
     Route(
         "GET",
         "/people",
         "owner",
-        words="people, their roles, and what changed",
+        words="list people, their roles, and the changes",
         takes=(),
         gives=(
             Field(
@@ -25,7 +25,7 @@ PEOPLE = (
                 "the people",
                 fields=(
                     *PERSON,
-                    Field("tokens", "number", "how many tokens they have"),
+                    Field("tokens", "number", "how many tokens the person has"),
                     Field("account", "text", "their account on this machine, or null"),
                 ),
             ),
@@ -36,7 +36,7 @@ PEOPLE = (
         "POST",
         "/people/add",
         "owner",
-        words="let a person in",
+        words="add a person",
         takes=(PERSON_NAME, Argument("role", "choice", choices=ROLES, is_required=True), FOR_SESSION),
         gives=(*PERSON, WORDS),
     ),
@@ -44,7 +44,7 @@ PEOPLE = (
         "POST",
         "/people/role",
         "owner",
-        words="change a person's role; null takes it away",
+        words="change a person's role; null removes it",
         takes=(PERSON_NAME, Argument("role", "choice", choices=ROLES, is_required=False), FOR_SESSION),
         gives=(*PERSON, WORDS),
     ),
@@ -66,7 +66,7 @@ SAYS_PRESENT = Route(
     "POST",
     "/presence",
     None,
-    words="say that you look at a session, or write to it",
+    words="report that you are viewing or writing to a session",
     takes=(NAME, Argument("doing", "choice", choices=("looks", "writes"), default="looks")),
 )
 
@@ -74,8 +74,8 @@ VERBS = (
     Verb(
         name="presence",
         section="Look",
-        words="who looks at a session or works in it now",
-        help="Who looks at a session or works in it: everybody who asked about it or called it within the last minute.",
+        words="list the people who view a session or work in it now",
+        help="List the people present in a session: those who viewed or called it within the last minute.",
         examples=(
             "wakeful presence",
             "wakeful presence payroll",
@@ -87,20 +87,20 @@ VERBS = (
             Field("session", "text", "the session's name"),
             Field("id", "text", "the session's id"),
             Field("doing", "text", "looks or writes"),
-            Field("since", "moment", "since when, without a break of a minute"),
+            Field("since", "moment", "since when, without a gap of a minute"),
         ),
         shape="list",
     ),
     Verb(
         name="people",
         section="Keep",
-        words="let people in with a role; list, change, remove",
-        help="""Let a person in, with a role for every session or for one.
+        words="add, list, change and remove people and their roles",
+        help="""Add a person, with a role for every session or for one.
 
-        An `observer` looks. A `contributor` also talks to a session and lets it work. A `maintainer` does everything
-        in the sessions given to them. Nobody but the daemon's own user reaches secrets, tokens, people, trust and what
-        concerns the whole machine. `wakeful token new --person NAME` makes a token of theirs; the log then names them
-        as the author. A role counts from the next request on.""",
+        An `observer` may look. A `contributor` may also talk to a session and start its runs. A `maintainer` may do
+        everything in the sessions of the role. Only the daemon's own user may manage secrets, tokens, people, trust
+        and machine-wide settings. `wakeful token new --person NAME` creates a token for a person; the log then names
+        the person as the author. A changed role takes effect with the next request.""",
         examples=(
             "wakeful people add ana --role maintainer",
             "wakeful people add ben --role contributor --session payroll",
@@ -117,7 +117,7 @@ VERBS = (
                 "role",
                 "choice",
                 "--role",
-                help="What they may do; `none` takes a role away.",
+                help="The role; `none` removes it.",
                 choices=("maintainer", "contributor", "observer", "none"),
                 only="terminal",
             ),

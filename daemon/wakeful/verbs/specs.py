@@ -1,4 +1,4 @@
-"""The verbs about specs: judge and write them, trace what a run needs, secrets, and whose specs count."""
+"""The verbs about specs: check and write them, trace runs, secrets, webhooks, trust and projects."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from wakeful.verbs.verb import ANSWER, HELD, NAME, Argument, Field, Route, Verb,
 
 WEBHOOKS = (
     reads("/webhooks")._replace(
-        words="every webhook binding, with its address and its latest deliveries",
+        words="list every webhook binding, with its address and latest deliveries",
         takes=(),
         gives=(
-            Field("webhooks", "list", "one for each binding"),
-            Field("unknown_addresses", "number", "deliveries to addresses that nobody has"),
+            Field("webhooks", "list", "one entry for each binding"),
+            Field("unknown_addresses", "number", "how many deliveries went to unknown addresses"),
         ),
     ),
     Route(
@@ -23,21 +23,21 @@ WEBHOOKS = (
         takes=(
             NAME,
             Argument("payload", help="The body of the delivery."),
-            Argument("binding", is_required=False, help="Which binding, where there are several."),
-            Argument("event", is_required=False, help="What the sender calls it, such as push."),
+            Argument("binding", is_required=False, help="The binding, if there are several."),
+            Argument("event", is_required=False, help="The type that the sender gives it, such as push."),
             Argument("delivery", is_required=False, help="The id of the delivery."),
         ),
         gives=DELIVERED,
     ),
 )
-# A person says which specs count, never a token.
+# Only the daemon's owner may trust specs; no token is enough.
 TRUST = (
-    Route("GET", "/trust", "owner", words="folders of specs, and what waits for a person", takes=(), gives=TRUST_LIST),
+    Route("GET", "/trust", "owner", words="list folders of specs, and specs to trust", takes=(), gives=TRUST_LIST),
     Route(
         "GET",
         "/trust/{name}",
         "owner",
-        words="what would be trusted, and how it differs from what was",
+        words="show the text to trust, and its difference from the trusted text",
         takes=(NAME,),
         gives=TRUST_SHOWN,
     ),
@@ -45,18 +45,18 @@ TRUST = (
         "POST",
         "/trust/accept",
         "owner",
-        words="trust what was shown",
-        takes=(NAME, Argument("digest", help="That of what was shown.")),
+        words="trust the text that was shown",
+        takes=(NAME, Argument("digest", help="The digest of the text that was shown.")),
         gives=TRUSTED,
     ),
     Route(
         "POST",
         "/trust/follow",
         "owner",
-        words="follow a project's folder as it is edited, or pin it",
+        words="trust all edits in a project's folder, or pin it",
         takes=(
             Argument("folder", "folder"),
-            Argument("is_followed", "flag", default=True, is_required=False, help="False: pin it."),
+            Argument("is_followed", "flag", default=True, is_required=False, help="False: pin the folder."),
         ),
         gives=TRUSTED,
     ),
@@ -69,8 +69,8 @@ PROJECTS = (
         words="attach a project; without digest, only show it",
         takes=(
             Argument("folder", "folder"),
-            Argument("project", is_required=False, help="The name its sessions begin with."),
-            Argument("digest", is_required=False, help="That of what was shown."),
+            Argument("project", is_required=False, help="The prefix of its sessions' names."),
+            Argument("digest", is_required=False, help="The digest of the text that was shown."),
         ),
         gives=ATTACHED,
     ),
@@ -78,7 +78,7 @@ PROJECTS = (
         "POST",
         "/trust/detach",
         "owner",
-        words="let a project go",
+        words="detach a project",
         takes=(Argument("project"),),
         gives=TRUSTED,
     ),
@@ -88,10 +88,10 @@ VERBS = (
     Verb(
         name="check",
         section="Specs",
-        words="judge specs without a daemon",
+        words="check specs without a daemon",
         help=(
-            "Judge specs as the daemon would, with file:line:column. Without a file: the whole folder. Exit 1 on a "
-            "problem."
+            "Check specs as the daemon would, and print each problem with file:line:column. Without a file: check the "
+            "whole folder. Exit 1 on a problem."
         ),
         examples=(
             "wakeful check                   # the whole folder",
@@ -102,7 +102,7 @@ VERBS = (
             Argument(
                 "specs",
                 option="--specs",
-                help="The folder to check when no file is named.",
+                help="The folder to check if no file is named.",
                 metavar="DIR",
                 completion="folder",
                 only="terminal",
@@ -112,8 +112,8 @@ VERBS = (
     Verb(
         name="schema",
         section="Specs",
-        words="the JSON Schema of specs, for editors",
-        help="The JSON Schema of a session's, an agent's or the daemon's file, for editors.",
+        words="print the JSON Schema of specs, for editors",
+        help="Print the JSON Schema of the file of a session, an agent or the daemon, for editors.",
         examples=(
             "wakeful schema > wakeful.schema.json",
             "wakeful schema daemon",
@@ -125,8 +125,8 @@ VERBS = (
     Verb(
         name="new",
         section="Specs",
-        words="write a commented spec that checks",
-        help="Write a commented spec that checks. Asks, when it is given no flags and somebody is there to answer.",
+        words="write a commented, valid spec",
+        help="Write a commented spec that passes `check`. Without options, it asks for them on a terminal.",
         examples=(
             "wakeful new words --file 'notes/*.md' --command 'wc -w notes/a.md'",
             "wakeful new nightly --cron '0 2 * * *' --script 'make report'",
@@ -140,7 +140,7 @@ VERBS = (
             Argument(
                 "files",
                 option="--file",
-                help="Wakes when files that match change; may be repeated.",
+                help="Wake if files that match change. May be repeated.",
                 metavar="PATTERN",
                 is_repeated=True,
                 only="terminal",
@@ -148,27 +148,27 @@ VERBS = (
             Argument(
                 "commits",
                 option="--commits",
-                help="Wakes on commits that touch this path.",
+                help="Wake on commits that touch this path.",
                 metavar="PATH",
                 only="terminal",
             ),
             Argument(
                 "branch",
                 option="--branch",
-                help="The branch of --commits; the one checked out unless told.",
+                help="The branch of --commits. Default: the one checked out.",
                 only="terminal",
             ),
             Argument(
                 "cron",
                 option="--cron",
-                help='Wakes by the clock, such as "0 6 * * *".',
+                help='Wake at these times, such as "0 6 * * *".',
                 metavar="EXPRESSION",
                 only="terminal",
             ),
             Argument(
                 "every",
                 option="--every",
-                help="Wakes every so often, such as 30m.",
+                help="Wake at this interval, such as 30m.",
                 metavar="DURATION",
                 only="terminal",
             ),
@@ -176,7 +176,7 @@ VERBS = (
                 "webhook",
                 "choice",
                 "--webhook",
-                help="Wakes when this sender delivers.",
+                help="Wake on a delivery of this sender.",
                 choices=("standard", "github", "gitlab", "stripe", "slack"),
                 metavar="SENDER",
                 only="terminal",
@@ -184,7 +184,7 @@ VERBS = (
             Argument(
                 "secret",
                 option="--secret",
-                help="The name of the secret that signs deliveries to --webhook, or none.",
+                help="The name of the secret that signs deliveries to --webhook, or `none`.",
                 metavar="NAME",
                 completion="secret",
                 only="terminal",
@@ -192,7 +192,7 @@ VERBS = (
             Argument(
                 "writes",
                 option="--writes",
-                help="What it writes; may be repeated.",
+                help="Files it writes. May be repeated.",
                 metavar="PATTERN",
                 is_repeated=True,
                 only="terminal",
@@ -200,31 +200,45 @@ VERBS = (
             Argument(
                 "command",
                 option="--command",
-                help="The program and its words; a line that needs a shell becomes a script.",
+                help="The program and its arguments. A line that needs a shell becomes a script.",
                 metavar="WORDS",
                 only="terminal",
             ),
             Argument(
                 "script",
                 option="--script",
-                help="Several lines for sh -eu, instead of a command.",
+                help="A script for sh -eu, instead of a command.",
                 metavar="TEXT",
                 only="terminal",
             ),
             Argument(
                 "prompt",
                 option="--prompt",
-                help="What its --agent is asked, instead of a command.",
+                help="The prompt for --agent, instead of a command.",
                 metavar="TEXT",
                 only="terminal",
             ),
-            Argument("objective", option="--objective", help="One sentence.", metavar="TEXT", only="terminal"),
-            Argument("agent", option="--agent", help="The owner.", metavar="NAME", only="terminal"),
-            Argument("priority", "number", "--priority", help="Higher first.", least=0, most=100, only="terminal"),
+            Argument(
+                "objective",
+                option="--objective",
+                help="The objective, in one sentence.",
+                metavar="TEXT",
+                only="terminal",
+            ),
+            Argument("agent", option="--agent", help="The agent of the session.", metavar="NAME", only="terminal"),
+            Argument(
+                "priority",
+                "number",
+                "--priority",
+                help="0 to 100; higher runs first.",
+                least=0,
+                most=100,
+                only="terminal",
+            ),
             Argument(
                 "origin",
                 option="--from",
-                help="Begin from another session: a copy of its spec, its facts and its hand-off.",
+                help="Copy the spec, facts and hand-off of this session.",
                 metavar="SESSION",
                 completion="session",
                 only="terminal",
@@ -240,13 +254,13 @@ VERBS = (
         ),
         routes=(
             reads("/sessions/{name}/spec", "path")._replace(
-                words="the text of a spec that has no file",
+                words="return the text of a spec that has no file",
                 takes=(NAME,),
                 gives=(
                     Field("name", "text", "the session's name"),
                     Field("id", "text", "its id"),
                     Field("is_filed", "flag", "does a file declare it?"),
-                    Field("text", "text", "the text it was opened with; null: a file declares it"),
+                    Field("text", "text", "the text of its spec; null: a file declares it"),
                 ),
             ),
         ),
@@ -254,16 +268,17 @@ VERBS = (
     Verb(
         name="trace",
         section="Specs",
-        words="run once under strace: what was denied, and the lines of a spec that allow it",
+        words="run once under strace; print what was denied and how to allow it",
         help="""Run a session once under strace, list what it was denied, and print the lines of a spec that would
         allow it.
 
-        It is a run as any other: it is recorded, does its work and counts in budgets. Look at the lines before you
-        paste them: a program that was fooled asks for things, too. Exit 0: the run succeeded; 1: it did not.""",
+        The run is a normal one: it is recorded, does its work and counts in budgets. Review the lines before you
+        paste them, because a compromised program asks for access, too. Exit code 0: the run succeeded. 1: it did
+        not.""",
         examples=(
             "wakeful trace report",
             "wakeful trace report --observe     # to its end, with nothing denied",
-            "wakeful trace report --run 7       # what was recorded",
+            "wakeful trace report --run 7       # the trace of an earlier run",
         ),
         arguments=(
             NAME,
@@ -271,13 +286,13 @@ VERBS = (
                 "observe",
                 "flag",
                 "--observe",
-                help="Deny nothing, so that one trace sees everything. Needs allow_unisolated in wakeful.yaml.",
+                help="Deny nothing, so that one trace is complete. Needs allow_unisolated in wakeful.yaml.",
             ),
             Argument(
                 "run",
                 "number",
                 "--run",
-                help="Run nothing: show what was recorded of this run.",
+                help="Show the recorded trace of this run; start no run.",
                 metavar="N",
                 least=1,
                 completion="run",
@@ -288,7 +303,7 @@ VERBS = (
         routes=(
             calls("trace", "admin"),
             reads("/sessions/{name}/trace", "path")._replace(
-                words="what the latest traced run was denied",
+                words="return what the latest traced run was denied",
                 takes=(NAME, Argument("run", "number", least=1, is_required=False)),
                 gives=TRACE,
             ),
@@ -299,15 +314,15 @@ VERBS = (
     Verb(
         name="secret",
         section="Specs",
-        words="names of secrets; set or remove one, never shown",
-        help="""List secrets, set one or remove one.
+        words="list, set and remove secrets; values are never shown",
+        help="""List, set or remove secrets.
 
-        A session names those it needs under `secrets`; a run finds each as a file, whose path is in
-        WAKEFUL_SECRET_<NAME>. `set` reads the value from standard input, or asks for it; it is never an argument,
-        which others could see and the shell would remember. It counts from the next run on.""",
+        A session names its secrets under `secrets`. A run gets each one as a file, whose path is in
+        WAKEFUL_SECRET_<NAME>. `set` reads the value from standard input, or asks for it. The value is never an
+        argument, which other users could see and the shell would save. A new value is used from the next run on.""",
         examples=(
             "wakeful secret list",
-            "wakeful secret set gh-token                  # asks for the value, unseen",
+            "wakeful secret set gh-token                  # asks for the value, hidden",
             "pass show github | wakeful secret set gh-token",
             "wakeful secret remove gh-token",
         ),
@@ -321,7 +336,7 @@ VERBS = (
                 "GET",
                 "/secrets",
                 "admin",
-                words="the names of secrets, and the sessions that need them",
+                words="list the names of secrets, and the sessions that need them",
                 takes=(),
                 gives=(
                     Field("folder", "text", "the folder of secrets that are files"),
@@ -333,12 +348,12 @@ VERBS = (
     Verb(
         name="webhook",
         section="Specs",
-        words="the addresses at which other programs knock, and a delivery by hand",
+        words="list webhook addresses, or deliver a payload by hand",
         help="""List the webhooks of all sessions, or deliver a file to one by hand.
 
-        `list` shows the address that a sender is told, what was accepted, what its filter stopped, what came twice
-        and what was refused. `test` signs FILE (`-`: standard input) as the sender would, with the secret that the
-        daemon knows, and takes it the way that every delivery goes: signature, filter, log, wake.""",
+        `list` prints the address to give to a sender, and the number of deliveries that were accepted, filtered,
+        duplicate and refused. `test` signs FILE (`-`: standard input) as the sender would, with the daemon's secret,
+        and processes it like any delivery: signature, filter, log, wake.""",
         examples=(
             "wakeful webhook list",
             "wakeful webhook test triage issue.json --event issues",
@@ -351,21 +366,21 @@ VERBS = (
             Argument(
                 "binding",
                 option="--binding",
-                help="Which webhook of the session; needed where it has several.",
+                help="The webhook binding. Required if the session has several.",
                 metavar="NAME",
                 only="terminal",
             ),
             Argument(
                 "event",
                 option="--event",
-                help="What the sender calls it, such as push; where it says so in a header.",
+                help="The type that the sender would give in a header, such as push.",
                 metavar="NAME",
                 only="terminal",
             ),
             Argument(
                 "delivery",
                 option="--id",
-                help="The id of the delivery: the same id again is a duplicate.",
+                help="The id of the delivery. A repeated id is a duplicate.",
                 metavar="ID",
                 only="terminal",
             ),
@@ -375,15 +390,15 @@ VERBS = (
     Verb(
         name="trust",
         section="Specs",
-        words="look at specs that changed where they are pinned, and trust them",
+        words="review changed specs in pinned folders, and trust them",
         help=(
-            "Look at a spec that changed where specs are pinned, and trust it as it stands; or name a project's folder"
-            " that is to be followed."
+            "Review a changed spec in a pinned folder, and trust its present text. With DIR: follow a project, so that "
+            "all edits in its folder are trusted."
         ),
         examples=(
-            "wakeful trust                       # folders, and what waits",
-            "wakeful trust shop/payroll          # the difference, and a question",
-            "wakeful trust ~/src/shop            # follow this project as it is edited",
+            "wakeful trust                       # folders, and specs that wait",
+            "wakeful trust shop/payroll          # show the difference, and ask",
+            "wakeful trust ~/src/shop            # trust all edits in this project",
         ),
         arguments=(
             Argument("what", metavar="[NAME|DIR]", is_required=False, completion="session", only="terminal"),
@@ -391,15 +406,15 @@ VERBS = (
                 "is_sure",
                 "flag",
                 "--yes",
-                help="Trust it without asking; what is trusted is printed all the same.",
+                help="Print the text and trust it without asking.",
                 only="terminal",
             ),
-            Argument("is_all", "flag", "--all", help="Everything that waits, one after the other.", only="terminal"),
+            Argument("is_all", "flag", "--all", help="Review every spec that waits, in turn.", only="terminal"),
             Argument(
                 "is_pinned",
                 "flag",
                 "--pin",
-                help="With DIR: what changes there waits for your word again.",
+                help="With DIR: pin the project. Its changed specs wait for `wakeful trust` again.",
                 only="terminal",
             ),
         ),
@@ -408,9 +423,9 @@ VERBS = (
     Verb(
         name="add",
         section="Specs",
-        words="attach a project that has a sessions.d of its own",
+        words="attach a project that has its own sessions.d",
         help=(
-            "Attach a project that has a sessions.d/ of its own. Its specs are pinned: one that changes waits for "
+            "Attach a project that has its own sessions.d/. Its specs are pinned: a changed spec waits for "
             "`wakeful trust NAME`."
         ),
         examples=(
@@ -423,7 +438,7 @@ VERBS = (
             Argument(
                 "project",
                 option="--as",
-                help="What its sessions begin with. Default: the name of the folder.",
+                help="The prefix of its sessions' names. Default: the name of the folder.",
                 metavar="PROJECT",
                 only="terminal",
             ),
@@ -431,13 +446,13 @@ VERBS = (
                 "is_sure",
                 "flag",
                 "--yes",
-                help="Attach it without asking; what it brings is printed all the same.",
+                help="Print its sessions and attach it without asking.",
                 only="terminal",
             ),
             Argument(
                 "remove",
                 option="--remove",
-                help="Let a project go; its sessions keep their records.",
+                help="Detach a project. Its sessions keep their records.",
                 metavar="PROJECT",
                 only="terminal",
             ),

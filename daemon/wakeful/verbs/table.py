@@ -1,4 +1,4 @@
-"""The whole table: every verb by its name, in the order of the help."""
+"""The table of verbs: every verb of every family by name, in the order of the help."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ COMMANDS: dict[str, Verb] = {
 
 
 def list_routes() -> dict[str, Route]:
-    """Every route of a verb by its key, such as "GET /sessions". Verbs that share a route have the same value for
-    it."""
+    """Return all routes by key, such as "GET /sessions". Verbs that share a route have the same value for it."""
     return {route.key: route for verb in VERBS.values() for route in verb.routes}
 
 
 def list_roles() -> dict[str, Role | None]:
-    """The least role that each route that changes something takes, by its key. None: no role is enough."""
+    """Return the lowest role that may call each POST route, by the key of the route. None if no role is enough."""
     return {
         route.key: None if route.is_machine_wide or route.scope == "owner" else verb.role
         for verb in VERBS.values()

@@ -1,22 +1,22 @@
-"""The verbs that keep the daemon itself: its log, its service, its tokens, the shell."""
+"""The verbs that maintain the daemon: its log, service, tokens, dashboard, notifiers and shell completion."""
 
 from __future__ import annotations
 
 from wakeful.verbs.answers import HEALTH, NOTIFIER, TOKEN
 from wakeful.verbs.verb import SCOPES, Argument, Field, Route, Verb, reads
 
-# A token, not even an admin's, cannot make tokens that outlive it.
+# No token may call these routes, not even an admin token: it could create tokens that outlive it.
 TOKENS = (
-    Route("GET", "/tokens", "owner", words="the tokens there are", takes=(), gives=TOKEN, shape="list"),
+    Route("GET", "/tokens", "owner", words="list all tokens", takes=(), gives=TOKEN, shape="list"),
     Route(
         "POST",
         "/tokens",
         "owner",
-        words="a new token, told this once",
+        words="create a token; it is shown only once",
         takes=(
-            Argument("scopes", "choice", choices=SCOPES, is_repeated=True, is_required=False, help="What it opens."),
+            Argument("scopes", "choice", choices=SCOPES, is_repeated=True, is_required=False, help="Its scopes."),
             Argument("session", is_required=False, help="The only session it reaches."),
-            Argument("seconds", "decimal", is_required=False, help="How long it lasts; else until it is revoked."),
+            Argument("seconds", "decimal", is_required=False, help="Its lifetime. Default: until it is revoked."),
             Argument("note", is_required=False, help="Who has it and what for."),
             Argument("person", is_required=False, help="The person whose token it is."),
         ),
@@ -32,25 +32,23 @@ TOKENS = (
     ),
 )
 
-# Where the log is that a verb is about.
+# The option that selects the state folder with the log.
 STATE = Argument(
     "state",
     option="--state",
-    help=(
-        "The state folder; unless told, that of the daemon that answers, else .wakeful of this project, else your own."
-    ),
+    help="The state folder. Default: the running daemon's, else .wakeful of this project, else your own.",
     metavar="DIR",
     completion="folder",
     only="terminal",
 )
 
-# Whose service is meant.
+# The options that select the systemd service.
 WHOSE = (
-    Argument("is_dry", "flag", "--dry-run", help="Say what would be done, and do nothing.", only="terminal"),
+    Argument("is_dry", "flag", "--dry-run", help="Print what would be done, and do nothing.", only="terminal"),
     Argument(
         "account",
         option="--account",
-        help="With --system: the account it runs as. Default: who called sudo.",
+        help="With --system: the account it runs as. Default: the user who called sudo.",
         metavar="NAME",
         only="terminal",
     ),
@@ -58,14 +56,14 @@ WHOSE = (
         "is_system",
         "flag",
         "--system",
-        help="A daemon of the machine, wakeful@ACCOUNT.service. Needs root, and never runs as root.",
+        help="A system service, wakeful@ACCOUNT.service. Needs root; the daemon never runs as root.",
         only="terminal",
     ),
     Argument(
         "is_user",
         "flag",
         "--user",
-        help="Your own daemon, in your own service manager. The default, unless you are root.",
+        help="A user service of your own. Default, unless you are root.",
         only="terminal",
     ),
 )
@@ -75,7 +73,7 @@ VERBS = (
         name="verify",
         section="Keep",
         words="recompute every hash of the log",
-        help="Recompute every hash of the log, and say where something does not hold. Exit 1 on a finding.",
+        help="Recompute every hash of the log, and print each mismatch. Exit 1 if there is one.",
         examples=(
             "wakeful verify",
             "wakeful verify payroll",
@@ -88,10 +86,10 @@ VERBS = (
     Verb(
         name="doctor",
         section="Keep",
-        words="is everything as it should be, and if not, what mends it",
+        words="check the installation, and print how to repair each problem",
         help=(
             "Check the daemon and its service, SQLite, watches, git, bubblewrap, the clock, the state folder, disk "
-            "space, the log and what it leans on, specs and bindings."
+            "space, the log with its indexes and files, specs and bindings."
         ),
         examples=(
             "wakeful doctor",
@@ -103,7 +101,7 @@ VERBS = (
                 "is_mending",
                 "flag",
                 "--mend",
-                help="With the daemon stopped: make anew what is told from the records, and say what was done.",
+                help="Rebuild the data derived from the records (daemon stopped).",
                 only="terminal",
             ),
         ),
@@ -113,8 +111,8 @@ VERBS = (
     Verb(
         name="backup",
         section="Keep",
-        words="a verified copy of the log, beside a running daemon",
-        help="Write a verified copy of the log to FILE while the daemon goes on. Never overwrites.",
+        words="write a verified copy of the log while the daemon runs",
+        help="Write a verified copy of the log to FILE. The daemon may keep running. An existing FILE is not replaced.",
         examples=("wakeful backup ~/wakeful-2026-01-31.backup",),
         arguments=(
             Argument("file", "file", completion="file"),
@@ -124,15 +122,15 @@ VERBS = (
     Verb(
         name="restore",
         section="Keep",
-        words="put a backup in the place of the log",
-        help="Put a backup in the place of the log. Refused while a daemon runs; the present log is kept aside.",
+        words="replace the log by a backup",
+        help="Replace the log by a backup. The daemon must be stopped. The present log is kept in another folder.",
         examples=("wakeful restore ~/wakeful-2026-01-31.backup",),
         arguments=(
             Argument("file", "file", completion="file"),
             Argument(
                 "state",
                 option="--state",
-                help="The state folder; unless told, .wakeful of this project, else your own.",
+                help="The state folder. Default: .wakeful of this project, else your own.",
                 metavar="DIR",
                 completion="folder",
                 only="terminal",
@@ -141,7 +139,7 @@ VERBS = (
                 "even_if_newer",
                 "flag",
                 "--even-if-newer",
-                help="Also when the present log has records the backup has not.",
+                help="Restore even if the present log has records that the backup does not have.",
                 only="terminal",
             ),
         ),
@@ -150,17 +148,17 @@ VERBS = (
     Verb(
         name="token",
         section="Keep",
-        words="hand out a token that opens a part of this; list, revoke",
-        help="""Hand out a token that opens a part of the control socket, and no more.
+        words="create, list and revoke access tokens",
+        help="""Create, list or revoke access tokens for the HTTP API.
 
-        `read` looks; `send` leaves messages, hand-offs and facts; `run` starts, holds and stops runs; `admin` does
-        everything but make tokens. Scopes do not include one another, `admin` aside. The token is printed once and
-        kept as a hash alone. Whoever has it puts it in a file of their own and names that in WAKEFUL_TOKEN_FILE, or
-        sends it as `Authorization: Bearer TOKEN`. Revoked, it opens nothing from the next request on.""",
+        The scope `read` may look; `send` may leave messages, hand-offs and facts; `run` may start, hold and stop runs;
+        `admin` may do everything except create tokens. Only `admin` includes other scopes. The token is printed once;
+        the daemon keeps only its hash. A client stores it in a file and names that file in WAKEFUL_TOKEN_FILE, or
+        sends it as `Authorization: Bearer TOKEN`. A revoked token is refused from the next request on.""",
         examples=(
             "wakeful token new --scope read --for 30d --note dashboard",
             "wakeful token new --scope send --session payroll > ci.token",
-            "wakeful token new --person ana > ana.token   # reaches as far as ana does",
+            "wakeful token new --person ana > ana.token   # with the roles of ana",
             "wakeful token list",
             "wakeful token revoke 3f2a91bc",
         ),
@@ -171,7 +169,7 @@ VERBS = (
                 "scopes",
                 "choice",
                 "--scope",
-                help="What it opens; may be given again.",
+                help="A scope of the token. May be repeated.",
                 is_repeated=True,
                 choices=("read", "send", "run", "admin"),
                 only="terminal",
@@ -187,14 +185,14 @@ VERBS = (
             Argument(
                 "length",
                 option="--for",
-                help="How long it lasts, such as 12h or 30d.",
+                help="Its lifetime, such as 12h or 30d. Default: until it is revoked.",
                 metavar="LENGTH",
                 only="terminal",
             ),
             Argument(
                 "person",
                 option="--person",
-                help="Whose it is (wakeful people): what they do with it is recorded under their name.",
+                help="The person (wakeful people) whose token it is. Records made with it name this person.",
                 metavar="NAME",
                 only="terminal",
             ),
@@ -205,39 +203,39 @@ VERBS = (
     Verb(
         name="dashboard",
         section="Keep",
-        words="a link that opens the dashboard in your browser",
-        help="""Print a link to the dashboard, and open it where there is a display.
+        words="print a link that opens the dashboard in your browser",
+        help="""Print a link to the dashboard, and open it if there is a display.
 
-        The daemon opens its TCP port on 127.0.0.1 if it is closed; the port stays the same from one time to the next
-        where nobody else took it. The link logs one browser in, once, within five minutes, and only a browser of your
-        own account. A browser stays logged in until it logs out, is revoked (wakeful token list), or was not used for
-        30 days. From another machine: ssh -L 8420:127.0.0.1:8420 HOST, and open the link there.""",
+        The daemon opens its TCP port on 127.0.0.1 if it is closed. It uses the same port as before if that is free.
+        The link works once, within five minutes, and only for a browser of your own account. A browser stays logged in
+        until it logs out, its token is revoked (wakeful token list), or it is not used for 30 days. From another
+        machine: ssh -L 8420:127.0.0.1:8420 HOST, and open the link there.""",
         examples=(
             "wakeful dashboard",
             "wakeful dashboard --no-open      # only print the link",
-            "wakeful dashboard --close        # log every browser out, close the port",
+            "wakeful dashboard --close        # log out all browsers, close the port",
         ),
         arguments=(
-            Argument("is_quiet", "flag", "--no-open", help="Print the link, and open nothing.", only="terminal"),
-            Argument("is_closing", "flag", "--close", help="Log every browser out, and close the port."),
+            Argument("is_quiet", "flag", "--no-open", help="Print the link without opening it.", only="terminal"),
+            Argument("is_closing", "flag", "--close", help="Log out all browsers, and close the port."),
         ),
         routes=(Route("POST", "/dashboard", "owner"),),
         answer=(
-            Field("url", "text", "where the port listens; null: it is closed"),
-            Field("link", "text", "the link that logs one browser in", is_optional=True),
-            Field("ends_at", "moment", "when the link ends", is_optional=True),
+            Field("url", "text", "the address of the TCP port; null: it is closed"),
+            Field("link", "text", "the link that logs in one browser", is_optional=True),
+            Field("ends_at", "moment", "when the link expires", is_optional=True),
             Field("words", "text", "with is_closing: what was done", is_optional=True),
         ),
     ),
     Verb(
         name="notify",
         section="Keep",
-        words="who is told when a person should look, and what came of it; send a test",
-        help="""List the notifiers of wakeful.yaml with what they delivered, or send one message by hand.
+        words="list notifiers and their deliveries, or send a test message",
+        help="""List the notifiers in wakeful.yaml and their deliveries, or send a test message.
 
-        A notifier tells people that a run failed, that a session asks, that it sleeps until somebody acts, that its
-        budget is spent, or that it works again. `test` sends at once and says what came of it; a success also enables a
-        notifier that its receiver had refused for good (410).""",
+        A notifier sends a message if a run failed, a session asks, a session sleeps until a person acts, a budget is
+        spent, or a session works again. `test` sends at once and prints the result. A success also enables a notifier
+        that its receiver had refused for good (410).""",
         examples=(
             "wakeful notify list",
             "wakeful notify test ops",
@@ -251,7 +249,7 @@ VERBS = (
                 "GET",
                 "/notify",
                 "read",
-                words="every notifier, with what it delivered",
+                words="list every notifier, with its deliveries",
                 takes=(),
                 gives=NOTIFIER,
                 shape="list",
@@ -260,12 +258,12 @@ VERBS = (
                 "POST",
                 "/notify/test",
                 "admin",
-                words="send a message to a notifier, now",
+                words="send a test message through a notifier",
                 takes=(Argument("name", help="The notifier's name."),),
                 gives=(
                     Field("name", "text", "the notifier"),
                     Field("is_delivered", "flag", "did it arrive?"),
-                    Field("words", "text", "what was answered; null: nothing"),
+                    Field("words", "text", "the receiver's answer; null: none"),
                 ),
             ),
         ),
@@ -273,10 +271,10 @@ VERBS = (
     Verb(
         name="install",
         section="Keep",
-        words="run the daemon as a service of systemd, yours or the machine's",
-        help="""Write the units of systemd, enable and start them: now, and with every login or boot.
+        words="run the daemon as a systemd service, yours or the machine's",
+        help="""Write the systemd units, enable and start them. They then start with every login or boot.
 
-        The folder that --specs names is followed as it is edited. To be repeated after an upgrade.""",
+        All edits in the folder of --specs are trusted. Run it again after an upgrade.""",
         examples=(
             "wakeful install",
             "wakeful install --specs ~/project/sessions.d",
@@ -287,7 +285,7 @@ VERBS = (
                 "specs",
                 option="--specs",
                 help=(
-                    "Where the specs are. Default: ~/.config/wakeful/sessions.d; with --system "
+                    "The folder of specs. Default: ~/.config/wakeful/sessions.d; with --system "
                     "/etc/wakeful/ACCOUNT/sessions.d."
                 ),
                 metavar="DIR",
@@ -296,7 +294,7 @@ VERBS = (
             Argument(
                 "state",
                 option="--state",
-                help="Where the log is kept. Default: ~/.local/state/wakeful; with --system /var/lib/wakeful/ACCOUNT.",
+                help="The state folder. Default: ~/.local/state/wakeful; with --system /var/lib/wakeful/ACCOUNT.",
                 metavar="DIR",
                 only="terminal",
             ),
@@ -307,8 +305,8 @@ VERBS = (
     Verb(
         name="uninstall",
         section="Keep",
-        words="stop that service and remove what install wrote; specs and state stay",
-        help="Stop and disable the daemon's units, and remove the files `install` wrote. Specs and state stay.",
+        words="stop and remove the systemd service; specs and state stay",
+        help="Stop and disable the daemon's units, and remove the files that `install` wrote. Specs and state stay.",
         examples=(
             "wakeful uninstall",
             "wakeful uninstall --system --account builder",
@@ -319,10 +317,10 @@ VERBS = (
     Verb(
         name="completion",
         section="Keep",
-        words="completion of verbs, options and names for your shell",
-        help="Print a script that completes verbs, options, and names of sessions as the daemon knows them now.",
+        words="print a completion script for your shell",
+        help="Print a script that completes verbs, options and the names of the daemon's present sessions.",
         examples=(
-            'eval "$(wakeful completion bash)"   # in ~/.bashrc; zsh the same',
+            'eval "$(wakeful completion bash)"   # in ~/.bashrc; same for zsh',
             "wakeful completion fish > ~/.config/fish/completions/wakeful.fish",
         ),
         arguments=(Argument("shell", "choice", choices=("bash", "zsh", "fish"), only="terminal"),),
@@ -330,13 +328,13 @@ VERBS = (
     Verb(
         name="mcp",
         section="Keep",
-        words="these verbs as tools of MCP, for coding agents",
-        help="""Serve the Model Context Protocol on standard input and output. Coding agents start it by themselves.
+        words="serve these verbs as MCP tools, for coding agents",
+        help="""Serve the Model Context Protocol on standard input and output. Coding agents start this command.
 
-        The verbs are tools, sessions are resources. The daemon's socket is found as by every other command; with
-        --http, the daemon is reached over TCP, with the token in WAKEFUL_TOKEN_FILE or WAKEFUL_TOKEN. Inside a run
-        there are only the tools that a run may use, for its own session. Verbs that close, remove, replace or go
-        back, and `answer`, are left out unless --allow-dangerous is given.""",
+        Verbs are tools and sessions are resources. The daemon's socket is found as by every other command. With
+        --http, the daemon is reached over TCP, with the token in WAKEFUL_TOKEN_FILE or WAKEFUL_TOKEN. Inside a run,
+        only the tools that a run may use are offered, for its own session. Verbs that close, remove, replace or go
+        back, and `answer`, are offered only with --allow-dangerous.""",
         examples=(
             "wakeful mcp",
             "wakeful mcp    # claude mcp add wakeful -- wakeful mcp",
@@ -346,14 +344,14 @@ VERBS = (
             Argument(
                 "http",
                 option="--http",
-                help="Reach the daemon here instead of at its socket. Takes a token.",
+                help="Reach the daemon at this URL instead of its socket. Needs a token.",
                 metavar="URL",
                 only="terminal",
             ),
             Argument(
                 "only",
                 option="--only",
-                help="Offer only the tool of this verb, such as list; may be given again.",
+                help="Offer only the tool of this verb, such as list. May be repeated.",
                 metavar="VERB",
                 is_repeated=True,
                 only="terminal",
@@ -362,7 +360,7 @@ VERBS = (
                 "allows_dangerous",
                 "flag",
                 "--allow-dangerous",
-                help="Offer also the verbs that close, remove, replace or go back, and `answer`.",
+                help="Also offer the verbs that close, remove, replace or go back, and `answer`.",
                 only="terminal",
             ),
         ),
@@ -370,18 +368,21 @@ VERBS = (
     Verb(
         name="daemon",
         section="Keep",
-        words="the service itself",
-        help="Watch, wake, run and record, until SIGTERM. Prints a line that begins with `ready` when it is armed.",
+        words="run the daemon: watch, wake, run and record",
+        help=(
+            "Run the daemon: watch, wake, run and record, until SIGTERM. Prints a line that begins with `ready` when "
+            "everything is watched."
+        ),
         examples=(
             "wakeful daemon",
-            "wakeful daemon --once           # what is owed, then exit",
+            "wakeful daemon --once           # run what is owed, then exit",
             "wakeful daemon --specs ./sessions.d --state ./.wakeful",
         ),
         arguments=(
             Argument(
                 "specs",
                 option="--specs",
-                help="Where the specs are. Default: ./sessions.d, else the one in your configuration.",
+                help="The folder of specs. Default: ./sessions.d, else the one in your configuration folder.",
                 metavar="DIR",
                 completion="folder",
                 only="terminal",
@@ -389,7 +390,7 @@ VERBS = (
             Argument(
                 "state",
                 option="--state",
-                help="Where the log and everything else is kept.",
+                help="The state folder, with the log and all other data.",
                 metavar="DIR",
                 completion="folder",
                 only="terminal",
@@ -397,7 +398,7 @@ VERBS = (
             Argument(
                 "http",
                 option="--http",
-                help="Listen on TCP, too, such as 127.0.0.1:8420; port 0 is any that is free. off: never.",
+                help="Also listen on TCP, such as 127.0.0.1:8420. Port 0: any free port. off: never.",
                 metavar="HOST:PORT|off",
                 variable="WAKEFUL_HTTP",
                 only="terminal",
@@ -407,8 +408,8 @@ VERBS = (
                 "flag",
                 "--once",
                 help=(
-                    "Run all that is owed to the end of the wave, then exit: 1 if a run failed, now or before, or a "
-                    "spec was refused."
+                    "Run everything that is owed, with all sessions this wakes, then exit. Exit 1 if a run failed, "
+                    "now or before, or a spec was refused."
                 ),
                 only="terminal",
             ),
@@ -416,7 +417,7 @@ VERBS = (
                 "log",
                 "choice",
                 "--log",
-                help="How it says what happens. Default: entries where the journal of systemd listens, else text.",
+                help="The format of its messages. Default: entries of the systemd journal if it listens, else text.",
                 choices=("text", "json"),
                 only="terminal",
             ),

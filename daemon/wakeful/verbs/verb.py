@@ -1,15 +1,17 @@
-"""A verb as data: its arguments, its routes, who may call it, what undoes it, its words for help, and its answer.
+"""A verb as data: its arguments, routes, roles, help texts, answer fields, and the verb that undoes it.
 
-The families (`lifecycle.py`, `history.py`, …) are lists of these values. `cli/command.py` makes a click command of
-a verb, `api/app.py` its routes, `api/bodies.py` the type of its body; `api/gate/scopes.py` judges tokens by its
-routes.
+The families (`lifecycle.py`, `history.py`, …) are lists of these values. Four modules read them:
+- `cli/command.py` makes the click command;
+- `api/app.py` makes the routes;
+- `api/bodies.py` makes the type of the request body;
+- `api/gate/scopes.py` checks tokens against the routes.
 """
 
 from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-# The sections of `wakeful --help`, in its order.
+# The sections of `wakeful --help`, in the order of the help.
 Section = Literal["Look", "Act", "Specs", "Keep"]
 SECTIONS: tuple[Section, ...] = ("Look", "Act", "Specs", "Keep")
 
@@ -17,70 +19,68 @@ SECTIONS: tuple[Section, ...] = ("Look", "Act", "Specs", "Keep")
 # microseconds. A `folder` or `file` is typed as a path and sent as an absolute path.
 Kind = Literal["text", "number", "decimal", "flag", "choice", "duration", "moment", "folder", "file", "object"]
 
-# The values that the shell offers when somebody presses Tab: see cli/completion_values.py.
+# The kind of values that the shell offers for the Tab key: see cli/completion_values.py.
 Completion = Literal[
     "session", "sessions", "fork", "position", "conflict", "fact", "session or path", "run", "side", "named key",
     "secret", "notifier", "file", "folder",
 ]  # fmt: skip
 
-# The scopes that a token may have. They do not include one another, but `admin` includes all.
+# The scopes that a token may have. `admin` includes all others; no other scope includes another one.
 Scope = Literal["read", "send", "run", "admin"]
 SCOPES: tuple[Scope, ...] = ("read", "send", "run", "admin")
 
 # The part of a request that names the one session it is about.
 Place = Literal["path", "query", "body"]
 
-# The roles of people in a session that may make a call: see core/calls/roles.py and api/gate/people.py.
+# The roles of people that may make calls on a session: see core/calls/roles.py and api/gate/people.py.
 Role = Literal["contributor", "maintainer"]
 
 
 class Argument(NamedTuple):
-    """One value that a verb takes. `name` is its field in the body or query, and the name of the parameter in
-    Python."""
+    """One argument of a verb. `name` is both the field of the HTTP body or query and the parameter in Python."""
 
     name: str
     kind: Kind = "text"
-    # The names on the command line, such as "-o --output" or "--thinking/--no-thinking". Empty: the argument is
+    # The names on the command line, such as "-o --output" or "--thinking/--no-thinking". Empty if the argument is
     # positional.
     option: str = ""
     help: str = ""
     metavar: str | None = None
     default: Any = None
-    # None: a positional argument is required, an option is not.
+    # None if the usual rule applies: a positional argument is required, an option is not.
     is_required: bool | None = None
-    # It may be given several times; its value is a list.
+    # True if the argument may be given several times. Its value is then a list.
     is_repeated: bool = False
     choices: tuple[str, ...] = ()
     least: float | None = None
     most: float | None = None
     completion: Completion | None = None
-    # The value of an option that was given without one, or the value that a flag stands for.
+    # The value of an option that is given without a value, or the value that a flag sets.
     flag_value: Any = None
-    # An environment variable that gives the value where the option is absent.
+    # The environment variable that supplies the value if the option is absent.
     variable: str | None = None
-    # On the command line it is required, or is not, unlike in the body: another option or standard input may stand
-    # for it.
+    # Overrides `is_required` on the command line, where another option or standard input may supply the value.
     on_terminal: Literal["required", "optional"] | None = None
-    # An argument that only the command line has, or only the HTTP body.
+    # The only interface that has the argument: the command line or the HTTP body. None if both have it.
     only: Literal["terminal", "http"] | None = None
 
     @property
     def is_needed(self) -> bool:
-        """Must it be given?"""
+        """Must the caller give the argument?"""
         if self.is_required is not None:
             return self.is_required
         return not self.option and not self.is_repeated and self.default is None and self.only != "http"
 
 
 class Field(NamedTuple):
-    """One field of an answer. Its help says `null` where it may be null."""
+    """One field of an answer. It may be null if its help contains the word `null`."""
 
     name: str
     kind: Literal["text", "number", "flag", "moment", "list", "object"]
     help: str
-    # It is absent where it says nothing.
+    # True if the field is absent when it has nothing to report.
     is_optional: bool = False
-    # Of an object, or of the objects of a list: its fields, where they are described.
+    # The fields of an object, or of the objects of a list. Empty if they are not described.
     fields: tuple[Field, ...] = ()
 
     @property
@@ -88,39 +88,42 @@ class Field(NamedTuple):
         return "null" in self.help
 
 
-# The form of an answer: one document, a list of them, one a line, server-sent events, or bytes.
+# The form of an answer: one JSON document, a list of documents, one document per line, server-sent events, or bytes.
 Shape = Literal["document", "list", "lines", "events", "bytes"]
 
 
 class Route(NamedTuple):
-    """An address of the HTTP API, and who reaches it.
+    """A route of the HTTP API, and the callers that may use it.
 
-    `scope` None: any token. "owner": no token at all.
-    `session` None: it is about more than one session, or about the machine.
-    `is_for_runs`: a run reaches it for its own session."""
+    - `scope`: None if any token is enough; "owner" if no token is enough.
+    - `session`: the part of the request that names the session; None if the route concerns several sessions or the
+      machine.
+    - `is_for_runs`: may a run call it for its own session?"""
 
     method: Literal["GET", "POST"]
     path: str
     scope: Scope | Literal["owner"] | None
     session: Place | None = None
     is_for_runs: bool = False
-    # Over TCP it is reached without a token: it finds out by itself who calls, or has nothing of anybody.
+    # True if no token is needed over TCP, because the route identifies the caller itself or returns nothing private.
     is_public: bool = False
-    # Over TCP its body may be of another type than JSON.
+    # True if the body may have another type than JSON over TCP.
     takes_any_type: bool = False
-    # Its answer leaves out the sessions that the caller may not see, so that a person with a role for some may ask.
+    # True if the answer omits the sessions that the caller may not see. People with a role for some sessions may then
+    # call it.
     is_filtered: bool = False
-    # It reaches the machine or every session: of people, the daemon's owner alone may call it.
+    # True if the route affects the machine or every session. The daemon's owner is the only person who may call it.
     is_machine_wide: bool = False
-    # Its help in a few words, where that differs from the help of its verb.
+    # A summary of the route, if it differs from the summary of its verb.
     words: str = ""
-    # The fields of its body or query, those of its answer, and the answer's form; None: those of its verb.
+    # The fields of the body or query, the fields of the answer, and the form of the answer. None if they are those of
+    # the verb.
     takes: tuple[Argument, ...] | None = None
     gives: tuple[Field, ...] | None = None
     shape: Shape | None = None
-    # Its body is a file.
+    # True if the body is a file.
     is_upload: bool = False
-    # Its body and its answer are another's to define: a protocol's, or a program's of this release alone.
+    # True if the table does not define body and answer: a protocol does, or another program of this same release.
     is_open: bool = False
 
     @property
@@ -129,10 +132,10 @@ class Route(NamedTuple):
 
 
 class Verb(NamedTuple):
-    """One verb: the same in the command line, HTTP and docs."""
+    """One verb, with the same name on the command line, in HTTP and in the docs."""
 
     name: str
-    # Its section of the help; None: no command of this name exists, only its route.
+    # The section of the help. None if the verb has only a route and no command.
     section: Section | None
     # A summary of the verb, in a few words.
     words: str
@@ -140,15 +143,15 @@ class Verb(NamedTuple):
     examples: tuple[str, ...] = ()
     arguments: tuple[Argument, ...] = ()
     routes: tuple[Route, ...] = ()
-    # The command that undoes the verb, as a person types it. None: nothing undoes it, or nothing has to.
+    # The command that undoes the verb, as a person types it. None if it cannot be undone or changes nothing.
     undo: str | None = None
-    # The least role that may call it, where the spec of a session names people. None: it changes no session.
+    # The lowest role that may call the verb, if the spec of a session names people. None if it changes no session.
     role: Role | None = None
-    # A call takes a key, and a call that is repeated with its key is carried out once.
+    # True if a call takes an idempotency key. A call that is repeated with the same key is carried out once.
     is_repeatable: bool = False
-    # It closes, removes, replaces or goes back: never suggested to a person who mistyped.
+    # True if the verb closes, removes, replaces or goes back. It is never suggested after a typing error.
     is_dangerous: bool = False
-    # The fields of its answer over HTTP, of each of its documents.
+    # The fields of each document of the HTTP answer.
     answer: tuple[Field, ...] = ()
     shape: Shape = "document"
 
@@ -158,39 +161,39 @@ class Verb(NamedTuple):
 
     @property
     def typed(self) -> tuple[Argument, ...]:
-        """The arguments of its command."""
+        """Return the arguments of the command."""
         return tuple(one for one in self.arguments if one.only != "http")
 
     @property
     def sent(self) -> tuple[Argument, ...]:
-        """The fields of its body or query."""
+        """Return the fields of the HTTP body or query."""
         return tuple(one for one in self.arguments if one.only != "terminal")
 
 
 KEY = Argument(
     "idempotency_key", option="--key", metavar="TEXT", only="terminal",
-    help="Makes it safe to repeat: the same key is carried out once.",
+    help="Idempotency key: calls with the same key are carried out once.",
 )  # fmt: skip
 NAME = Argument("name", completion="session")
-DRY_RUN = Argument("dry_run", "flag", "--dry-run", "Say what would be done, and do nothing.")
+DRY_RUN = Argument("dry_run", "flag", "--dry-run", "Print what would be done, and do nothing.")
 
-# The answer of every call.
+# The fields in the answer of every call.
 ANSWER = (
     Field("words", "text", "what was done"),
-    Field("name", "text", "the session's name, after a rename or fork the new one", is_optional=True),
-    Field("record", "number", "the seq of the first record it left; null: it changed nothing", is_optional=True),
-    Field("is_repeated", "flag", "the key was known, and the words are about the first call", is_optional=True),
+    Field("name", "text", "the session's name; after a rename or fork, the new name", is_optional=True),
+    Field("record", "number", "the seq of the first new record; null: nothing changed", is_optional=True),
+    Field("is_repeated", "flag", "the key was used before; `words` describes the first call", is_optional=True),
 )  # fmt: skip
 HELD = (
     Field("held", "text", "why the run does not start", is_optional=True),
-    Field("held_until", "moment", "when that ends by itself", is_optional=True),
+    Field("held_until", "moment", "when that hold ends by itself", is_optional=True),
 )
 PREVIEW = Field("preview", "object", "with dry_run: what would be done", is_optional=True)
-FILES = Field("files", "list", "each file that was written, and what became of it", is_optional=True)
+FILES = Field("files", "list", "each affected file, and what was done with it", is_optional=True)
 
 
 def reads(path: str, session: Place | None = None, *, is_for_runs: bool = False, is_filtered: bool = False) -> Route:
-    """A route that changes nothing."""
+    """Make a route that changes nothing."""
     return Route("GET", path, "read", session, is_for_runs, is_filtered=is_filtered)
 
 
@@ -202,5 +205,6 @@ def calls(
     is_for_runs: bool = False,
     is_machine_wide: bool = False,
 ) -> Route:
-    """The route of a call. `session` None: it reaches other sessions, the machine's files, or every session."""
+    """Make the route of a call. `session` is None if the call affects other sessions, the machine's files, or all
+    sessions."""
     return Route("POST", f"/call/{name}", scope, session, is_for_runs, is_machine_wide=is_machine_wide)

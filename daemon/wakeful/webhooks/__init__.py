@@ -1,1 +1,1 @@
-"""Webhooks of other programs: whose signature counts, what a delivery is called, and what its payload says."""
+"""Incoming webhooks: the signatures of the senders, the id and event of a delivery, and its payload."""

@@ -1,6 +1,6 @@
-"""The payload of a delivery: read as JSON, also out of a form, and held against the filter of its binding.
+"""The payload of a delivery: parsed as JSON, also from a form, and checked against the filter of its binding.
 
-Pure functions. A payload comes from outside: whatever it holds is a value here and never more.
+Pure functions. A payload comes from outside, so its contents are only compared and stored, never interpreted.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-# The path of a filter that means the sender's name for what happened, and no part of the payload.
+# The filter path that means the sender's name of the event, not a field of the payload.
 EVENT = "event"
 MOST_FIELDS = 1_000
 _FORM = "application/x-www-form-urlencoded"
-# GitHub, and Slack when somebody presses a button, put their JSON into this field of a form.
+# The field of a form in which GitHub, and Slack after the press of a button, send their JSON.
 _FIELD = "payload"
 _LONGEST_SHOWN = 80
 
 
 class Payload(NamedTuple):
-    """The content that a run gets as a file, how its name ends, and what it holds; None where it is no JSON."""
+    """The content that a run gets as a file, the suffix of its name, and the parsed document. The document is None if
+    the content is not JSON."""
 
     content: bytes
     suffix: str
@@ -29,7 +30,7 @@ class Payload(NamedTuple):
 
 
 def read_payload(body: bytes, content_type: str) -> Payload:
-    """A form becomes JSON; everything else stays as it was sent."""
+    """Read a payload. A form becomes JSON; everything else stays as it was sent."""
     if content_type.partition(";")[0].strip().lower() == _FORM:
         return _read_form(body)
     document = _decode(body)
@@ -43,7 +44,7 @@ def read_payload(body: bytes, content_type: str) -> Payload:
 
 
 def find_mismatch(only: Mapping[str, Sequence[str]], event: str | None, document: Any) -> str | None:
-    """The part of the filter that a delivery does not pass, in words; None where it passes."""
+    """Describe the part of the filter that a delivery does not match. None if it matches."""
     for path, expected in only.items():
         found = [event] if path == EVENT and event is not None else list(_find_values(document, path.split(".")))
         texts = [_say(value) for value in found]
@@ -74,7 +75,7 @@ def _decode(body: bytes) -> Any:
 
 
 def _find_values(document: Any, steps: list[str]) -> Iterator[Any]:
-    """The values at a path. A list on the way stands for all it holds, unless the path numbers one of them."""
+    """Find the values at a path. A list on the path stands for all of its items, unless the path has an index."""
     if isinstance(document, list):
         if steps and steps[0].isascii() and steps[0].isdigit():
             if int(steps[0]) < len(document):
@@ -89,7 +90,7 @@ def _find_values(document: Any, steps: list[str]) -> Iterator[Any]:
 
 
 def _say(value: Any) -> str:
-    """A text as it is, and everything else as JSON writes it: `true`, `17`, `null`."""
+    """Return a text as it is, and any other value as JSON: `true`, `17`, `null`."""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 

@@ -1,8 +1,7 @@
-"""The senders of webhooks: how each signs a delivery, names it, and says what happened.
+"""The senders of webhooks: how each signs a delivery, and how it names the delivery and the event.
 
-`api/routes/webhooks.py` asks for every delivery. Pure functions over headers and bodies: the time and the secrets come
-in from outside. Every comparison with a secret or a signature takes the same time for right and wrong values. Each
-sender is one entry of `SENDERS`.
+`api/routes/webhooks.py` uses this for every delivery. Pure functions over headers and bodies; time and secrets are
+arguments. Secrets and signatures are compared in constant time. Each sender is one entry of `SENDERS`.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from wakeful.errors import CallerError, OperatorError
 
 # The prefix of secrets of Standard Webhooks; the key follows in Base64.
 WHSEC = "whsec_"
-# Longer names, or names with other characters, are known by their digest.
+# The longest id of a delivery. A longer id, or one with unusual characters, is replaced by its digest.
 LONGEST_ID = 120
 
 
 class SignatureRefused(CallerError):
-    """Nobody who knows the secret has signed this delivery, at this time."""
+    """The signature of a delivery is missing, wrong or too old."""
 
 
 class Knock(NamedTuple):
-    """A delivery as it came. The names of headers are in lower case; `now` is in seconds since 1970."""
+    """A delivery as it arrived. The names of headers are in lower case. `now` is in seconds since 1970."""
 
     headers: Mapping[str, str]
     body: bytes
@@ -37,27 +36,31 @@ class Knock(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """The signatures that a delivery came with, and the bytes that they are of."""
+    """The signatures of a delivery, and the bytes that were signed."""
 
     signatures: tuple[bytes, ...]
     signed: bytes
 
 
 class SenderRules(NamedTuple):
-    """One sender: what it signed, the signature that a secret gives, and the names it has for a delivery."""
+    """The rules of one sender.
+
+    - `read_claim`: reads the signatures and the signed bytes.
+    - `sign`: computes the signature of bytes with a secret.
+    - `find_id`, `find_event`: find the id of a delivery and the name of its event."""
 
     read_claim: Callable[[Knock], Claim]
     sign: Callable[[bytes, bytes], bytes]
     find_id: Callable[[Mapping[str, str], Any], str | None]
     find_event: Callable[[Mapping[str, str], Any], str | None]
-    # The header that tells when it was signed.
+    # The header with the time of the signature.
     timestamp: str | None
-    # The headers of a delivery made here: from its signature, id, time and event.
+    # Makes the headers of a test delivery, from its signature, id, time and event.
     write_headers: Callable[[Callable[[bytes], str], str, int, str | None], dict[str, str]]
 
 
 def verify(sender: Sender, secrets: Iterable[bytes], knock: Knock) -> None:
-    """Raise SignatureRefused unless one of the secrets signed the delivery, and within the tolerance of its time."""
+    """Raise SignatureRefused unless the delivery was signed with one of the secrets, within the time tolerance."""
     is_good = False
     refused: SignatureRefused | None = None
     for secret in secrets:
@@ -65,7 +68,7 @@ def verify(sender: Sender, secrets: Iterable[bytes], knock: Knock) -> None:
         try:
             claim = rules.read_claim(knock)
         except SignatureRefused as error:
-            # Another secret may be of another form.
+            # Another secret may use another kind of signature.
             refused = error
             continue
         expected = rules.sign(secret, claim.signed)
@@ -79,14 +82,16 @@ def verify(sender: Sender, secrets: Iterable[bytes], knock: Knock) -> None:
 
 
 def find_rules(sender: Sender, secret: bytes | None = None) -> SenderRules:
-    """GitLab signs as Standard Webhooks do when it has a signing token, and shows a plain token otherwise."""
+    """Find the rules of a sender. GitLab signs by Standard Webhooks if it has a signing token, and otherwise sends a
+    plain token."""
     if sender == "gitlab" and secret is not None and secret.startswith(WHSEC.encode()):
         return _GITLAB_SIGNED
     return SENDERS[sender]
 
 
 def find_delivery_id(sender: Sender, headers: Mapping[str, str], body: bytes, document: Any) -> str:
-    """The sender's name of a delivery, the same when it is sent again. Without one, the digest of time and body."""
+    """Find the sender's id of a delivery, which stays the same when it is sent again. Without an id, return a digest of
+    time and body."""
     rules = SENDERS[sender]
     found = rules.find_id(headers, document)
     if found is not None and 0 < len(found) <= LONGEST_ID and found.isascii() and found.isprintable():
@@ -97,7 +102,7 @@ def find_delivery_id(sender: Sender, headers: Mapping[str, str], body: bytes, do
 
 
 def find_event(sender: Sender, headers: Mapping[str, str], document: Any) -> str | None:
-    """The sender's name for what happened, such as `push`."""
+    """Find the sender's name of the event, such as `push`."""
     found = SENDERS[sender].find_event(headers, document)
     return found[:200] if found else None
 
@@ -105,7 +110,7 @@ def find_event(sender: Sender, headers: Mapping[str, str], document: Any) -> str
 def sign_delivery(
     sender: Sender, secret: bytes | None, body: bytes, *, delivery: str, now: int, event: str | None
 ) -> dict[str, str]:
-    """The headers with which this sender would deliver the body. Without a secret nothing is signed."""
+    """Make the headers with which this sender would deliver the body. Without a secret nothing is signed."""
     rules = find_rules(sender, secret)
 
     def sign(signed: bytes) -> str:
@@ -153,7 +158,7 @@ def _sign_hex(secret: bytes, signed: bytes) -> bytes:
 
 
 def _read_gitlab_token(knock: Knock) -> Claim:
-    # As digests: a comparison of texts of different lengths tells the length.
+    # Digests are compared, because the time to compare texts of different lengths would reveal the length.
     return Claim((_digest(_need(knock, "x-gitlab-token").encode()),), b"")
 
 
@@ -193,9 +198,10 @@ def _need(knock: Knock, header: str) -> str:
 
 
 def _check_time(knock: Knock, header: str, text: str) -> None:
-    """A captured delivery is of no use after the tolerance."""
+    """Raise SignatureRefused if the time is outside the tolerance, so that a captured delivery cannot be replayed
+    later."""
     if not text.isascii() or not text.isdigit() or len(text) > 12:
-        raise SignatureRefused(f"{header} holds no time in whole seconds since 1970")
+        raise SignatureRefused(f"{header} is not a time in whole seconds since 1970")
     apart = knock.now - int(text)
     if abs(apart) > knock.tolerance_seconds:
         side = "old" if apart > 0 else "early"
@@ -215,7 +221,7 @@ def _get(document: Any, *path: str) -> str | None:
 
 
 def _find_gitlab_id(headers: Mapping[str, str], document: Any) -> str | None:
-    # The event's UUID comes last: webhooks that one webhook sets off share it.
+    # The UUID of the event comes last, because all webhooks of one event share it.
     return headers.get("webhook-id") or headers.get("idempotency-key") or headers.get("x-gitlab-event-uuid")
 
 
@@ -227,7 +233,7 @@ def _find_type(headers: Mapping[str, str], document: Any) -> str | None:
     return _get(document, "type")
 
 
-# -- deliveries made here ---------------------------------------------------------------------------
+# -- test deliveries --------------------------------------------------------------------------------
 
 _Sign = Callable[[bytes], str]
 

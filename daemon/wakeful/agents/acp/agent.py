@@ -1,11 +1,9 @@
-"""An external coding agent as a run: any program that speaks the Agent Client Protocol,
-driven from its start to the end of one prompt.
+"""Drives an external coding agent, any program that speaks the Agent Client Protocol, from start to end of one prompt.
 
-The program gets fewer rights than the thinking process: it has neither the run's token nor a connection to the daemon.
-Its words are shown as they arrive and recorded as one answer. Its tool calls are recorded as it reports them
-(tool_calls.py). The session's policy decides its permission requests. The program reads and writes files through us,
-within the bindings. Capabilities are read, never assumed: the run uses resume, else load where that is safe, else our
-own transcript.
+The program has fewer rights than this process: neither the run's token nor a connection to the daemon. Its text is
+shown as it arrives and recorded as one answer. Its tool calls are recorded as it reports them (tool_calls.py). The
+session's policies decide its permission requests. It reads and writes files through us, within the bindings. To
+continue a conversation, the run uses the program's resume, else its load if that is safe, else our own transcript.
 """
 
 from __future__ import annotations
@@ -39,27 +37,26 @@ from wakeful.core.spec.agent import AgentSpec, Outside
 from wakeful.errors import OperatorError
 from wakeful.text.unicode import SendablePieces, make_sendable
 
-# Where its name and the id of its own session are kept: a fresh conversation clears it.
+# The memory key of the program's name and the id of its own session. A fresh conversation clears it.
 MEMORY_KEY = "acp_session"
-# The program's own session, and the cost of it all that the program told last.
+# The memory key of the program's own session and the last cost that the program reported for it.
 COST_KEY = "acp_cost"
-# A line holds a whole file.
+# The most bytes of one line of the protocol. A line can have a whole file.
 LONGEST_LINE_BYTES = 64 << 20
 START_SECONDS = 60.0
-# Loading a session there destroys it (google-gemini/gemini-cli#28693): ours is told anew instead.
+# The programs in which loading a session destroys it (google-gemini/gemini-cli#28693). They get our transcript instead.
 UNSAFE_LOADERS = ("gemini",)
-# A program that was told to stop gets so long to come to its end. Then it is ended,
-# as any other is that does not end by itself.
+# Seconds that a program has to stop by itself after it was asked to. Then it is killed.
 STOP_SECONDS = 10.0
 _NEEDS_LOGIN = -32000
-# As redaction writes it.
+# The text that redaction writes in place of a value.
 _SECRET_MARK = re.compile(r"\[secret [^\]\n]+\]")
 _AMOUNT = re.compile(r"\d+(\.\d+)?(e-?\d+)?")
 _LONGEST_WORDS = 500
 
 
 class ExternalAgent(RefusesTheRest):
-    """One prompt to one program. `spawn` starts it and returns its process, with pipes."""
+    """One prompt to one program. `spawn` starts the program and returns its process, with pipes."""
 
     def __init__(
         self,
@@ -73,7 +70,7 @@ class ExternalAgent(RefusesTheRest):
         hearing: Hearing,
         servers: Sequence[schema.McpServerStdio] = (),
     ) -> None:
-        """`servers` are handed to the program when it opens its session."""
+        """Take the parts of the run. `servers` are passed to the program when it opens its session."""
         self._beginning = beginning
         self._agent: AgentSpec = beginning.agent
         self._bounds = bounds
@@ -96,9 +93,9 @@ class ExternalAgent(RefusesTheRest):
         self._turn = 0
         self._meter = Meter(self.name, 0)
         self._cost_before = 0.0
-        # Metered steps are recorded one after the other.
+        # The spending is reported by one task at a time.
         self._metering = asyncio.Lock()
-        # Why nothing more is to be done, and what of ours went wrong while it worked: both end the prompt.
+        # The reason why the daemon ended the run, and an error of ours during the prompt. Both cancel the prompt.
         self._end: str | None = None
         self._stopped = asyncio.Event()
         self._failure: Exception | None = None
@@ -122,7 +119,7 @@ class ExternalAgent(RefusesTheRest):
             await _end_process(process)
 
     async def _drive(self, process: asyncio.subprocess.Process) -> Ending:
-        # Resuming is young in the protocol: the library asks for a word that one knows.
+        # Resuming is an unstable part of the protocol, which the library must be told to use.
         connection = connect_to_agent(self, process.stdin, process.stdout, use_unstable_protocol=True)
         self._connection = connection
         try:
@@ -152,7 +149,7 @@ class ExternalAgent(RefusesTheRest):
         await connection.authenticate(method_id=wanted)
 
     async def _open(self, connection: Agent, found: schema.InitializeResponse) -> str:
-        """Its session of before if it can be had, and what is to be said in this one."""
+        """Reopen the program's earlier session, or open a new one. Returns the text of the prompt."""
         known = await self._find_known()
         reopened = await self._reopen(connection, found, known) if known is not None else None
         if reopened is None:
@@ -164,11 +161,11 @@ class ExternalAgent(RefusesTheRest):
         return tell_since(self._beginning, self.name)
 
     async def _find_known(self) -> str | None:
-        """The session of this program that this conversation was had in, and no other."""
+        """Return the id of the program's own session of this conversation. None if it must not be reopened."""
         program, _, session = self._beginning.memory.get(MEMORY_KEY, "").partition(" ")
         if program != self.name or not session:
             return None
-        # It has heard what a rewind took back: that is not to be known there.
+        # A session from before a rewind is not reopened, because it knows turns that the rewind removed.
         kept, rewound = await self._find_last("memory_set", key=MEMORY_KEY), await self._find_last("session_rewound")
         return session if kept > rewound else None
 
@@ -187,7 +184,7 @@ class ExternalAgent(RefusesTheRest):
                 or schema.LoadSessionResponse()
             )
         except RequestError as error:
-            # It forgets, is moved, loses its folder: the log has all of it.
+            # The program may have lost its session, or have moved. The log has the whole conversation.
             self._say(
                 f"[{self.name} does not have its session {known} any more ({_say_error(error)}): "
                 "it is told the conversation anew]\n"
@@ -214,13 +211,13 @@ class ExternalAgent(RefusesTheRest):
         return opened
 
     async def _choose_mode(self, connection: Agent, opened: Any) -> None:
-        """By the list of modes, or by the option that newer programs have instead of it."""
+        """Set the mode of the spec, from the list of modes or the option that newer programs have instead."""
         wanted = self._agent.outside.mode
         if wanted is None:
             return
         assert self._session is not None
         modes = [mode.id for mode in opened.modes.available_modes] if opened.modes is not None else []
-        # A session that goes on may come without a list: then it is the program that refuses what it does not have.
+        # A reopened session may come without a list. Then the program itself refuses an unknown mode.
         is_silent = (
             not isinstance(opened, schema.NewSessionResponse) and opened.modes is None and opened.config_options is None
         )
@@ -275,7 +272,7 @@ class ExternalAgent(RefusesTheRest):
                 return Ending(words)
 
     async def _wait_for_answer(self, prompting: Coroutine[Any, Any, schema.PromptResponse]) -> schema.PromptResponse:
-        """Wait for the program's answer. A program that was told to stop, and goes on, is not waited for."""
+        """Wait for the program's answer. If the program was asked to stop, wait for STOP_SECONDS only."""
         asked, stopped = asyncio.ensure_future(prompting), asyncio.ensure_future(self._stopped.wait())
         try:
             await asyncio.wait((asked, stopped), return_when=asyncio.FIRST_COMPLETED)
@@ -287,8 +284,7 @@ class ExternalAgent(RefusesTheRest):
             stopped.cancel()
 
     def _estimate_held(self, told: str) -> int:
-        """The tokens of the first request: the program's own prompt, the earlier words of its session,
-        and the words of now."""
+        """Estimate the tokens of the first request: the program's own prompt, its session so far, and this prompt."""
         if self._told_before is not None:
             return self._told_before.used + estimate_tokens(told)
         heard = sum(estimate_entry(entry) for entry in self._beginning.entries) if self._is_reopened else 0
@@ -301,14 +297,14 @@ class ExternalAgent(RefusesTheRest):
         return float(amount) if session == self._session and _AMOUNT.fullmatch(amount) else 0.0
 
     async def _keep_cost(self) -> None:
-        """The next run in this session is charged with what comes on top."""
+        """Save the session's cost, so that the next run is charged only with the increase."""
         cost = self._meter.session_cost
         if cost is not None and cost != self._cost_before:
             kept = {"key": COST_KEY, "value": f"{self._session} {cost!r}", "for_now": True}
             await self._link.call("remember", kept, key=f"{self._beginning.run_id}.acp_cost")
 
     async def _report_spent(self) -> None:
-        """Tell the daemon what was spent until now, where that grew: it says whether to go on."""
+        """Report the spending to the daemon if it grew. The daemon may end the run."""
         async with self._metering:
             news = self._meter.take_news(self._cost_before)
             if news is not None:
@@ -322,13 +318,13 @@ class ExternalAgent(RefusesTheRest):
         return make_sendable("".join(self._said)).strip()
 
     async def _take_down(self, step: work.PostedStep) -> None:
-        """Record a step. If recording fails or ends the run, cancel the prompt: nothing may go on without a record."""
+        """Record a step. If that fails or ends the run, cancel the prompt: nothing may happen without a record."""
         if self._end is not None or self._failure is not None:
             return
         try:
             recorded = await self._record(step)
         except Exception as error:
-            # The library that called us would only write it down: it is raised when the prompt is over.
+            # The library that called us would only log the error, so it is raised when the prompt is over.
             self._failure = error
             await self._cancel()
             return
@@ -344,7 +340,7 @@ class ExternalAgent(RefusesTheRest):
     # -- what it asks of us -------------------------------------------------------------------
 
     def on_connect(self, conn: Agent) -> None:
-        """Nothing is asked before it answered."""
+        """Do nothing. The library calls this when it is connected."""
 
     async def session_update(self, session_id: str, update: Any, **_: Any) -> None:
         if self._is_replaying:
@@ -361,7 +357,7 @@ class ExternalAgent(RefusesTheRest):
                 self._meter.see_call(update)
                 await self._calls.take(update)
             case schema.UsageUpdate() if not self._turn:
-                # A session that goes on may tell at once what it holds, and what it has cost.
+                # A reopened session may report its size and cost before the prompt.
                 self._told_before = update
             case schema.UsageUpdate():
                 self._meter.see_usage(update)
@@ -391,9 +387,9 @@ class ExternalAgent(RefusesTheRest):
         return _choose(options, is_allowed and self._end is None and self._failure is None)
 
     def _find_refusal(self, told: Told) -> str | None:
-        """Which of the files it wants to change is not bound for that.
+        """Return a refusal if the program wants to change a file that is not bound for writing, else None.
 
-        The kernel is coarser: it opens the folder around an output.
+        The kernel's confinement is coarser, because it opens the whole folder of an output.
         """
         if told.tool != "edit":
             return None
@@ -415,7 +411,7 @@ class ExternalAgent(RefusesTheRest):
         text = (await self._reach(lambda: read_content(self._bounds, self._bounds.place(path, "read")), path)).decode(
             errors="replace"
         )
-        # Before it is cut: half of a value is one that nobody would find any more.
+        # Redact before the text is cut, because half of a value would not be found.
         text = await self._redact(text)
         if line is not None or limit is not None:
             first = max((line or 1) - 1, 0)
@@ -440,7 +436,7 @@ class ExternalAgent(RefusesTheRest):
         return schema.WriteTextFileResponse()
 
     async def _find_lost_secret(self, place: str, content: str) -> str | None:
-        """A name that stands for a value in the new content, where the file has the value itself."""
+        """Return a redaction mark in the new content if the file has the value itself there, which would be lost."""
         marks = list(dict.fromkeys(_SECRET_MARK.findall(content)))
         if not marks:
             return None
@@ -465,7 +461,7 @@ class ExternalAgent(RefusesTheRest):
         """The answers of a person to permission requests in this session, so that no request is asked twice."""
         answers = [(line["seq"], line["payload"] or {}) for line in await self._read_log("question_answered")]
         own = [(seq, one) for seq, one in answers if (one.get("call") or "").startswith("acp-")]
-        # A denial by time alone is for the run that asked, and for no later one.
+        # A denial because no person answered in time holds only for the run that asked.
         last = await self._find_last("run_finished") if any(one.get("is_unanswered") for _, one in own) else 0
         return {
             one["call"]: one["text"].lower() in ("yes", "y")
@@ -474,7 +470,7 @@ class ExternalAgent(RefusesTheRest):
         }
 
     async def _find_last(self, kind: str, **wanted: str) -> int:
-        """Where the last record of a kind stands; 0: there is none."""
+        """Return the seq of the last record of a kind with these payload fields, or 0."""
         lines = await self._read_log(kind)
         return max(
             (
@@ -519,7 +515,7 @@ def _can_load(found: schema.InitializeResponse) -> bool:
 
 
 def _list_values(option: Any) -> list[str]:
-    """The values that an option can be set to. The choices may be in groups."""
+    """List the values that an option can have. The choices may be in groups."""
     choices = option.options if isinstance(option, schema.SessionConfigOptionSelect) else ()
     return [one.value for choice in choices for one in getattr(choice, "options", (choice,))]
 
@@ -529,7 +525,7 @@ def _name_question(told: Told) -> str:
 
 
 def _choose(options: list[schema.PermissionOption], is_allowed: bool) -> schema.RequestPermissionResponse:
-    """Once: what a session may do can change with its spec."""
+    """Choose an option, if possible one for this call only, because the policies can change with the spec."""
     wanted = ("allow_once", "allow_always") if is_allowed else ("reject_once", "reject_always")
     for kind in wanted:
         for option in options:
@@ -548,8 +544,8 @@ def _say_error(error: BaseException) -> str:
     match error:
         case TimeoutError():
             return f"no answer within {START_SECONDS:g} s"
-        # The details are often the only useful part: the message is "Internal error", and the details hold the words of
-        # the model's provider.
+        # The details are often the only useful part: the message is "Internal error", and the details have the message
+        # of the model's provider.
         case RequestError(data={"details": str(told)} | {"message": str(told)} | str(told)) if told:
             return f"{error}: {told[:_LONGEST_WORDS]}"
         case _:

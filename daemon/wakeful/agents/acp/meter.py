@@ -1,9 +1,8 @@
-"""Counts what an external agent spends while it works: by what it tells over the protocol,
-and by our estimate of what passes through it.
+"""Counts what an external agent spends while it works: by its own reports, and by our estimate of the texts we see.
 
-A program sends its model many requests for one prompt, and each of them holds the whole conversation again. Few tell
-them one by one, so a request is taken to begin with the first words or call after all calls before it have ended.
-agent.py tells the meter what it sees.
+A program sends its model many requests for one prompt, and each has the whole conversation again. Few programs report
+single requests. So a request is assumed to begin with the first text or call after all earlier calls have ended.
+agent.py passes all updates to the meter.
 """
 
 from __future__ import annotations
@@ -19,15 +18,16 @@ from wakeful.agents.acp.tool_calls import find_texts
 from wakeful.core.agents.tokens import estimate_tokens
 from wakeful.core.agents.turns import TokenUsage
 
-# The instructions and tools of its own that a coding agent sends with each request:
-# 8,000 to 12,000 tokens with the four of `make test-acp`.
+# The tokens of the own instructions and tools that a coding agent sends with each request. The four programs of
+# `make test-acp` have 8,000 to 12,000.
 OWN_PROMPT_TOKENS = 10_000
-# How much more is spent before it is told again, and recorded: as many tokens, or this share of what was spent before.
+# The increase after which the spending is recorded again: as many tokens, or this share of the last report, whichever
+# is more.
 STEP_TOKENS = 2_000
 STEP_SHARE = 0.05
-# These count the tokens of the last request of a prompt, and no other.
+# The programs that report only the tokens of the last request of a prompt.
 COUNTS_LAST_REQUEST = ("opencode",)
-# The protocol's cost is that of a whole session. These count from zero each time that they are started.
+# The programs that count the cost from zero at each start. In the protocol, the cost is that of the whole session.
 COUNTS_COST_ANEW = ("claude",)
 
 
@@ -37,37 +37,37 @@ class _Call(Struct):
 
 
 class Meter:
-    """One prompt.
+    """The meter of one prompt.
 
-    `held_tokens` is an estimate of what the program has in its context when the prompt begins, the prompt included.
+    `held_tokens` estimates the size of the program's context when the prompt begins, including the prompt.
     """
 
     def __init__(self, name: str, held_tokens: int) -> None:
         self._name = name.lower()
-        # Tokens of the requests that are over, and of the request under way.
+        # The tokens of the finished requests (`_input`, `_output`) and of the one under way (`_taken_in`, `_made`).
         self._input = 0
         self._output = 0
         self._taken_in = held_tokens
         self._made = 0
-        # Tokens that the next request will hold besides.
+        # The tokens of results, which the next request will have in addition.
         self._results = 0
         self._open: dict[str, _Call] = {}
         self._over: set[str] = set()
         self._is_between = False
         self.requests = 1
         self._cost: float | None = None
-        # The tokens that the daemon knows of: those of the first request are on record.
+        # The last report: tokens, requests and cost. The tokens of the first request are already on record.
         self._noted: tuple[int, int, float | None] = (held_tokens, 1, None)
 
     # -- what passes ---------------------------------------------------------------------------
 
     def see_words(self, text: str) -> None:
-        """The program says or thinks something."""
+        """Count a text that the program says or thinks."""
         self._begin_if_between()
         self._made += estimate_tokens(text)
 
     def see_call(self, update: Any) -> None:
-        """A call as it is told: what the model wrote for it is counted with its result, when all of it is known."""
+        """Take an update of a call. Its arguments and result are counted when the call has ended."""
         call = update.tool_call_id
         if call in self._over:
             return
@@ -84,12 +84,11 @@ class Meter:
             self._is_between = not self._open
 
     def see_file(self, text: str) -> None:
-        """It read a file through us, within a call or without one."""
+        """Count a file that the program read through us, within a call or without one."""
         self._results += estimate_tokens(text)
 
     def see_usage(self, update: schema.UsageUpdate) -> None:
-        """The size of its context, which is that of its last request and its answer; and its cost,
-        where it tells that in USD."""
+        """Take a report of the context's size (the last request and its answer), and of the cost if it is in USD."""
         self._begin_if_between()
         self._taken_in = max(update.used - self._made, 0)
         if update.cost is not None and update.cost.currency.upper() == "USD":
@@ -108,11 +107,11 @@ class Meter:
 
     @property
     def usage(self) -> TokenUsage:
-        """By estimate, until now."""
+        """The estimated usage until now."""
         return TokenUsage(input=self._input + self._taken_in, output=self._output + self._made, is_estimated=True)
 
     def take_news(self, cost_before: float) -> tuple[TokenUsage, float | None] | None:
-        """The spending until now, if it is clearly more than the last report. `cost_before`: see `find_cost`."""
+        """Return the spending until now if it is clearly more than at the last report. See `find_cost`."""
         usage, cost = self.usage, self.find_cost(cost_before)
         tokens, requests, known = self._noted
         is_grown = usage.total - tokens >= max(STEP_TOKENS, STEP_SHARE * tokens)
@@ -122,27 +121,27 @@ class Meter:
         return usage, cost
 
     def conclude(self, answer: schema.PromptResponse) -> TokenUsage:
-        """By its own count, else by estimate: nothing is free because nobody counted it."""
+        """Return the usage of the whole prompt, as the program reports it, or else by estimate."""
         told = _read_usage(answer.usage) if answer.usage is not None else _read_quota(answer.field_meta)
         if told is None:
             return self.usage
         if self.requests == 1 or not any(word in self._name for word in COUNTS_LAST_REQUEST):
             return told
-        # The program counts its last request. The count tells how much of each request was its own prompt,
-        # which nobody sees.
+        # The program reports only its last request. The difference to our estimate is its own prompt, which we do not
+        # see. It is part of every request, so add it to the earlier ones.
         unseen = max(told.input - self._taken_in, -self._input // (self.requests - 1))
         earlier = self._input + unseen * (self.requests - 1)
         return replace(told, input=told.input + earlier, output=told.output + self._output, is_estimated=True)
 
     @property
     def session_cost(self) -> float | None:
-        """The cost of its session so far, as it told it. None: it told none."""
+        """The cost that the program last reported. None if it reported none."""
         return self._cost
 
     def find_cost(self, cost_before: float) -> float | None:
-        """The cost of this prompt in USD, by the program's own word.
+        """Return the cost of this prompt in USD, as the program reports it. None if it reports none.
 
-        `cost_before` is what it told last, in an earlier run of the same session.
+        `cost_before` is the last cost that it reported in earlier runs of the same session.
         """
         if self._cost is None:
             return None
@@ -155,7 +154,8 @@ def _write(value: Any) -> str:
 
 
 def _read_usage(usage: schema.Usage) -> TokenUsage:
-    # Some count what was cached and thought within the two, some beside them: what the sum has more is theirs.
+    # Some programs include cached tokens and thoughts in input and output, some report them in addition. The rest of
+    # the total is such additional tokens.
     beside = max(usage.total_tokens - usage.input_tokens - usage.output_tokens, 0)
     thoughts = min(usage.thought_tokens or 0, beside)
     taken_in = usage.input_tokens + beside - thoughts
@@ -165,7 +165,7 @@ def _read_usage(usage: schema.Usage) -> TokenUsage:
 
 
 def _read_quota(meta: dict[str, Any] | None) -> TokenUsage | None:
-    """Gemini's count of a prompt, which stands beside the protocol's."""
+    """Read Gemini's count of a prompt, which it reports outside of the protocol's fields. None if there is none."""
     match meta:
         case {"quota": {"token_count": {"input_tokens": int() as taken_in, "output_tokens": int() as made}}} if (
             taken_in > 0 and made >= 0

@@ -1,7 +1,7 @@
-"""Renders a conversation as text for an external agent: all of it for a new session, else the entries it has not heard.
+"""Renders a conversation as text for an external agent: all of it for a new session, else the entries that are new.
 
 The external agent keeps its own record of the conversation. The text names the speaker of each entry. A conversation
-moves between our models and external programs, and each must know which words were its own.
+moves between our models and external programs, and each must know which answers were its own.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _GO_ON = "Go on where you stopped."
 
 
 def tell_all(beginning: work.Beginning, name: str) -> str:
-    """For a session that begins.
+    """Write the whole conversation, for a new session of the program.
 
-    The oldest part of a conversation that is too long is told by rule, and marked as such.
+    If the conversation is too long, its oldest part is condensed without a model, and marked as such.
     """
     summary = [_tell(beginning.entries[0], name)] if beginning.summary and beginning.entries else []
     entries = _tell_newest(list_whole(beginning, beginning.entries), name, beginning.agent.window.compress_at)
@@ -27,7 +27,7 @@ def tell_all(beginning: work.Beginning, name: str) -> str:
 
 
 def tell_since(beginning: work.Beginning, name: str) -> str:
-    """For its own session of before: what others said and were asked since its last answer, and what is asked now."""
+    """Write the entries since the program's own last answer, and the present prompt, for a session that continues."""
     entries = list_whole(beginning, beginning.entries)
     own = max(
         (place for place, entry in enumerate(entries) if isinstance(entry, Answered) and entry.model == name),
@@ -38,7 +38,7 @@ def tell_since(beginning: work.Beginning, name: str) -> str:
 
 
 def _tell_newest(entries: Sequence[Entry], name: str, most_tokens: int) -> list[str]:
-    """As many of the newest as fit, in full; what those before them came to, by rule."""
+    """Write the newest entries that fit in full. Earlier ones are condensed without a model."""
     kept: list[str] = []
     for entry in reversed(entries):
         told = _tell(entry, name)
@@ -48,9 +48,8 @@ def _tell_newest(entries: Sequence[Entry], name: str, most_tokens: int) -> list[
             digest = digest_piece(tell_entries(left))
             return [
                 (
-                    f"[of this conversation the first {len(left)} of {len(entries)} pieces do not fit; "
-                    "what they came to, "
-                    f"told by rule:]\n{digest}"
+                    f"[the first {len(left)} of {len(entries)} pieces of this conversation do not fit; "
+                    f"here they are condensed without a model:]\n{digest}"
                 ),
                 *reversed(kept),
             ]

@@ -1,6 +1,7 @@
-"""The parts of the Agent Client Protocol that we announce no capability for: terminals, questions and extensions.
+"""The methods of the Agent Client Protocol that we do not support: terminals, questions and extensions.
 
-An agent that asks for one all the same is told that the method is unknown. The base of agent.py.
+We announce no capability for them. An agent that calls one anyway gets the error that the method is unknown. The base
+class of `ExternalAgent` in agent.py.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from acp.meta import CLIENT_METHODS
 
 
 class RefusesTheRest:
-    """Answers each of these requests with an error, and reads none of these notifications."""
+    """Answers each unsupported request with an error, and ignores unsupported notifications."""
 
     async def create_terminal(
         self,

@@ -1,8 +1,9 @@
-"""A run whose thinking an external program does: started by the Agent Client Protocol, narrower than we are.
+"""A run of an external agent: a program driven over the Agent Client Protocol, with fewer rights than this process.
 
-Imported by process.py when a run's agent is such a program. It has what the session may reach and its secrets in
-variables of their own names, as programs of others look for them. It has neither the run's token nor a connection to
-the daemon: facts, messages and the hand-off reach it by a server of MCP that we start for it (session_server.py).
+Imported by process.py if a run's agent is such a program. The program gets the session's paths, and its secrets as
+environment variables under their own names, as such programs expect them. It has neither the run's token nor a
+connection to the daemon. It reaches facts, messages and the hand-off through an MCP server that we start for it
+(session_server.py).
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from wakeful.secrets.store import VARIABLE_PREFIX, name_variable
 async def work_outside(
     beginning: work.Beginning, record: Record, link: DaemonLink, environ: Mapping[str, str], voice: Voice
 ) -> Ending:
-    """An external program does the thinking."""
+    """Carry out a run of an external agent, and leave its hand-off."""
     bounds = find_bounds(beginning, environ)
     narrowing = find_narrowing(beginning, bounds, environ, beginning.agent.acp)
     environment = await asyncio.to_thread(make_environment, beginning, environ)
@@ -74,7 +75,7 @@ async def work_outside(
 def make_environment(beginning: work.Beginning, environ: Mapping[str, str]) -> dict[str, str]:
     """Make the program's environment: selected inherited variables, the secrets, and the specs' variables.
 
-    Our own WAKEFUL_ variables override all of them. Blocks.
+    Our own WAKEFUL_ variables override all of them. Blocking.
     """
     inherited = select_environment(environ)
     ours = {name: value for name, value in inherited.items() if name.startswith("WAKEFUL_")}
@@ -85,9 +86,9 @@ def make_environment(beginning: work.Beginning, environ: Mapping[str, str]) -> d
 
 
 def read_secrets(names: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
-    """The secrets of the session as variables of their own names, where programs of others look for them.
+    """Read secrets as variables under their own names, as external programs expect them. Blocking.
 
-    The keys of servers are left out.
+    `names` has the secrets of the session and of the program, and none of MCP servers.
     """
     given = {variable: environ[variable] for variable in map(name_variable, names) if variable in environ}
     return {

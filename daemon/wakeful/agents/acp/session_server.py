@@ -1,9 +1,9 @@
-"""Hands an external agent the session's own server of MCP: facts, messages, history and the hand-off of its session.
+"""Gives an external agent an MCP server for its session: facts, messages, history, to-do list and hand-off.
 
-The program starts servers itself, inside its own confinement, where neither the control socket nor the run's token is
-in reach. So it is given a relay, which has nothing but two named pipes. We start `wakeful mcp` at the other end of the
-pipes, outside of the program's confinement and inside of the run's: a server that offers what a run may do, less what
-the session's policies deny. A relay names its pipes through one more pipe, on which we listen.
+The program starts servers itself, within its own confinement, where it cannot reach the control socket or the run's
+token. So it starts a relay, which only has two named pipes. We start `wakeful mcp` at the other end of the pipes,
+outside of the program's confinement but within the run's. That server offers the run's verbs, except those that the
+session's policies deny. A relay reports the names of its pipes through a further pipe, on which we listen.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from acp import schema
 from wakeful.agents.tools.box import ToolBox
 
 SERVER = "wakeful"
-# The verb of the server's tool -> our name of the same tool, by which policies know it.
+# Verb of the server's tool -> name of our own tool, which the policies use.
 TOOLS = {
     "remember": "remember",
     "recall": "recall",
@@ -42,13 +42,14 @@ _NAMES = {
     for verb, tool in TOOLS.items()
     for form in ("mcp__{server}__{tool}", "{server}_{tool}", "{server}.{tool}", "{tool}")
 }
-# A program starts a server once, perhaps once more to look at it.
+# The most servers at a time. A program starts a server once, perhaps once more to inspect it.
 MOST_SERVERS = 4
 OPEN_SECONDS = 10.0
 END_SECONDS = 5.0
 _KNOCKS = "knocks"
 _RELAY_NAME = re.compile(rb"[0-9]{1,10}")
-# Run by the program, confined as the program is. It is handed over as text: the folder of our own code is not in reach.
+# The relay, which the program starts within its own confinement. It is passed as text, because our code's folder is not
+# reachable there.
 _RELAY = """
 import os, sys, threading
 folder, name = sys.argv[1], str(os.getpid())
@@ -70,18 +71,21 @@ copy(receiving, 1)
 
 
 def find_own_tool(name: str | None) -> str | None:
-    """Our name of a tool of the session's server, by what a program calls it; None for every other tool."""
+    """Return our name for a tool of the session's server, by the name that a program uses. None for any other tool."""
     return _NAMES.get(name or "")
 
 
 def find_handed(tools: ToolBox) -> list[str]:
-    """The verbs that the session's policies allow without a question: nobody could be asked in the middle of a call."""
+    """Return the verbs that the policies allow without asking, because no person can be asked during such a call."""
     return [verb for verb, tool in TOOLS.items() if tools.policy_of(tool) == "allow"]
 
 
 @asynccontextmanager
 async def hand_over(verbs: Sequence[str], environ: Mapping[str, str]) -> AsyncIterator[list[schema.McpServerStdio]]:
-    """The server as the program is told of it; none where no verb is allowed. It ends with everything it started."""
+    """Provide the server, and yield its description for the program. Empty if no verb is allowed.
+
+    At the end, all processes that were started for it are stopped.
+    """
     if not verbs:
         yield []
         return
@@ -96,7 +100,7 @@ async def hand_over(verbs: Sequence[str], environ: Mapping[str, str]) -> AsyncIt
 
 
 class _Host:
-    """Starts a server for each relay that knocks."""
+    """Starts a server for each relay that reports itself."""
 
     def __init__(self, folder: str, words: Sequence[str], environ: Mapping[str, str]) -> None:
         self._folder = folder
@@ -109,7 +113,7 @@ class _Host:
     def listen(self) -> None:
         path = Path(self._folder) / _KNOCKS
         os.mkfifo(path, 0o600)
-        # For writing as well: without a writer the pipe would be at its end.
+        # Open it for writing as well, because a pipe without a writer is at its end.
         self._knocks = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         asyncio.get_running_loop().add_reader(self._knocks, self._hear)
 
@@ -117,7 +121,7 @@ class _Host:
         with suppress(BlockingIOError):
             self._heard += os.read(self._knocks, 4096)
         *names, self._heard = self._heard.split(b"\n")
-        # No name is so long.
+        # Names are shorter, so cut garbage.
         self._heard = self._heard[:64]
         for name in names:
             if _RELAY_NAME.fullmatch(name) and len(self._serving) < MOST_SERVERS:
@@ -130,7 +134,7 @@ class _Host:
         try:
             reading = _open_pipe(there, os.O_RDONLY)
         except OSError:
-            # Not a pipe, or not there: the program made it up.
+            # It is missing or not a pipe, so the program wrote a false name.
             return
         try:
             writing = await _open_answers(back)
@@ -138,7 +142,7 @@ class _Host:
             os.close(reading)
             return
         try:
-            # The program of the run is confined; this process is not confined further.
+            # Not confined further: the server has the rights of this process.
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "wakeful", "mcp", *self._words,
                 stdin=reading, stdout=writing, env=dict(self._environ), cwd=self._folder,
@@ -161,7 +165,10 @@ class _Host:
 
 
 async def _open_answers(path: str) -> int:
-    """The pipe of answers, when the relay has opened it for reading: the relay opens the other one before."""
+    """Open the pipe for answers, as soon as the relay has opened it for reading, after the other pipe.
+
+    Raises TimeoutError if the relay does not open it within OPEN_SECONDS.
+    """
     async with asyncio.timeout(OPEN_SECONDS):
         while True:
             try:
@@ -173,7 +180,7 @@ async def _open_answers(path: str) -> int:
 
 
 def _open_pipe(path: str, direction: int) -> int:
-    """Raises OSError where it is no pipe. A program could have put anything there, a link included."""
+    """Open a named pipe. Raises OSError if it is not a pipe, because the program could have put anything there."""
     fd = os.open(path, direction | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     if not stat.S_ISFIFO(os.fstat(fd).st_mode):
         os.close(fd)

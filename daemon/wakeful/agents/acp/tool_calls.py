@@ -35,7 +35,7 @@ _LONGEST_RESULT = 4_000
 
 
 class Told(Struct):
-    """One call, as far as it was told."""
+    """One call, as far as the program has reported it."""
 
     id: str
     title: str = ""
@@ -43,7 +43,7 @@ class Told(Struct):
     input: Any = None
     text: str = ""
     places: tuple[str, ...] = ()
-    # The name of the tool, where the program tells it beside the title.
+    # The name of the tool, if the program reports it in addition to the title.
     name: str | None = None
     is_recorded: bool = False
     is_over: bool = False
@@ -53,11 +53,11 @@ class Told(Struct):
         known = TOOL_OF_KIND.get(self.kind or "", UNKNOWN_TOOL)
         if known != UNKNOWN_TOOL:
             return known
-        # A name is compared as a whole: a title may hold words of a model.
+        # Names are compared as a whole, because a title may contain text of a model.
         return find_own_tool(self.name) or find_own_tool(self.title) or UNKNOWN_TOOL
 
     def learn(self, update: Any) -> None:
-        """An update holds what is new; the rest stands."""
+        """Take an update. Fields that it leaves out keep their values."""
         self.title = make_sendable(update.title or self.title)
         self.kind = update.kind or self.kind
         self.name = _find_name(update) or self.name
@@ -67,13 +67,13 @@ class Told(Struct):
 
 
 class ReportedCalls:
-    """All calls of one prompt. `record` takes a step; updates come in order, and are recorded one after the other."""
+    """All calls of one prompt. `record` records a step. Updates come in order and are recorded one after the other."""
 
     def __init__(self, record: Callable[[work.PostedStep], Awaitable[None]], say: Callable[[str], None]) -> None:
         self._record = record
         self._say = say
         self._calls: dict[str, Told] = {}
-        # Each message is handled by itself, and the first to come is the first to hold it.
+        # The library handles each message in a task of its own. The lock is fair, so it keeps their order.
         self._turn = asyncio.Lock()
 
     def learn(self, update: Any) -> Told:
@@ -89,7 +89,7 @@ class ReportedCalls:
             await self._end(told, is_error=update.status == "failed")
 
     async def begin(self, told: Told) -> None:
-        """On record before it has an effect, as far as we are asked or told before it has."""
+        """Record a call before it takes effect, if the program asks or reports before that. Idempotent."""
         async with self._turn:
             if told.is_recorded:
                 return
@@ -104,7 +104,7 @@ class ReportedCalls:
             if told.is_recorded:
                 await self._end(told, is_error=True, how="its end was not told")
         async with self._turn:
-            # Everything that was on its way is on record.
+            # With the lock, all steps that were under way are on record.
             return
 
     async def _end(self, told: Told, *, is_error: bool, how: str | None = None) -> None:
@@ -118,7 +118,7 @@ class ReportedCalls:
 
 
 def find_texts(update: Any) -> Iterator[str]:
-    """The result of a call, as the program shows it."""
+    """Yield the texts of a call's result, as the program shows it."""
     for part in update.content or ():
         match part:
             case schema.ContentToolCallContent(content=schema.TextContentBlock(text=text)):
@@ -126,13 +126,13 @@ def find_texts(update: Any) -> Iterator[str]:
 
 
 def _find_name(update: Any) -> str | None:
-    """Claude Code tells the name of a tool so, and newer programs may."""
+    """Read the name of the tool, as Claude Code reports it. Newer programs may do so too."""
     told = (update.field_meta or {}).get("claudeCode")
     name = told.get("toolName") if isinstance(told, dict) else None
     return name if isinstance(name, str) else None
 
 
 def _find_places(update: Any) -> Iterator[str]:
-    """Which files it is about: those it names, and those it shows a difference of."""
+    """Yield the paths that an update names, and those it shows a diff of."""
     yield from (location.path for location in update.locations or ())
     yield from (part.path for part in update.content or () if isinstance(part, schema.FileEditToolCallContent))

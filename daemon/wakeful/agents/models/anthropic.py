@@ -1,4 +1,4 @@
-"""Anthropic's messages: POST /v1/messages (https://platform.claude.com/docs/en/api/messages)."""
+"""The wire format of Anthropic's messages: POST /v1/messages (https://platform.claude.com/docs/en/api/messages)."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from wakeful.text.unicode import make_sendable
 _VERSION = "2026-10-21"
 _BINDING_BETA = "thinking-binding-controls-2026-08-01"
 _NAME = "anthropic"
-# A thought that the provider keeps to itself: its signature is all there is.
+# The ids of thoughts whose text the provider does not show. They only have a signature.
 _REDACTED = ("redacted_thinking", "redacted_content")
-# A long conversation is paid for anew with each request unless the provider keeps what it read; the others do so
-# unasked. Prices count on five minutes.
+# The cache setting. Without it, each request pays for the whole conversation again; other providers cache by default.
+# Our prices assume five minutes.
 _CACHED = {"type": "ephemeral", "ttl": "5m"}
-# The share of an answer's tokens that is for thoughts, where a model is told a number.
+# The share of an answer's tokens for thoughts, for models that take a token budget.
 _THINKING_SHARES: dict[Effort, float] = {"low": 0.25, "medium": 0.5, "high": 0.75}
 # The smallest number of thinking tokens that Anthropic accepts.
 _LEAST_THINKING = 1_024
@@ -66,7 +66,7 @@ class Anthropic:
             body["tool_choice"] = {"type": "auto"}
         headers = {"Authorization": f"Bearer {self._endpoint.key}", "anthropic-version": _VERSION}
         if self._traits.binds_thoughts and _has_thoughts(turns):
-            # A summary, other tools or instructions change what a thought is tied to: then it is left out, not refused.
+            # A summary, other tools or other instructions break the binding of a thought. Have it dropped, not refused.
             body["thinking"] = {"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "drop_block"}}
             headers["anthropic-beta"] = _BINDING_BETA
         return Post(f"{self._endpoint.address}/v1/messages", headers, msgspec.json.encode(body))
@@ -75,7 +75,7 @@ class Anthropic:
         return _Listener(say)
 
     def _write_thinking(self, request: ModelRequest, turns: Sequence[Turn]) -> dict[str, Any]:
-        """Effort and temperature, which exclude each other where a model thinks by budget."""
+        """Write effort and temperature. They exclude each other if a model thinks by budget."""
         settings, traits = request.settings, self._traits
         has_temperature = settings.temperature is not None and traits.takes_temperature
         temperature = {"temperature": settings.temperature} if has_temperature else {}
@@ -95,8 +95,10 @@ def _has_thoughts(turns: Sequence[Turn]) -> bool:
 
 
 def _may_think(turns: Sequence[Turn]) -> bool:
-    """Tell whether a Claude model that thinks by budget may here:
-    it refuses to go on from calls that no thought of its own led to."""
+    """May a Claude model that thinks by budget think here?
+
+    It refuses to continue after calls that no thought of its own led to.
+    """
     match turns:
         case [*_, RecordedAnswer(parts=parts), Told(results=[_, *_])]:
             return any(isinstance(part, Thought) for part in parts)
@@ -115,7 +117,7 @@ def _write_turn(turn: Turn) -> list[Any]:
 
 
 def _write_part(part: Part) -> dict[str, Any] | None:
-    """None for what the provider does not take: an empty text, and a thought that has no signature to prove it."""
+    """Write a part. None for parts that the provider refuses: an empty text, and a thought without a signature."""
     match part:
         case Text(content=text):
             return _write_text(text) if text else None
@@ -145,7 +147,7 @@ def _write_result(result: Result) -> dict[str, Any]:
         }
         for image in result.images
     )
-    # A text block must not be empty, and neither must be a list of them.
+    # Neither a text block nor the list of blocks may be empty.
     content = [*([_write_text(result.text)] if result.text else []), *images]
     return {
         "type": "tool_result",
@@ -160,7 +162,7 @@ def _write_tool(offer: ToolOffer) -> dict[str, Any]:
 
 
 class _Usage(Struct):
-    """The figures told so far. A later event replaces those that it tells, and leaves the others."""
+    """The token counts so far. A later event replaces those that it has, and leaves the others."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -186,7 +188,7 @@ class _Block(Struct):
 
 
 class _Delta(Struct):
-    """A further piece of a block; or, at the end, why the model stopped."""
+    """A further piece of a block, or at the end the reason why the model stopped."""
 
     type: str = ""
     text: str | None = None
@@ -230,12 +232,12 @@ class _Listener:
                 self._count(event.usage)
                 self._reason = _REASONS.get(reason) if reason else self._reason
             case _:
-                pass  # A ping, the end of a block, or one that this release does not know.
+                pass  # A ping, the end of a block, or an event that this release does not know.
 
     def end(self) -> Heard:
         told = self._usage
         read, written = told.cache_read_input_tokens or 0, told.cache_creation_input_tokens or 0
-        # Anthropic counts what came from the cache, or went there, beside the input.
+        # Anthropic's input count does not include the tokens read from or written to the cache.
         usage = TokenUsage(
             input=(told.input_tokens or 0) + read + written,
             output=told.output_tokens or 0,
@@ -267,7 +269,7 @@ class _Listener:
                 self._parts.add_call(index, piece=delta.partial_json or "")
 
     def _count(self, usage: _Usage | None) -> None:
-        """Later figures replace earlier ones."""
+        """Take token counts. Later ones replace earlier ones."""
         for name in _Usage.__struct_fields__ if usage is not None else ():
             if (told := getattr(usage, name)) is not None:
                 setattr(self._usage, name, told)

@@ -1,12 +1,11 @@
-"""A conversation in our values, told as turns that any wire format can write: requests of ours, and answers of models.
+"""Converts a conversation in our values to turns that any wire format can write: our requests, and answers of models.
 
-Only what the log holds goes in, so a conversation can go on with another provider in the middle of a turn: an answer is
-given back with its signatures where it goes to the provider that gave it, and told anew from its text and calls
-elsewhere. What goes out is legal whatever was recorded: every call is answered once, right after the answer that made
-it, in its order.
+The input is only what the log has, so a conversation can continue with another provider, even in the middle of a turn.
+An answer is sent with its signatures to the provider that gave it, and as text and calls to any other. The output is
+always valid: every call has exactly one result, right after its answer and in order, whatever was recorded.
 
-Entries are only ever appended, so everything up to the last answer is converted once and kept, and its encoded form as
-well (`EncodedTurns`): a turn costs the same at any length. provider_model.py calls.
+Entries are only ever appended. So the turns up to the last answer are converted once and cached, and so is their
+encoded form (`EncodedTurns`): a turn costs the same however long the conversation is. Used by provider_model.py.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from wakeful.core.agents.turns import INTERRUPTED, Answered, Asked, Entry, Retur
 from wakeful.errors import InternalError
 from wakeful.text.unicode import make_json_sendable, make_sendable
 
-# A call id that every provider accepts: Anthropic limits the letters, OpenAI the length.
+# The call ids that every provider accepts. Anthropic limits the letters, OpenAI the length.
 _LEGAL_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
-# Providers refuse a message without words.
+# The text for an empty message, which providers would refuse.
 _NOTHING_SAID = "(nothing was said)"
 
 
@@ -42,12 +41,12 @@ class ShownImage(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """A short name by which a text can refer to it, always the same."""
+        """A short name by which a text can refer to the image. The same content has the same name."""
         return hashlib.sha1(self.content, usedforsecurity=False).hexdigest()[:6]
 
 
 class Result(Struct, frozen=True, kw_only=True):
-    """The result of one call, under the id that the provider knows the call by."""
+    """The result of one call. `call_id` is the id that the provider knows."""
 
     call_id: str
     name: str
@@ -67,7 +66,7 @@ Turn = Told | RecordedAnswer
 
 
 class Conversation:
-    """One conversation as one provider is told it."""
+    """One conversation, converted for one provider."""
 
     def __init__(self, provider: str) -> None:
         self._provider = provider
@@ -76,7 +75,7 @@ class Conversation:
     def _forget(self) -> None:
         self._kept_entries: list[Entry] = []
         self._kept: list[Turn] = []
-        # The last answer among the kept, whose calls the entries after it answer.
+        # The last cached answer. The entries after it have the results of its tool calls.
         self._last: Answered | None = None
         self._last_ids: dict[str, str] = {}
         self._images: Mapping[str, bytes] = {}
@@ -84,11 +83,11 @@ class Conversation:
         self.call_ids: set[str] = set()
 
     def tell(self, entries: Sequence[Entry], images: Mapping[str, bytes] | None = None) -> list[Turn]:
-        """All turns.
+        """Convert all entries to turns.
 
-        Those up to the last answer are the same objects as in the last telling of the same conversation.
-
-        `images` are those that this model may be shown, by address; of every other one it is told that there is one."""
+        The turns up to the last answer are the same objects as in the last call for the same conversation. `images` has
+        the images that this model may be shown, by address. For any other image a text is inserted.
+        """
         if not entries or not isinstance(entries[0], Asked):
             raise InternalError(
                 "a conversation was put to a model that does not begin with anything asked; the session's log is not "
@@ -97,7 +96,7 @@ class Conversation:
         settled = next((place for place in range(len(entries), 0, -1) if isinstance(entries[place - 1], Answered)), 0)
         shown = frozenset(images or ())
         if self._kept_entries != list(entries[: len(self._kept_entries)]) or not self._shown <= shown:
-            # Another conversation, one made shorter, or one whose images are not shown any more.
+            # It is another conversation, or was compressed, or its images are no longer shown.
             self._forget()
         self._shown, self._images = shown, images or {}
         self._settle(entries[len(self._kept_entries) : settled])
@@ -109,7 +108,7 @@ class Conversation:
         return [*self._kept, self._make_told(tail)]
 
     def _settle(self, entries: Sequence[Entry]) -> None:
-        """Keep entries that end with an answer."""
+        """Convert and cache entries, of which the last is an answer."""
         since: list[Entry] = []
         for entry in entries:
             if not isinstance(entry, Answered):
@@ -127,7 +126,7 @@ class Conversation:
         self._kept_entries.extend(entries)
 
     def _make_told(self, entries: Sequence[Entry]) -> Told:
-        """The turn after an answer: the results of its calls in their order, then the texts that were asked."""
+        """Make the turn after an answer: the results of its calls in their order, then the texts that were asked."""
         calls = self._last.calls if self._last is not None else ()
         returned: dict[str, Returned] = {}
         asked: list[str] = []
@@ -138,7 +137,7 @@ class Conversation:
                 case Returned(call=call) if call in self._last_ids and call not in returned:
                     returned[call] = entry
                 case Returned(name=name, text=text):
-                    # Its call is no longer shown, or was answered before: nothing a provider could match it with.
+                    # Its call is no longer shown, or has a result already. Send it as text, because no call matches it.
                     asked.append(make_sendable(f"[what came of an earlier call of the tool {name}]\n{text}"))
         results = (
             _make_result(returned.get(call.id), call.name, self._last_ids[call.id], self._images) for call in calls
@@ -147,9 +146,10 @@ class Conversation:
 
 
 class EncodedTurns:
-    """The items of a conversation as they go over the wire.
+    """A cache of a conversation's items as JSON bytes.
 
-    The items of a turn are encoded once; only the last turn, to which more may be added, is encoded each time."""
+    The items of a turn are encoded once. Only the last turn is encoded each time, because more may be added to it.
+    """
 
     def __init__(self, encode_turn: Callable[[Turn], Sequence[Any]]) -> None:
         self._encode_turn = encode_turn
@@ -158,17 +158,17 @@ class EncodedTurns:
     def forget(self) -> None:
         self._bytes = bytearray()
         self._covered = 0
-        # The last turn covered: conversations are told from each other by its identity.
+        # The last cached turn. Its identity shows whether the next call is for the same conversation.
         self._last: Turn | None = None
 
     def find_new(self, turns: Sequence[Turn]) -> Sequence[Turn]:
-        """The turns that are not encoded yet: all of them, where it is another conversation."""
+        """Return the turns that are not encoded yet. For another conversation these are all."""
         if self._covered and (len(turns) <= self._covered or turns[self._covered - 1] is not self._last):
             self.forget()
         return turns[self._covered :]
 
     def encode(self, turns: Sequence[Turn], first: Sequence[Any] = ()) -> msgspec.Raw:
-        """The items of all turns as one JSON array; `first` are items ahead of them."""
+        """Encode the items of all turns as one JSON array. `first` has items to put before them."""
         for turn in self.find_new(turns)[:-1]:
             self._bytes += b"".join(msgspec.json.encode(item) + b"," for item in self._encode_turn(turn))
             self._covered, self._last = self._covered + 1, turn
@@ -178,7 +178,7 @@ class EncodedTurns:
 
 
 def legal_id(call_id: str) -> str:
-    """The id itself where every provider takes it, else one made of it, always the same."""
+    """Return the id itself if every provider accepts it, else an id derived from it, always the same."""
     if _LEGAL_ID.fullmatch(call_id):
         return call_id
     return f"call_{hashlib.sha256(call_id.encode()).hexdigest()[:24]}"
@@ -190,7 +190,7 @@ def _find_answer(entry: Answered, provider: str) -> RecordedAnswer:
 
 
 def _make_call_sendable(part: Part) -> Part:
-    """A call as it may be told: its record has the arguments as the model wrote them."""
+    """Make the arguments of a call valid to send. Its record keeps them as the model wrote them."""
     return (
         replace(part, args=make_json_sendable(part.args))
         if isinstance(part, Call) and isinstance(part.args, str)
@@ -199,7 +199,7 @@ def _make_call_sendable(part: Part) -> Part:
 
 
 def _find_recorded(entry: Answered, provider: str) -> RecordedAnswer | None:
-    """The answer as its provider gave it, if it was this one."""
+    """Return the answer as the provider gave it, with signatures. None if another provider gave it."""
     if entry.raw is None or entry.model.partition(":")[0] != provider:
         return None
     answer = read_raw(entry.raw)

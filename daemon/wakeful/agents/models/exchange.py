@@ -1,8 +1,8 @@
-"""One request over HTTP and the stream of events that answers it: what is the same for every provider.
+"""Sends one request over HTTP and reads the stream of events that answers it. Used by provider_model.py.
 
-The client reads HTTP_PROXY, HTTPS_PROXY, NO_PROXY and SSL_CERT_FILE as other programs do, and no keys. It retries
-nothing, since whoever records each attempt does, and gives up on a silent peer. Trouble on the way, and every status
-that is no success, is raised as `Trouble`. provider_model.py calls.
+The client reads HTTP_PROXY, HTTPS_PROXY, NO_PROXY and SSL_CERT_FILE from the environment, as other programs do, but no
+keys. It does not retry, because the loop does, and records each attempt. It gives up on a silent peer. Network errors,
+and every status that is not a success, are raised as `Trouble`.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from wakeful.agents.models.faults import MOST_WORDS, Trouble, judge_status, make
 from wakeful.agents.models.wire_format import Post
 
 CONNECT_SECONDS = 10.0
-# A larger event is no answer of a model: the largest have an answer of a whole window.
+# The most bytes of one event. The largest events have an answer as long as the whole window.
 LARGEST_EVENT_BYTES = 64 << 20
 _USER_AGENT = f"wakeful/{__version__}"
 
 
 @functools.cache
 def find_trust(file: str | None, folder: str | None) -> ssl.SSLContext:
-    """The certificates that are trusted, as the environment names them or else the system.
+    """Load the trusted certificates, from the environment's file or folder, or else the system's.
 
-    Read once for all models: it takes 0.05 s, and whoever forks runs has done it for them."""
+    They are cached for all models, because loading takes 0.05 s. A process that forks runs loads them before the fork.
+    """
     return httpx2.create_ssl_context()
 
 
@@ -38,7 +39,7 @@ class Exchange:
     """The connections to one provider."""
 
     def __init__(self, silence_seconds: float, transport: httpx2.AsyncBaseTransport | None = None) -> None:
-        """`transport` carries the requests; None: the network."""
+        """Make a client. `transport` carries the requests. None is the network."""
         timeout = httpx2.Timeout(silence_seconds, connect=min(CONNECT_SECONDS, silence_seconds), pool=CONNECT_SECONDS)
         trust = find_trust(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
         self._client = httpx2.AsyncClient(
@@ -46,7 +47,7 @@ class Exchange:
         )
 
     async def send(self, post: Post, recorded: Awaitable[object] | None) -> AsyncGenerator[bytes]:
-        """The data of each event, as it comes. Nothing is sent before `recorded` is done."""
+        """Send a request and yield the data of each event as it comes. Nothing is sent before `recorded` is done."""
         headers = {"Content-Type": "application/json", **post.headers}
         request = self._client.build_request("POST", post.url, content=post.body, headers=headers)
         if recorded is not None:
@@ -72,7 +73,7 @@ def _tell_transport() -> Iterator[None]:
     try:
         yield
     except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
-        # A transport that failed here had not begun to send: nothing can have been spent.
+        # These errors occur before anything is sent, so nothing can have been spent.
         raise Trouble("unreached", "cannot be reached, and nothing was sent", _say(error)) from None
     except httpx2.TimeoutException as error:
         raise Trouble("network", "said nothing for too long (limits.silence of its agent)", _say(error)) from None
@@ -94,14 +95,14 @@ def _read_body(content: bytes) -> object:
 
 
 class EventReader:
-    """Server-sent events out of pieces of bytes: the data of each, without its name, which the data tell as well."""
+    """Parses server-sent events from pieces of bytes. Yields the data of each; the event's name is also in its data."""
 
     def __init__(self) -> None:
         self._rest = b""
         self._data: list[bytes] = []
         self._size = 0
         self._has_events = False
-        # The beginning of a body that is no stream of events, to be quoted.
+        # The beginning of a body that is not a stream of events, for the error message.
         self._stray = b""
 
     def take(self, piece: bytes) -> Iterator[bytes]:

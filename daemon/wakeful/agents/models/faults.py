@@ -1,8 +1,7 @@
-"""Errors between us and a provider in our words: whose fault it is, what the provider said,
-and how long it asks us to wait.
+"""Classifies the errors of providers: the kind of the fault, the provider's message, and the pause it asks for.
 
-exchange.py raises `Trouble` for statuses and broken connections, the wire formats for errors inside of a stream;
-provider_model.py tells it as a ProviderFault. A provider's own words are kept short and never hold the key.
+exchange.py raises `Trouble` for HTTP statuses and broken connections, the wire formats for errors within a stream.
+provider_model.py converts it to a ProviderFault. A provider's message is cut, and the key is removed from it.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from typing import Any
 
 from wakeful.agents.contract import FaultKind, ProviderFault
 
-# The kind of a fault, and what its provider does, in our words.
+# The kind of a fault, and our description of what the provider does.
 _Verdict = tuple[FaultKind, str]
-# The most characters kept of a provider's message: enough to act on.
+# The most characters kept of a provider's message.
 MOST_WORDS = 400
 
-# Local servers have no code for it, only words.
+# The messages for a conversation that is too long. Local servers have no code for it.
 _TOO_LONG = re.compile(
     r"context (length|window|size)|exceed_context_size|(prompt|input|request) is too (long|large)"
     r"|reduce the length of the messages|input token count|number of tokens allowed",
@@ -28,7 +27,7 @@ _TOO_LONG = re.compile(
 )
 _NO_MONEY = re.compile(r"credit balance is too low", re.IGNORECASE)
 
-# Statuses of errors that a stream tells after a 200: Anthropic and OpenAI name a type or a code, Google a status.
+# The HTTP statuses for errors within a stream, after a 200. Anthropic and OpenAI have a type or code, Google a status.
 _STATUSES = {
     "invalid_request_error": 400,
     "context_length_exceeded": 400,
@@ -60,7 +59,8 @@ _STATUSES = {
     "overloaded": 529,
     "overloaded_error": 529,
 }
-# Codes that say more than the status they come with: money comes as a 429, a wrong key and no such model as a 400.
+# Codes that are more precise than the status they come with. Spent money comes as a 429, a wrong key and an unknown
+# model as a 400.
 _MONEY_CODES = frozenset(
     {
         "insufficient_quota", "billing_hard_limit_reached", "credit_balance_exhausted", "billing_error",
@@ -74,7 +74,7 @@ _KEY: _Verdict = ("key", "refuses the key")
 _MONEY: _Verdict = ("key", "says the account behind the key has nothing left to spend")
 _LONG: _Verdict = ("too_long", "cannot take in a conversation this long")
 _UNKNOWN: _Verdict = ("refused", "knows no such model (or base_url is wrong)")
-# Money that ran out is the key's owner's to mend, and so is a right the key lacks.
+# The kind by status. Spent money (402) and missing permissions (403) are faults of the key, because its owner must act.
 _BY_STATUS: dict[int, _Verdict] = {
     400: _REFUSES,
     422: _REFUSES,
@@ -93,7 +93,7 @@ _BY_STATUS: dict[int, _Verdict] = {
 
 
 class Trouble(Exception):
-    """A request that brought no answer, before it is told who was asked."""
+    """A request without an answer. It does not name the model yet: `tell` adds that."""
 
     def __init__(
         self,
@@ -125,21 +125,22 @@ class Trouble(Exception):
 
 
 def make_garbage(said: str) -> Trouble:
-    return Trouble("garbage", "answered with something that is no answer", said)
+    return Trouble("garbage", "answered with something that is not an answer", said)
 
 
 def judge_status(status: int, body: Any, headers: Mapping[str, str]) -> Trouble:
-    """The trouble of a response that is no success. `body` is JSON, or its text."""
+    """Classify a response that is not a success. `body` is parsed JSON, or text."""
     return _judge(status, body, _find_wait(body, headers))
 
 
 def judge_event(error: Any) -> Trouble:
-    """The trouble that a stream tells after it began well. `error` has a message, and a type, a code or a status."""
+    """Classify an error within a stream. `error` has a message, and a type, a code or a status."""
     codes = _list_codes(error)
     status = next((_STATUSES[code] for code in codes if code in _STATUSES), None)
     if status is None:
-        # Google and gateways send the status itself as the code; money that ran out is a 429 before a stream.
+        # Google and gateways send the status itself as the code.
         status = next((int(code) for code in codes if re.fullmatch("[45][0-9][0-9]", code)), None)
+    # Before a stream, spent money has the status 429.
     if status is None and not _MONEY_CODES.isdisjoint(codes):
         status = 429
     return _judge(status, {"error": error}, None)
@@ -159,7 +160,7 @@ def _find_kind(status: int | None, codes: list[str], said: str) -> _Verdict:
     telling = next((code for code in codes if code in _TELLING_CODES), None)
     status = _STATUSES[telling] if telling is not None else status
     if status is None or status < 400:
-        return "garbage", "answered with something that is no answer"
+        return "garbage", "answered with something that is not an answer"
     if status in _BY_STATUS:
         return _BY_STATUS[status]
     return ("busy", "failed on its side") if status >= 500 else _REFUSES
@@ -168,7 +169,7 @@ def _find_kind(status: int | None, codes: list[str], said: str) -> _Verdict:
 def _find_error(body: Any) -> Any:
     match body:
         case [first, *_]:
-            # Google, where it does not stream.
+            # Google, if the error comes before the stream.
             return _find_error(first)
         case {"error": {} as error}:
             return error
@@ -177,7 +178,7 @@ def _find_error(body: Any) -> Any:
 
 
 def _list_codes(error: Any) -> list[str]:
-    """The names that a provider gives an error, the most telling first."""
+    """List the codes that a provider gives an error, the most precise first."""
     if not isinstance(error, dict):
         return []
     details = error.get("details")
@@ -187,7 +188,7 @@ def _list_codes(error: Any) -> list[str]:
 
 
 def find_words(body: Any) -> str:
-    """The provider's own sentence, wherever its format keeps it."""
+    """Return the provider's own message, wherever its format has it."""
     match body:
         case [first, *_]:
             return find_words(first)
@@ -205,7 +206,7 @@ def find_words(body: Any) -> str:
 
 
 def _find_wait(body: Any, headers: Mapping[str, str]) -> float | None:
-    """How long the provider asks us to wait: in a header or, Google's way, among the details of the error."""
+    """Return the seconds that the provider asks us to wait, from a header or from Google's error details."""
     milliseconds, given = headers.get("retry-after-ms"), headers.get("retry-after")
     for text, factor in ((milliseconds, 0.001), (given, 1.0)):
         if text is not None and re.fullmatch(r"[0-9]+(\.[0-9]+)?", text.strip()):
@@ -225,5 +226,5 @@ def _find_wait(body: Any, headers: Mapping[str, str]) -> float | None:
 
 
 def without_key(text: str, key: str | None) -> str:
-    """Providers like to quote a wrong key, whole or by its ends."""
+    """Remove the key from a text, because some providers quote a wrong key."""
     return text.replace(key, "…") if key else text

@@ -1,4 +1,5 @@
-"""Google's Gemini: POST /v1/models/NAME:streamGenerateContent (https://ai.google.dev/api/generate-content)."""
+"""The format of Google's Gemini: POST /v1/models/NAME:streamGenerateContent
+(https://ai.google.dev/api/generate-content)."""
 
 from __future__ import annotations
 
@@ -28,10 +29,10 @@ from wakeful.core.agents.turns import TokenUsage
 from wakeful.text.unicode import make_sendable
 
 _NAME = "google"
-# The first call of a turn needs the signature of the thought that led to it. This one, which the provider documents,
-# stands for the signature of a call that another model made.
+# The first call of a turn needs the signature of the thought before it. For a call of another model, which has none,
+# Google documents this placeholder.
 _NO_SIGNATURE = base64.b64encode(b"skip_thought_signature_validator").decode()
-# The time that Google may take for one answer, as it recommends for long ones.
+# The seconds that Google's server may take for one answer, as Google recommends for long answers.
 _SERVER_SECONDS = "1200"
 _REASONS: dict[str, Reason] = {
     "STOP": "done",
@@ -70,7 +71,7 @@ class Google:
             body["systemInstruction"] = {"role": "user", "parts": [{"text": make_sendable(request.instructions)}]}
         if request.tools:
             body["tools"] = [{"functionDeclarations": self._tools.write(request.tools, _write_tool)}]
-            # Models that think can be held to the schemas of their tools.
+            # Models that think can be forced to follow the schemas of their tools.
             mode = "AUTO" if self._traits.thinks == "no" else "VALIDATED"
             body["toolConfig"] = {"functionCallingConfig": {"mode": mode}}
         url = f"{self._endpoint.address}/v1/models/{self._endpoint.model}:streamGenerateContent?alt=sse"
@@ -81,11 +82,11 @@ class Google:
         return _Listener(say)
 
     def _write_turn(self, turn: Turn) -> list[Any]:
-        """Results stand apart from words: Google takes a turn that holds both for one of the model's."""
+        """Write a turn. Results and texts become separate items, because Google takes a mixed one for the model's."""
         match turn:
             case Told(results=results, texts=texts):
                 responses = [self._write_result(result) for result in results]
-                # Images that a result cannot hold follow the results.
+                # If a result cannot have images, they follow the results.
                 framed = [] if self._traits.shows_results else [part for one in results for part in _frame_images(one)]
                 words = [*framed, *({"text": text} for text in texts)]
                 return [{"role": "user", "parts": parts} for parts in (responses, words) if parts]
@@ -106,7 +107,7 @@ class Google:
 def _write_parts(parts: Sequence[Part]) -> list[Any]:
     written: list[Any] = []
     is_first_call = True
-    # A signature of a thought stands on the part after it.
+    # The signature of a thought is sent with the part after it.
     pending: str | None = None
     for part in parts:
         signature, pending = part.detail("thought_signature") or pending, None
@@ -146,7 +147,7 @@ def _write_tool(offer: ToolOffer) -> dict[str, Any]:
     }
 
 
-# Keywords of a schema that Gemini refuses, and those that hold schemas: one, several, or several by name.
+# The schema keywords that Gemini refuses, and those whose value is one schema, several, or several by name.
 _REFUSED = ("$schema", "title", "discriminator", "examples", "exclusiveMinimum", "exclusiveMaximum", "const")
 _ONE = ("items", "additionalProperties", "not")
 _SEVERAL = ("anyOf", "oneOf", "allOf", "prefixItems")
@@ -155,8 +156,10 @@ _TYPES = {str: "string", bool: "boolean", int: "integer", float: "number"}
 
 
 def fit_schema(schema: Any) -> Any:
-    """A schema without the keywords that Gemini refuses. A constant becomes a list of one value, and a format a part of
-    the description."""
+    """Remove the keywords that Gemini refuses from a schema.
+
+    A constant becomes a list of one value, and a format becomes a part of the description.
+    """
     if not isinstance(schema, Mapping):
         return schema
     fitted = {name: _fit_keyword(name, value) for name, value in schema.items() if name not in _REFUSED}
@@ -266,7 +269,7 @@ class _Listener:
                     self._parts.add_text(text, **details)
 
     def _count(self, usage: _Usage | None) -> None:
-        """Each event tells all so far; what one of them leaves out stays as it was told."""
+        """Take token counts. Each event has the totals so far; counts that it leaves out keep their values."""
         for name in _Usage.__struct_fields__ if usage is not None else ():
             if told := getattr(usage, name):
                 setattr(self._usage, name, told)

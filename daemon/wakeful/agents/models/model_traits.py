@@ -1,7 +1,7 @@
-"""The settings that models accept, by the beginnings of their names: as published in November 2026.
+"""The settings that models accept, by the prefixes of their names, as published in November 2026.
 
-A model that is not listed is taken for one that thinks only as its provider's newest do by default, or not at all. A
-newer model that needs another line here answers with a refusal that names the setting. The wire formats ask.
+A model that is not listed is treated like its provider's newest ones by default, or as one that does not think. If a
+newer model needs a line here, its provider refuses the request and names the setting. Used by the wire formats.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from wakeful.core.spec.agent import Effort
 
 # --- Anthropic: Claude ---
 
-# Models that decide themselves how much to think, from Sonnet 4.6 and Opus 4.6 on; older ones take a number of tokens.
+# The models that decide themselves how much to think, from Sonnet 4.6 and Opus 4.6 on. Older ones take a token budget.
 _ADAPTIVE = (
     "claude-fable-5", "claude-mythos-5", "claude-mythos-preview", "claude-sonnet-4-6", "claude-sonnet-5",
     "claude-opus-4-6", "claude-opus-4-7", "claude-opus-4-8", "claude-opus-5", "claude-haiku-5-5",
 )  # fmt: skip
-# Of these, the ones that take no `effort`, and those that take a temperature.
+# Among the adaptive models, those that accept no `effort`, and those that accept a temperature.
 _WITHOUT_EFFORT = ("claude-mythos-preview",)
 _WITH_TEMPERATURE = ("claude-mythos-preview", "claude-sonnet-4-6", "claude-opus-4-6")
-# Models that tie a thought to the conversation that led to it, and refuse it where that was changed since.
+# The models that bind a thought to the conversation before it, and refuse the thought if that conversation was changed.
 _BINDING = ("claude-fable-5-1", "claude-opus-5-5", "claude-sonnet-5-5", "claude-haiku-5-5")
 
 
@@ -50,9 +50,11 @@ _EFFORTS: tuple[OpenAIEffort, ...] = ("low", "medium", "high", "xhigh")
 
 
 class OpenAITraits(Struct, frozen=True, kw_only=True):
-    """`keeps_thoughts`: thoughts of earlier turns are used as well where a request asks for it.
+    """The reasoning settings of an OpenAI model.
 
-    `efforts` are those that it accepts; None: all that we know."""
+    `keeps_thoughts`: the model also uses thoughts of earlier turns if a request asks for it. `efforts` are the values
+    that it accepts, or None if it accepts all.
+    """
 
     reasons: bool = False
     by_default: bool = False
@@ -62,7 +64,7 @@ class OpenAITraits(Struct, frozen=True, kw_only=True):
     has_phases: bool = False
 
     def find_effort(self, effort: Effort | None) -> OpenAIEffort | None:
-        """The lowest that it accepts from this one on, else the highest."""
+        """Return the lowest effort that the model accepts and is not below this one, else its highest."""
         if effort is None or not self.reasons:
             return None
         if self.efforts is None:
@@ -71,7 +73,7 @@ class OpenAITraits(Struct, frozen=True, kw_only=True):
         return next((one for one in self.efforts if _EFFORTS.index(one) >= wanted), self.efforts[-1])
 
     def takes_temperature(self, effort: Effort | None) -> bool:
-        """None while it reasons."""
+        """Does the model accept a temperature? Not while it reasons."""
         return not self.reasons or (self.can_stop and not self.by_default and effort is None)
 
 
@@ -83,7 +85,7 @@ _LOW_TO_HIGH = OpenAITraits(reasons=True, by_default=True, efforts=("low", "medi
 _GPT_6 = OpenAITraits(reasons=True, by_default=True, can_stop=True, keeps_thoughts=True, has_phases=True)
 _GPT_6_ALWAYS = OpenAITraits(reasons=True, by_default=True, keeps_thoughts=True, efforts=_EFFORTS, has_phases=True)
 
-# The first that a name begins with counts.
+# The traits by the prefix of the name. The first prefix that matches is used.
 _OPENAI: tuple[tuple[str, OpenAITraits], ...] = (
     ("gpt-6-astra", _GPT_6_ALWAYS),
     ("gpt-6.1-sol", _GPT_6_ALWAYS),
@@ -122,12 +124,15 @@ def find_openai(name: str) -> OpenAITraits:
 
 _BUDGETS: dict[Effort, int] = {"low": 2_048, "medium": 8_192, "high": 24_576}
 _LEVELS: dict[Effort, str] = {"low": "LOW", "medium": "MEDIUM", "high": "HIGH"}
-# Models without a level between the lowest and the highest: medium is rounded down.
+# The models without a level between the lowest and the highest. For medium they use the lowest.
 _NO_MEDIUM: tuple[tuple[str, str], ...] = (("gemini-3.1-flash-lite-image", "MINIMAL"), ("gemini-3-pro-preview", "LOW"))
 
 
 class GeminiTraits(Struct, frozen=True):
-    """`shows_results`: results of calls may hold images. `lowest` is the level for every effort below `high`."""
+    """The settings of a Gemini model.
+
+    `shows_results`: results of calls may have images. `lowest`, if set, is the level for every effort below `high`.
+    """
 
     thinks: Literal["no", "budget", "level"]
     shows_results: bool
@@ -143,7 +148,7 @@ class GeminiTraits(Struct, frozen=True):
 
 
 def find_gemini(name: str) -> GeminiTraits:
-    """Everything from Gemini 3 on thinks by levels."""
+    """Find the traits of a Gemini model. All from Gemini 3 on think by levels."""
     is_2_5 = "gemini-2.5" in name
     is_older = "gemini-1" in name or ("gemini-2." in name and not is_2_5) or name == "gemini-pro" or "gemma" in name
     if is_older or "gemini-2.5-flash-image" in name:

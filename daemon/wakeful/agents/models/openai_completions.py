@@ -1,8 +1,8 @@
-"""OpenAI's chat completions, and those of Ollama, vLLM, llama.cpp and others: POST /chat/completions
+"""The wire format of chat completions, of OpenAI, Ollama, vLLM, llama.cpp and others: POST /chat/completions
 (https://platform.openai.com/docs/api-reference/chat).
 
-The format has no place for images among results, so that they follow in a message of their own, and none for thoughts:
-servers that tell them use a field of their own (`reasoning`, `reasoning_content`) or tags in the text.
+Results cannot have images in this format, so images follow in a message of their own. There is no field for thoughts
+either: servers that send thoughts use an extra field (`reasoning`, `reasoning_content`) or tags in the text.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from wakeful.core.agents.turns import TokenUsage
 from wakeful.text.unicode import make_sendable
 
 _TAGS = ("<think>", "</think>")
-# The part of a thought that came between tags; else its id is the field that it came in.
+# The id of a thought that came between tags. The id of any other thought is the name of its field.
 _TAGGED = "content"
 _THOUGHT_FIELDS = ("reasoning", "reasoning_content")
 _REASONS: dict[str, Reason] = {
@@ -46,16 +46,16 @@ _REASONS: dict[str, Reason] = {
 
 
 class OpenAICompletions:
-    """`is_local`: a server of one's own, of whose model nothing is known but its name."""
+    """Writes and reads chat completions. `is_local`: the user's own server, with an unknown model."""
 
     def __init__(self, endpoint: Endpoint, *, is_local: bool) -> None:
         self._endpoint = endpoint
         self._name = "openai-compatible" if is_local else "openai"
         self._traits = OpenAITraits() if is_local else find_openai(endpoint.model)
-        # Ollama, vLLM and llama.cpp know the older name of the limit, and some of them no other.
+        # Ollama, vLLM and llama.cpp accept the older name of the limit, and some of them accept no other.
         self._limit = "max_tokens" if is_local else "max_completion_tokens"
         self._encoded = EncodedTurns(self._write_turn)
-        # The fields in which the encoded turns have thoughts, and the one that is used.
+        # The fields in which the turns so far have thoughts, and the field to add to every call, if there is one.
         self._thought_fields: set[str] = set()
         self._thought_field: str | None = None
         self._tools = ToolsOnce()
@@ -84,10 +84,11 @@ class OpenAICompletions:
         return _Listener(say, self._name)
 
     def _find_thought_field(self, turns: Sequence[Turn]) -> None:
-        """The one field in which this conversation has thoughts.
+        """Find the only field in which this conversation has thoughts.
 
-        DeepSeek's API refuses a call of a tool without it as soon as one of them has it: then each gets it, even empty,
-        and what was encoded before is encoded once more."""
+        As soon as one tool call has the field, DeepSeek's API refuses calls without it. So every call gets it, even
+        empty, and turns that were encoded before are encoded again.
+        """
         new = self._encoded.find_new(turns)
         if len(new) == len(turns):
             self._thought_fields = set()
@@ -147,14 +148,14 @@ def _write_call(call: Call) -> dict[str, Any]:
         "type": "function",
         "function": {"name": call.tool_name, "arguments": call.written},
     }
-    # Google's gateway has the signature of a thought here.
+    # Google's gateway puts the signature of a thought here.
     if extra := call.detail("extra_content"):
         written["extra_content"] = extra
     return written
 
 
 def _write_result(result: Result) -> str:
-    """The text. An error is marked as such in JSON, and images that follow are referred to."""
+    """Write the text of a result. An error is marked in JSON. Images, which follow later, are referred to by name."""
     if not result.images:
         return _write_json({"error": result.text}) if result.is_error else result.text
     text = {"error": result.text} if result.is_error else result.text
@@ -200,7 +201,7 @@ class _Function(Struct):
 
 
 class _ToolCall(Struct):
-    """Some servers give no index: then each name begins a call."""
+    """A piece of a call. If a server sends no index, each name begins a new call."""
 
     index: int | None = None
     id: str | None = None
@@ -209,7 +210,7 @@ class _ToolCall(Struct):
 
 
 class _Delta(Struct):
-    """Some servers tell the content as a list of parts."""
+    """A piece of an answer. Some servers send the content as a list of parts."""
 
     content: str | list[Any] | None = None
     refusal: str | None = None
@@ -239,7 +240,7 @@ class _Listener:
         self._reason: Reason = None
         self._is_refused = False
         self._is_tagged = False
-        # The call that is under way.
+        # The index of the call that is under way.
         self._call = -1
 
     def take(self, data: bytes) -> None:
@@ -290,7 +291,7 @@ class _Listener:
         )
 
     def _add_content(self, content: str) -> None:
-        """A tag comes by itself: for those who wrote it, it is one token."""
+        """Add text, or a thought between tags. A tag always comes as a piece of its own, because it is one token."""
         if not self._is_tagged and content == _TAGS[0]:
             self._is_tagged = True
             self._parts.begin_anew()

@@ -1,6 +1,6 @@
-"""OpenAI's responses: POST /responses (https://platform.openai.com/docs/api-reference/responses).
+"""The wire format of OpenAI's responses: POST /responses (https://platform.openai.com/docs/api-reference/responses).
 
-Nothing is kept at the provider's (`store: false`): thoughts come encrypted, and go back with each request.
+The provider stores nothing (`store: false`). So thoughts come encrypted and are sent back with each request.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class OpenAIResponses:
         body: dict[str, Any] = {
             "model": self._endpoint.model,
             "stream": True,
-            # The log is the only copy: no conversation is kept at the provider's.
+            # The log is the only copy of a conversation. The provider must not store it.
             "store": False,
             "max_output_tokens": settings.max_output_tokens,
             "input": self._encoded.encode(turns),
@@ -85,8 +85,11 @@ class OpenAIResponses:
                 return self._write_answer(turn)
 
     def _write_answer(self, answer: RecordedAnswer) -> list[Any]:
-        """Its items. Ids go back to a model that reasons, at the address that gave them: there a thought and what it
-        led to belong together by them."""
+        """Write the items of an answer.
+
+        Ids are sent only to a model that reasons, at the address that gave them. There they link a thought with the
+        items that it led to.
+        """
         is_home = answer.provider_url is None or answer.provider_url.rstrip("/") == self._endpoint.address
         items: list[dict[str, Any]] = []
         by_id: dict[str, dict[str, Any]] = {}
@@ -114,7 +117,7 @@ class OpenAIResponses:
         return items
 
     def _has_proof(self, part: Thought) -> bool:
-        """A thought that carries itself is known at every address: encrypted for a model that reasons, or in full."""
+        """Is the thought valid at every address? It is if it comes encrypted, for a model that reasons, or in full."""
         return bool(self._find_signature(part) or part.detail("raw_content"))
 
     def _find_signature(self, part: Thought) -> str | None:
@@ -172,7 +175,7 @@ def _write_tool(offer: ToolOffer) -> dict[str, Any]:
         "name": offer.name,
         "description": make_sendable(offer.description),
         "parameters": with_properties(offer.parameters),
-        # A tool's schema counts as it is written: strict ones have no optional arguments.
+        # A strict schema could not have optional arguments.
         "strict": False,
     }
 
@@ -236,7 +239,7 @@ class _Listener:
         self._reason: Reason = None
         self._is_refused = False
         self._phases: dict[str, str] = {}
-        # Texts that a model thinks, where it shows them itself and not in summaries.
+        # The full texts of thoughts by item, if the model shows these and not summaries.
         self._raw_thoughts: dict[str, list[str]] = {}
 
     def take(self, data: bytes) -> None:

@@ -1,8 +1,8 @@
-"""Models of real providers behind the contract of contract.py: our values in, one request, our values out.
+"""Models of real providers, as `Model` of contract.py: our values in, one request, our values out.
 
-The loop makes one with `make_model` and asks it for answers; it never sees a wire format. One object speaks for one
-conversation at a time and keeps what it encoded of it. Keys and addresses come from the spec alone, so that two agents
-in one place never use each other's. Nothing here retries, stores or counts money.
+run_setup.py makes them with `make_model`. The loop asks for answers and never sees a wire format. One object serves one
+conversation at a time and caches its encoded form. Keys and addresses come only from the spec and its secrets, so two
+agents never use each other's. This module does not retry, store or count money.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ except ModuleNotFoundError as missing:
 else:
     _MISSING = None
 
-# An endpoint that asks for no key does not look at it.
+# The key sent if none is set. Endpoints that need no key ignore it.
 _NO_KEY = "none"
 
-# OpenAI's has the version in it; the others' formats add their own.
+# The addresses of the providers. OpenAI's includes the version. For the others the wire format adds it.
 ADDRESSES: dict[Provider, str] = {
     "anthropic": "https://api.anthropic.com",
     "openai": "https://api.openai.com/v1",
@@ -56,17 +56,18 @@ def make_model(
     silence_seconds: float = DEFAULT_SILENCE_SECONDS,
     exchange: Exchange | None = None,
 ) -> Model:
-    """Make ready to speak with a model; nothing is sent yet. `key` is the secret itself.
+    """Make a model. Nothing is sent yet. `key` is the value of the secret.
 
-    `exchange` has the connections to its provider; None: connections of its own."""
+    `exchange` has the connections to the provider. With None the model gets connections of its own.
+    """
     if _MISSING is not None:
         raise NotInstalled(
             f"{spec.name}: the libraries that speak with models are not installed ({_MISSING}); {advise_agents()}"
         )
     if key is None and spec.base_url is None:
-        raise ProviderFault("key", f"needs a key: {spec.name} answers nobody without one; name a secret under `key`")
+        raise ProviderFault("key", f"needs a key: {spec.name} does not answer without one; name a secret under `key`")
     if key is not None and not (key.isascii() and key.isprintable()):
-        # The HTTP client would quote it in its refusal.
+        # Refuse here, because the HTTP client would quote the key in its error.
         raise ProviderFault(
             "key", f"{spec.name}: its key has characters that no request can carry, such as a line break; set it again"
         )
@@ -129,7 +130,7 @@ class _ProviderModel:
 
 
 def _takes_images(spec: ModelSpec, settings: ModelSettings) -> bool:
-    """As its agent says; else the providers' own models do, and of one's own endpoint nobody knows."""
+    """Does the model accept images? As the agent's settings say; by default, only those of the known providers do."""
     return settings.images if settings.images is not None else spec.provider != "openai-compatible"
 
 

@@ -1,8 +1,8 @@
-"""An answer of a model part by part, and the form of it in the log (`Answered.raw`).
+"""An answer of a model as a list of parts, and its form in the log (`Answered.raw`).
 
-The log keeps what only its own provider needs back: signatures of thoughts, ids of items. The form is that in which
-pydantic-ai wrote messages, since older logs hold it: a list of one response, whose parts are texts, thoughts and calls.
-Written and read here; conversation.py asks for it, and the wire formats make parts of streams and items of parts.
+The log keeps the data that only the same provider needs back: signatures of thoughts, ids of items. The form is the one
+of pydantic-ai, because older logs have it: a list of one response, whose parts are texts, thoughts and calls.
+conversation.py reads it. The wire formats make parts from streams, and items of requests from parts.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from msgspec.structs import replace
 
 from wakeful.text.unicode import find_lone_half, has_lone_half, make_sendable
 
-# Stands for arguments that are no JSON object where a provider takes nothing else.
+# The key for arguments that are not a JSON object, for providers that accept only an object.
 _NO_JSON = "INVALID_JSON"
 
 
 class _Part(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="part_kind"):
-    """`provider_details` holds what a wire format has no other place for, such as `thought_signature`."""
+    """A part of an answer. `provider_details` has data without a field of its own, such as `thought_signature`."""
 
     id: str | None = None
     provider_name: str | None = None
@@ -43,7 +43,7 @@ class Thought(_Part, frozen=True, kw_only=True, tag="thinking"):
 
 
 class Call(_Part, frozen=True, kw_only=True, tag="tool-call"):
-    """`args` is as the provider gave it: JSON text, or an object."""
+    """A call of a tool. `args` is as the provider gave it: JSON text, or an object."""
 
     tool_name: str
     args: str | dict[str, Any] | None = None
@@ -69,7 +69,7 @@ class Call(_Part, frozen=True, kw_only=True, tag="tool-call"):
 
     @property
     def written(self) -> str:
-        """The arguments as the text of an object, always written the same way: a cache of the provider knows it."""
+        """The arguments as a JSON object's text, always written the same way, so that a provider's cache matches."""
         return _write(self.fields)
 
 
@@ -77,7 +77,7 @@ Part = Text | Thought | Call
 
 
 class RecordedAnswer(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="response"):
-    """`provider_url`: ids of items are known at the address that gave them, and nowhere else."""
+    """A whole answer. Ids of items are valid only at `provider_url`, the address that gave them."""
 
     parts: tuple[Part, ...]
     provider_url: str | None = None
@@ -99,8 +99,10 @@ def write_raw(answer: RecordedAnswer) -> str:
 
 
 def read_raw(raw: str) -> RecordedAnswer | None:
-    """None: another version wrote it, or it is damaged. The log says the same in our own values,
-    but for signatures of thoughts."""
+    """Parse `Answered.raw`. None if another version wrote it, or it is damaged.
+
+    The log has the same answer in our own values too, only without signatures of thoughts.
+    """
     try:
         return _RAW.decode(raw)[0]
     except (msgspec.DecodeError, UnicodeEncodeError):
@@ -108,9 +110,10 @@ def read_raw(raw: str) -> RecordedAnswer | None:
 
 
 def make_parts_sendable(parts: Iterable[Part]) -> list[Part]:
-    """Parts that can be recorded and told again.
+    """Return the parts in a form that can be recorded and sent again.
 
-    A thought with a lone half is left out: its signature fits no other text."""
+    A thought with a lone surrogate is left out, because its signature would not match a changed text.
+    """
     made: list[Part] = []
     for part in parts:
         match part:
@@ -128,7 +131,7 @@ def _make_call_sendable(part: Call) -> Call:
         case str(text):
             args: Any = make_sendable(text)
         case dict(found):
-            # In JSON text a half is an escape.
+            # In JSON text a lone surrogate is an escape, so keep the text and not the object.
             args = text if find_lone_half(text := json.dumps(found)) else found
         case None:
             args = None
@@ -141,7 +144,10 @@ def _make_call_sendable(part: Call) -> Call:
 
 
 def make_ids_distinct(parts: Iterable[Part], taken: set[str]) -> tuple[Part, ...]:
-    """Local servers number calls from nought in each answer, or not at all; a call of ours is known by its id alone."""
+    """Give new ids to calls without an id or with one that was used before.
+
+    Local servers number calls from zero in each answer, or not at all. Here a call is known by its id alone.
+    """
     seen: set[str] = set()
     made: list[Part] = []
     for part in parts:

@@ -1,8 +1,8 @@
-"""How much a local model takes in: asked of the server that runs it, before its first request.
+"""Asks the server of a local model for the size of its context window, before the first request.
 
-vLLM tells it with its models, llama.cpp with its properties, Ollama with the models that it has loaded. Ollama cuts off
-silently what is longer, so that the size it runs a model with counts, and not the size that the model was trained for.
-Called by process.py; sends no conversation.
+vLLM reports it with its models, llama.cpp with its properties, Ollama with the models that it has loaded. Ollama
+silently cuts longer conversations. So the size with which it loaded the model is used, and not the one the model was
+trained for. Called by process.py. Sends no conversation.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import httpx2
 from wakeful.core.agents.steps import FoundWindow
 from wakeful.core.spec.agent import ModelSpec
 
-# Time limits of a server that answers at all. Loading a model takes as long as a first answer would.
+# Seconds that a server may take to connect or to answer a GET. Loading a model may take as long as a first answer.
 ASK_SECONDS = 5.0
 _NUM_CTX = re.compile(r"^\s*num_ctx\s+(\d+)\s*$", re.MULTILINE)
 
 
 async def find_window(model: ModelSpec, key: str | None, silence_seconds: float) -> FoundWindow:
-    """No tokens: nobody there tells them, and `source` says so."""
+    """Find the window of a local model. Without `tokens` if the server does not report it; `source` then says so."""
     assert model.base_url is not None, "a local model has an address"
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     async with httpx2.AsyncClient(
@@ -34,7 +34,7 @@ class _Server:
     def __init__(self, client: httpx2.AsyncClient, base: str, model: str) -> None:
         self._client = client
         self._base = base
-        # The servers' own routes lie beside the one that speaks as OpenAI does.
+        # The servers' own routes are next to `/v1`, which has the OpenAI-compatible ones.
         self._root = base.removesuffix("/v1")
         self._model = model
 
@@ -42,7 +42,7 @@ class _Server:
         for ask in (self._ask_vllm, self._ask_llama_cpp, self._ask_ollama):
             if (found := await ask()) is not None:
                 return found
-        return FoundWindow(source=f"{self._base} does not tell it")
+        return FoundWindow(source=f"{self._base} does not report it")
 
     async def _ask_vllm(self) -> FoundWindow | None:
         match await self._get(f"{self._base}/models"):
@@ -62,7 +62,10 @@ class _Server:
                 return None
 
     async def _ask_ollama(self) -> FoundWindow | None:
-        """A size of the model's own file, else the size that it is loaded with, now or for this question."""
+        """Return the size in the model's own file, else the size with which the model is loaded.
+
+        A model that is not loaded yet is loaded now.
+        """
         shown = await self._post(f"{self._root}/api/show", {"model": self._model})
         if not isinstance(shown, dict):
             return None
@@ -71,7 +74,7 @@ class _Server:
             return _say_found(int(own[1]), f"num_ctx of {self._root}/api/show")
         loaded = await self._find_loaded()
         if loaded is None:
-            # Without a prompt it is loaded, and says nothing.
+            # A request without a prompt loads the model and generates nothing.
             await self._post(f"{self._root}/api/generate", {"model": self._model, "stream": False})
             loaded = await self._find_loaded()
         if loaded is not None:
@@ -106,9 +109,9 @@ class _Server:
         return await self._ask(self._client.build_request("POST", url, json=body))
 
     async def _ask(self, request: httpx2.Request) -> Any:
-        """The answer of a server that knows the route.
+        """Return the server's JSON answer. None if the server does not know the route or does not answer.
 
-        None: another kind of server, or no server; the first request of the run tells which.
+        A server that is down is reported by the first request of the run.
         """
         try:
             answer = await self._client.send(request)

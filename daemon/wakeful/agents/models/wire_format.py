@@ -1,7 +1,7 @@
-"""The interface of a wire format, and the parts of an answer as a stream brings them: what the four formats share.
+"""The code that the four wire formats share: their interface, and the collection of an answer's parts from a stream.
 
-A format (anthropic.py, openai_responses.py, openai_completions.py, google.py) writes turns as items of its conversation
-and a whole request around them, and listens to the events of an answer. It sends nothing itself.
+A format (anthropic.py, openai_responses.py, openai_completions.py, google.py) writes turns and requests in the form of
+its provider, and parses the events of an answer. It sends nothing itself.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from wakeful.core.agents.turns import TokenUsage
 from wakeful.text.unicode import SendablePieces, make_sendable
 
 EventT = TypeVar("EventT")
-# Why an answer ended. None: its provider did not say, so that it broke off.
+# The reason why an answer ended. None if the provider gave none, so the answer was cut off.
 Reason = Literal["done", "length", "refused"] | None
 
 
@@ -35,7 +35,7 @@ class Post(Struct, frozen=True):
 
 
 class Endpoint(Struct, frozen=True):
-    """A model at an address. An endpoint that asks for no key does not look at one."""
+    """A model at an address. If the endpoint needs no key, it ignores `key`."""
 
     model: str
     address: str
@@ -43,7 +43,7 @@ class Endpoint(Struct, frozen=True):
 
 
 class Heard(Struct, frozen=True, kw_only=True):
-    """An answer at its end."""
+    """A complete answer."""
 
     parts: Sequence[Part]
     reason: Reason
@@ -51,7 +51,7 @@ class Heard(Struct, frozen=True, kw_only=True):
 
 
 class Listener(Protocol):
-    """Takes the events of one answer. Raises `Trouble` where one of them tells of trouble, or is none."""
+    """Takes the events of one answer. Raises `Trouble` if an event is an error or cannot be parsed."""
 
     def take(self, data: bytes) -> None: ...
 
@@ -68,7 +68,7 @@ def read_event(data: bytes, decoder: msgspec.json.Decoder[EventT]) -> EventT:
     try:
         return decoder.decode(data)
     except msgspec.DecodeError:
-        # Halves of characters, which only the standard library's reader takes; or no event.
+        # The event has lone surrogates, which only the standard library parses, or it is not an event.
         try:
             return msgspec.convert(json.loads(data), decoder.type)
         except (ValueError, RecursionError, msgspec.MsgspecError) as error:
@@ -76,19 +76,19 @@ def read_event(data: bytes, decoder: msgspec.json.Decoder[EventT]) -> EventT:
 
 
 def frame_image(result: Result, image: ShownImage) -> tuple[str, str]:
-    """The texts around an image that is not told with its result: they say that it is a tool's, and not a person's."""
+    """Write the texts around an image that is sent apart from its result. They mark it as a tool's, not a person's."""
     names = {"tool_name": result.name, "tool_call_id": result.call_id, "file_id": image.name}
     marks = " ".join(f'{name}="{escape(value)}"' for name, value in names.items())
     return f"<tool_result {marks}>", "</tool_result>"
 
 
 def with_properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The schema of a tool with its properties, even if it has none: OpenAI refuses an object that does not say."""
+    """Return a tool's schema with the key `properties`, because OpenAI refuses an object without it."""
     return schema if "properties" in schema else {**schema, "properties": {}}
 
 
 class ToolsOnce:
-    """The tools of a request as a format writes them, made again only when they changed."""
+    """A cache of the tools of a request as a format writes them. They are written again only if they changed."""
 
     def __init__(self) -> None:
         self._offers: tuple[ToolOffer, ...] = ()
@@ -101,7 +101,7 @@ class ToolsOnce:
 
 
 class _Growing:
-    """A part on its way. `key` is the provider's name for it."""
+    """A part that is still incomplete. `key` is the provider's name for it."""
 
     def __init__(self, kind: Literal["text", "thinking", "call"], key: Hashable) -> None:
         self.kind = kind
@@ -141,9 +141,10 @@ class _Growing:
 
 
 class HeardParts:
-    """The parts of one answer as they come, in the order in which they began. Says the words on the way.
+    """Collects the parts of one answer, in the order in which they began, and passes their text to `say`.
 
-    A piece belongs to the part with its key. Without a key it belongs to the last part, if that is of its kind."""
+    A piece belongs to the part with its key. Without a key it belongs to the last part, if that is of its kind.
+    """
 
     def __init__(self, say: Say, provider: str) -> None:
         self._say = say
@@ -196,13 +197,13 @@ class HeardParts:
         return key in self._by_key
 
     def complete_call(self, key: Hashable, arguments: str) -> None:
-        """Add the rest of the arguments, which some servers tell only at the end."""
+        """Add the rest of the arguments, which some servers send only at the end."""
         so_far = "".join(self._by_key[key].pieces)
         if arguments.startswith(so_far):
             self.add_call(key, piece=arguments[len(so_far) :])
 
     def begin_anew(self) -> None:
-        """End the present part: the next piece begins another."""
+        """End the present part, so that the next piece begins a new one."""
         if self._parts:
             self._parts[-1].key = object()
 

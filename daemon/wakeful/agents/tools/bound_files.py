@@ -1,9 +1,9 @@
-"""The bound files: which paths an agent's tools may read and write, and how those are opened.
+"""The bound files: decides which paths an agent's tools may read and write, and opens them.
 
-The kernel already keeps the process inside its session's bindings. The rules here are finer: they judge a pattern
-instead of its folder, and they respect excludes. They also explain a refusal to the model, which then corrects its
-call. A path is resolved first, then its target is judged, then it is opened with no link on the way. So the opened file
-is the judged file.
+The kernel already confines the process to its session's bindings. The rules here are finer: they check the pattern and
+not just its folder, and they respect excludes. They also explain a refusal to the model, which then corrects its call.
+A path is resolved first, then its target is checked, then it is opened without following links. So the opened file is
+the checked file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from wakeful.system.openat2 import open_without_links
 
 Access = Literal["read", "write"]
 
-# A walk of more than this is for a narrower pattern.
+# The most entries visited in one walk. A larger walk is stopped, and needs a narrower pattern.
 MOST_VISITED = 200_000
 MOST_SECONDS = 10.0
 _MOST_TOLD = 12
@@ -35,7 +35,7 @@ _LONGEST_PATH = 4_096
 
 
 class Refused(CallerError):
-    """A call that cannot be carried out as it was made. The words are for the model, which can make a better one."""
+    """A call cannot be carried out. The message is for the model, which can correct the call."""
 
 
 class Place(Struct, frozen=True):
@@ -46,11 +46,12 @@ class Place(Struct, frozen=True):
 
 
 class Bound(Struct, frozen=True):
-    """A place made ready to be asked."""
+    """A `Place` in parsed form."""
 
     pattern: Pattern
     excludes: Excludes
-    # Bare names are looked for behind the literal part alone: who names a folder means it.
+    # The offset behind the pattern's literal part. Excludes by a bare name apply only after it, because a folder that
+    # the pattern names is wanted.
     start: int
 
     @classmethod
@@ -64,7 +65,7 @@ class Bound(Struct, frozen=True):
         return self.pattern.matches(path) and self.excludes.covers(path, self.start) is None
 
     def find_exclude(self, path: str) -> str | None:
-        """The exclude that leaves this path out although the pattern matches it, or None."""
+        """Return the exclude that leaves this path out although the pattern matches it, or None."""
         return self.excludes.covers(path, self.start) if self.pattern.matches(path) else None
 
     def enters(self, folder: str) -> bool:
@@ -74,21 +75,21 @@ class Bound(Struct, frozen=True):
 
 
 class Found(Struct, frozen=True, order=True):
-    """A file of a walk. `path` is absolute and as bound, not resolved."""
+    """A file of a walk. `path` is absolute, and links in it are not resolved."""
 
     path: str
     size_bytes: int
 
 
 class Walk(Struct):
-    """Files as they were found, and whether that is all of them."""
+    """The files found. `is_whole` is False if the walk was stopped early."""
 
     files: list[Found]
     is_whole: bool = True
 
 
 class Bounds(Struct, frozen=True):
-    """All bound paths. A path that may be written may be read. The whole scratch folder is the session's own."""
+    """All bound paths. A path that may be written may also be read. The whole scratch folder may be written."""
 
     root: str
     reads: tuple[Bound, ...] = ()
@@ -110,15 +111,15 @@ class Bounds(Struct, frozen=True):
         return cls(os.path.normpath(root), ready(reads), (*ready(writes), *own), scratch)
 
     def may(self, access: Access, path: str) -> bool:
-        """By its text alone, of an absolute path without dots."""
+        """Is this path bound for this access? Checks only the text of an absolute, normalized path."""
         return any(bound.covers(path) for bound in self._of(access))
 
     def name(self, path: str) -> str:
-        """As the model knows it: relative to root where it lies there."""
+        """Return the path as the model sees it: relative to the root if it lies below it."""
         return path[len(self.root.rstrip("/")) + 1 :] or "." if contains(self.root, path) else path
 
     def describe(self) -> str:
-        """All that is bound, in one line."""
+        """List all bound patterns in one line."""
         words = [f"{bound.pattern.text} (read)" for bound in self.reads]
         words += [f"{bound.pattern.text} (write)" for bound in self.writes if bound.pattern.base != self.scratch]
         cut = [f"and {len(words) - _MOST_TOLD} more"] if len(words) > _MOST_TOLD else []
@@ -126,20 +127,20 @@ class Bounds(Struct, frozen=True):
         return ", ".join([*words[:_MOST_TOLD], *cut, *scratch]) or "nothing"
 
     def place(self, text: str, access: Access) -> str:
-        """The absolute path a model means by `text`, or Refused, with what it may ask for instead."""
+        """Return the absolute path for a model's `text`. Raises Refused if it is not bound, with what is."""
         if not text or "\0" in text or len(text) > _LONGEST_PATH:
             raise Refused(f"{text[:80]!r} is not a path; give one relative to {self.root}, such as docs/api.md")
         if text.startswith("~"):
             raise Refused(f"{text!r}: there is no home folder here; give a path relative to {self.root}")
         path = os.path.normpath(os.path.join(self.root, text))
-        # POSIX keeps two leading slashes apart from one; a model does not.
+        # In POSIX two leading slashes may differ from one. A model means the same.
         path = "/" + path.lstrip("/")
         if not self.may(access, path):
             raise Refused(self._say_unbound(path, access))
         return path
 
     def resolve(self, path: str, access: Access) -> str:
-        """Where a bound path really lies. A link may lead to another bound path, and nowhere else."""
+        """Resolve the links in a bound path. Raises Refused if they lead to a path that is not bound."""
         real = os.path.realpath(path)
         if real == path:
             return real
@@ -157,10 +158,10 @@ class Bounds(Struct, frozen=True):
         return real
 
     def _list_aliases(self) -> Iterator[tuple[str, str]]:
-        """Places under the names they are bound by, and where they really lie: a root, or a folder elsewhere,
-        may itself be a link.
+        """Yield the root, the scratch folder and bound folders outside of the root, each with its resolved path.
 
-        Inside of root a link is somebody's idea, and maybe a run's: it makes no name for what it leads to."""
+        These may themselves be links. Links within the root are not included, because a run may have made them.
+        """
         yield self.root, os.path.realpath(self.root)
         if self.scratch is not None:
             yield self.scratch, os.path.realpath(self.scratch)
@@ -169,16 +170,13 @@ class Bounds(Struct, frozen=True):
                 yield bound.pattern.base, os.path.realpath(bound.pattern.base)
 
     def walk(self, under: str | None = None) -> Walk:
-        """All files that may be read, in order, once each; below a path or matching a pattern where one is given.
-
-        Blocks.
-        """
+        """Find all files that may be read, sorted, without duplicates. `under` is a path or pattern. Blocking."""
         wanted = parse_under(under, self.root) if under else None
         walker = _Walker(self, wanted)
         places = {bound.pattern.base for bound in self._of("read") if bound.pattern.base != self.scratch}
         if wanted is not None and self.scratch is not None and contains(self.scratch, wanted.base):
             places.add(self.scratch)
-        # A folder inside of another one is met on the way there.
+        # Skip folders within another one, which are visited with it.
         for base in sorted(
             place for place in places if not any(other != place and contains(other, place) for other in places)
         ):
@@ -186,7 +184,7 @@ class Bounds(Struct, frozen=True):
         return Walk(sorted(walker.found.values()), walker.is_whole)
 
     def suggest(self, text: str) -> list[str]:
-        """Bound files that are perhaps meant. Blocks."""
+        """Suggest bound files that the model may have meant. Blocking."""
         names = [self.name(found.path) for found in self.walk().files[:5_000]]
         same_name = [name for name in names if os.path.basename(name) == os.path.basename(text)]
         return list(dict.fromkeys([*same_name[:3], *difflib.get_close_matches(text, names, 3, 0.6)]))[:3]
@@ -208,8 +206,7 @@ class Bounds(Struct, frozen=True):
 
 
 class _Walker:
-    """Goes into no folder that holds nothing of interest, follows no link to a folder,
-    and stops when it takes too long."""
+    """Walks only folders that can have matching files. Does not follow links to folders. Stops after a limit."""
 
     def __init__(self, bounds: Bounds, wanted: Pattern | None) -> None:
         self.found: dict[str, Found] = {}
@@ -235,7 +232,7 @@ class _Walker:
                 heapq.heappush(pending, inner)
 
     def _list(self, folder: str) -> Iterator[str]:
-        # A folder that cannot be listed is skipped: the person who bound it could not read it either.
+        # A folder that cannot be listed is skipped. The user who bound it cannot read it either.
         with contextlib.suppress(OSError), os.scandir(folder) as entries:
             for entry in entries:
                 self._left -= 1
@@ -267,10 +264,10 @@ class _Walker:
 
 
 def open_bound(bounds: Bounds, path: str, access: Access, flags: int) -> int:
-    """A descriptor of a path that `place` answered; what is not a plain file is refused. Blocks."""
+    """Open a path that `place` returned. Raises Refused if it is not a regular file. Blocking."""
     real = bounds.resolve(path, access)
     try:
-        # Not blocking: a pipe without a writer would keep us for ever.
+        # O_NONBLOCK, because opening a pipe without a writer would block for ever.
         fd = open_without_links(real, flags | os.O_NONBLOCK)
     except IsADirectoryError:
         raise Refused(_say_folder(bounds, path)) from None
@@ -287,7 +284,7 @@ def open_bound(bounds: Bounds, path: str, access: Access, flags: int) -> int:
     raise Refused(
         _say_folder(bounds, path)
         if stat.S_ISDIR(mode)
-        else f"{bounds.name(path)} is a device, pipe or socket, and no file"
+        else f"{bounds.name(path)} is a device, pipe or socket, not a file"
     )
 
 

@@ -1,9 +1,8 @@
-"""All tools of one run: which there are, which of them the policies let through,
-and how a model's call becomes a result.
+"""All tools of one run: which ones exist, which ones the policies allow, and how a model's call becomes a result.
 
-The loop asks `policy_of` first (allow, ask, deny), records its intention, then hands the call to `carry_out`; a look is
-handed over while that is on its way. What a model wrote may be no JSON, name no tool, or name one that is denied: each
-of these is a result with words, like everything else that it can cause.
+The loop asks `policy_of` first (allow, ask, deny), records the call, then calls `carry_out`. A look starts while the
+record is being written. Every error that a model can cause is a result with a message: arguments that are not JSON, an
+unknown tool, a denied tool.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ from wakeful.core.agents.turns import DownServer, ToolCall, WroteFile
 from wakeful.core.spec.agent import ToolPolicy
 from wakeful.text.unicode import find_lone_half
 
-# The policies where the spec declares none. A tool that reaches no further than the bindings is allowed. A shell is
-# denied until somebody declares it.
+# The policies of tools for which the spec declares none. A tool that reaches no further than the bindings is allowed. A
+# shell is denied until a spec allows it.
 DEFAULT_POLICIES: Mapping[str, ToolPolicy] = {
     "read": "allow",
     "list": "allow",
@@ -42,7 +41,7 @@ DEFAULT_POLICIES: Mapping[str, ToolPolicy] = {
     "send": "allow",
     "hand_off": "allow",
     "skill": "allow",
-    # Where the session declares hosts for it.
+    # Only offered if the session declares hosts.
     "fetch": "allow",
     "todo": "allow",
     "delegate": "allow",
@@ -51,13 +50,13 @@ DEFAULT_POLICIES: Mapping[str, ToolPolicy] = {
 
 
 class ToolSet(Protocol):
-    """Some tools that belong together."""
+    """A group of tools that belong together."""
 
     def list_tools(self) -> Iterable[Tool]: ...
 
 
 class ToolBox:
-    """`tools` are those that may be called at all; the rest was never offered."""
+    """The tools of one run. Tools that are denied are neither offered nor called."""
 
     def __init__(
         self,
@@ -78,7 +77,7 @@ class ToolBox:
         self._take_stock()
 
     def _take_stock(self) -> None:
-        """The tools as they are now: ours stay, those of servers come and go."""
+        """Update the list of tools. Our own stay, those of servers may change."""
         more = tuple(self._servers.list_tools()) if self._servers is not None else ()
         self._revision = self._servers.revision if self._servers is not None else None
         self._policies = {
@@ -92,7 +91,7 @@ class ToolBox:
         }
 
     async def refresh(self) -> bool:
-        """Ask before each request: are there other tools than before, or other servers down?"""
+        """Update the tools of servers. True if tools changed or other servers are down. Called before each request."""
         if self._servers is None:
             return False
         await self._servers.refresh()
@@ -103,7 +102,7 @@ class ToolBox:
 
     @property
     def servers_down(self) -> tuple[DownServer, ...]:
-        """MCP servers that are not there, and why."""
+        """The MCP servers that are down, with the reasons."""
         return self._servers.down if self._servers is not None else ()
 
     @property
@@ -118,17 +117,17 @@ class ToolBox:
         return name in self.tools and self.tools[name].is_look
 
     def fit(self, most_bytes: int) -> None:
-        """From now on a result brings at most so much."""
+        """Set the largest result for all further calls."""
         if self._pages is not None:
             self._pages.limit.most_bytes = most_bytes
 
     def tell_rules_again(self) -> None:
-        """The conversation was made shorter: rules that were told in it may be gone."""
+        """Show rules of folders again from now on. Called after a compression, which may have removed them."""
         if self._rules is not None:
             self._rules.forget()
 
     def take_written(self, call_id: str) -> tuple[WroteFile, ...]:
-        """The files this call wrote, in order. They are returned once, since a model may use the same call id again."""
+        """Return the files that this call wrote, in order. They are returned once, as a model may reuse the call id."""
         return tuple(self._written.pop(call_id, ()))
 
     async def carry_out(self, call: ToolCall) -> ToolResult:
@@ -151,7 +150,10 @@ class ToolBox:
 
 
 def read_arguments(call: ToolCall, offer: ToolOffer) -> dict[str, Any] | ToolResult:
-    """Read the arguments that a model wrote as JSON. Some models write nothing at all for an empty object."""
+    """Parse the arguments that a model wrote as JSON. Some models write nothing for an empty object.
+
+    Returns an error result if they are not a JSON object.
+    """
     if (half := find_lone_half(call.arguments)) is not None:
         return ToolResult(
             f"{call.name}: the arguments hold half of a character (a lone surrogate) in {half[:100]!r}; nothing was "
@@ -189,9 +191,9 @@ def make_tools(
     more: Iterable[ToolSet] = (),
     servers: McpTools | None = None,
 ) -> ToolBox:
-    """The tools every agent has, and `more` where its session or its role declares some.
+    """Make the tools that every agent has, and `more` of its session or role.
 
-    `kept`: the hand-off that hand_off changes in part. `rules` tells those of the folders it works in.
+    `kept` is the hand-off whose parts `hand_off` changes. `rules` adds the rules of folders to results.
     """
     limit = limit or ResultLimit()
     files = FileTools(bounds, before, limit, redact, rules)

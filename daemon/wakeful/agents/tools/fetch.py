@@ -1,10 +1,8 @@
-"""The tool `fetch`: a page of the web as text, from hosts that the session declares.
+"""The tool `fetch`: returns a page of the web as text. Offered only if the session declares hosts for it.
 
-Offered only where it declares some.
-
-A page was written by strangers: it is told between marks that it cannot close, as data. A text that is longer than a
-result is told in parts, each of them between marks of its own. The request itself,
-and what keeps it from private places, is `web_request`.
+Strangers wrote the page, so it is quoted as data, between marks that it cannot close. A text that is longer than a
+result is returned in parts, each between marks of its own. `web_request` makes the request and keeps it away from
+private networks.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from wakeful.agents.tools.web_request import MOST_BYTES, FetchRefused, Page, req
 from wakeful.core.agents.quoting import quote_block
 from wakeful.text.display import count
 
-# The encodings of text on the web. Codecs that unpack, or take long, are left out.
+# The accepted encodings of text. Codecs that decompress, or take long, are left out.
 _CHARSET = re.compile(
     r"charset=[\"']?((?:utf-?(?:8|16)|us-ascii|ascii|latin-?1|iso-8859-\d{1,2}|(?:windows-|cp)\d{3,4}|koi8-[ru]|shift_jis|euc-(?:jp|kr)|gb(?:2312|k|18030)|big5))\b",
     re.IGNORECASE,
@@ -38,9 +36,9 @@ _HTML = ("text/html", "application/xhtml+xml")
 _SNIFFED_BYTES = 1_024
 
 
-# Pages are remembered, so that the next part is of the same text.
+# The most pages that are cached, so that the next part is of the same text.
 _MOST_REMEMBERED = 5
-# For the words around a part.
+# The bytes reserved for the text around a part.
 _ROOM_BYTES = 2_048
 
 
@@ -50,7 +48,7 @@ class FetchArguments(Arguments, frozen=True):
 
 
 class Told(Struct, frozen=True, kw_only=True):
-    """A page as it is told: words about it, and its text; no text where there is none to be told."""
+    """A page as the model gets it: a line about it, and its text. `text` is None if there is no text to show."""
 
     head: str
     label: str = ""
@@ -58,12 +56,12 @@ class Told(Struct, frozen=True, kw_only=True):
 
 
 class FetchTool:
-    """`allowed` are the entries of the session's `fetch`; `limit` is the largest result."""
+    """The tool `fetch`. `allowed` has the entries of the session's `fetch`. `limit` is the largest result."""
 
     def __init__(self, allowed: Sequence[str], limit: ResultLimit | None = None) -> None:
         self._allowed = allowed
         self._limit = limit or ResultLimit()
-        # By address, the newest last.
+        # The cached pages by URL, the newest last.
         self._told: dict[str, Told] = {}
 
     def list_tools(self) -> Iterable[Tool]:
@@ -115,7 +113,7 @@ async def read_page(page: Page, asked: str) -> Told:
     if not page.body:
         return Told(head=f"{head}. It is empty")
     if not _is_text(kind, page.body):
-        return Told(head=f"{head}. It is no text, and cannot be shown")
+        return Told(head=f"{head}. It is not text, and cannot be shown")
     text = _decode(page)
     title, text = await _read_html(text, page.url) if kind in _HTML else ("", text)
     label = f"fetched from {page.url}" + (f", called {title[:200]}" if title else "")
@@ -123,7 +121,7 @@ async def read_page(page: Page, asked: str) -> Told:
 
 
 async def _read_html(text: str, url: str) -> tuple[str, str]:
-    """In a process that is ended where a page takes too long."""
+    """Convert HTML to a title and text, in a process that is killed if it takes too long."""
     pipe = asyncio.subprocess.PIPE
     program = (sys.executable, "-I", "-S", str(Path(html_text.__file__)))
     process = await asyncio.create_subprocess_exec(
@@ -151,7 +149,7 @@ def _is_text(kind: str, body: bytes) -> bool:
 
 
 def _decode(page: Page) -> str:
-    """As its head says, or its own first lines; what cannot be read is shown as such."""
+    """Decode a page by the encoding in its header or its first lines, else as UTF-8. Invalid bytes are replaced."""
     named = _CHARSET.search(page.content_type) or _CHARSET.search(page.body[:_SNIFFED_BYTES].decode("ascii", "ignore"))
     try:
         return page.body.decode(named[1] if named is not None else "utf-8", "replace")

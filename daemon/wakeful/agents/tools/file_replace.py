@@ -1,8 +1,8 @@
-"""Reads a bound file whole, and puts a new content in its place: a file beside it, flushed and renamed over it.
+"""Reads a whole bound file, and replaces its content atomically: writes a new file next to it and renames that.
 
-A reader sees the old or the new content and never a half; a crash leaves at worst a `.tmp`, which no binding means.
-Where the run's isolation opens the one file and not its folder, nothing can be put beside it, and it is written in
-place. Everything here blocks: in a thread.
+A reader sees either the old or the new content. A crash leaves at worst a `.tmp` file, which no binding matches. If the
+run's isolation opens only the file and not its folder, the file is written in place, which is not atomic. Blocking:
+called in a thread.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from wakeful.system.openat2 import EXCHANGE, NO_REPLACE, open_without_links, ren
 
 LARGEST_FILE_BYTES = 32 * 1024 * 1024
 _DIGEST_BYTES = 20
-# The content that a new content was made from. None: there was no file. Not given: any content is replaced.
+# The content from which a new content was made. None if there was no file, `...` to replace any content.
 Base = bytes | None | EllipsisType
-# The folder is closed to us, or the file is a mount of its own.
+# The errors if the folder may not be written, or the file is a mount of its own.
 _ONLY_IN_PLACE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY, errno.EXDEV)
 
 
@@ -31,7 +31,11 @@ def digest_content(content: bytes) -> str:
 
 
 def read_content(bounds: Bounds, path: str, access: Access = "read") -> bytes:
-    """Raises FileNotFoundError only where it is to be written; a reader is told what it perhaps meant."""
+    """Read a bound file.
+
+    If it does not exist, raises FileNotFoundError for a write, and Refused with suggestions for a read. Raises Refused
+    if the file is too large.
+    """
     name = bounds.name(path)
     try:
         fd = open_bound(bounds, path, access, os.O_RDONLY)
@@ -44,7 +48,7 @@ def read_content(bounds: Bounds, path: str, access: Access = "read") -> bytes:
             + (f"; did you mean {' or '.join(near)}?" if near else "; list shows what is")
         ) from None
     with open(fd, "rb") as file:
-        # One more than it may have: the size it had a moment ago promises nothing.
+        # Read one byte more than allowed to notice a larger file. Its size from `stat` may have changed.
         content = file.read(LARGEST_FILE_BYTES + 1)
     if len(content) > LARGEST_FILE_BYTES:
         raise Refused(f"{name} is larger than {LARGEST_FILE_BYTES} bytes, which is the most that can be used here")
@@ -54,7 +58,7 @@ def read_content(bounds: Bounds, path: str, access: Access = "read") -> bytes:
 def replace_content(bounds: Bounds, path: str, content: bytes, base: Base = ...) -> None:
     """Replace a file's content.
 
-    If somebody else changes the file in this moment and `base` is given, their change stays and Refused is raised.
+    If `base` is given and another process changes the file meanwhile, that change is kept and Refused is raised.
     """
     real = bounds.resolve(path, "write")
     folder, name = os.path.split(real)
@@ -70,7 +74,7 @@ def replace_content(bounds: Bounds, path: str, content: bytes, base: Base = ...)
 
 
 def _open_folder(folder: str) -> int:
-    """Made where it is missing, one name after the other, through no link."""
+    """Open a folder without following links. Missing folders are made."""
     flags = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY
     try:
         return open_without_links(folder, flags)
@@ -105,14 +109,14 @@ def _replace(folder_fd: int, name: str, content: bytes, base: Base) -> None:
 
 
 def _swap_in(folder_fd: int, beside: str, name: str, base: Base) -> bool:
-    """Put the new file in place of exactly the one it was made of; True: the old one stands beside it now.
+    """Replace exactly the content `base` by the new file. True if the old file is now at `beside`.
 
-    Raises Refused where it is another by now.
+    Raises Refused if another process has made, changed or removed the file.
     """
     flag = NO_REPLACE if base is None else EXCHANGE
     problem = errno.ENOSYS if base is ... else rename_at(folder_fd, beside, folder_fd, name, flag)
     if problem in (errno.EINVAL, errno.ENOSYS):
-        # No matter what is there, or a file system that knows no more than to replace.
+        # Any content may be replaced, or the file system supports no exchange.
         os.rename(beside, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
         return False
     if problem in (errno.EEXIST, errno.ENOENT):
@@ -133,7 +137,7 @@ def _swap_in(folder_fd: int, beside: str, name: str, base: Base) -> bool:
 
 
 def _read_beside(folder_fd: int, name: str) -> bytes | None:
-    """The content of the file that was swapped out; None where it is no longer a plain file."""
+    """Read the content of the file that was swapped out. None if it is not a regular file."""
     try:
         fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder_fd)
     except OSError:
@@ -143,13 +147,13 @@ def _read_beside(folder_fd: int, name: str) -> bytes | None:
 
 
 def _find_mode(folder_fd: int, name: str) -> int | None:
-    """Of the file that is replaced; None: there is none, and the umask decides."""
+    """Return the mode of the file to be replaced. None if there is none, so that the umask decides."""
     try:
         found = os.stat(name, dir_fd=folder_fd, follow_symlinks=False).st_mode
     except FileNotFoundError:
         return None
     if not stat.S_ISREG(found):
-        raise Refused(f"{name} is no plain file any more; nothing was written")
+        raise Refused(f"{name} is no longer a plain file; nothing was written")
     return found & 0o777
 
 

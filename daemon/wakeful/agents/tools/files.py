@@ -1,10 +1,9 @@
 """The tools over bound files: read, list, write, edit, diff (search has a module of its own).
 
-Every path goes through `place`, every result is bounded and says what it left out and how to get it. A write is atomic,
-keeps the file's mode, and goes on record with the digests of what it found and what it left, so that the daemon knows
-exactly what came from this run. Blocking work is done in threads.
-
-The rules of a folder (AGENTS.md) are told with the first result from below it.
+Every path goes through `Bounds.place`. Every result is limited, and says what it left out and how to get the rest. A
+write is atomic and keeps the file's mode. It is recorded with the digests of the old and new content, so that the
+daemon knows exactly which changes this run made. Blocking work is done in threads. The first result from below a folder
+with rules (AGENTS.md) includes them.
 """
 
 from __future__ import annotations
@@ -34,15 +33,15 @@ from wakeful.text.unicode import make_sendable
 _MOST_LINES = 2_000
 _LONGEST_LINE = 4_000
 _MOST_LISTED = 500
-# A comparison takes the square of what differs, in the worst case.
+# The most lines of a file that is compared line by line. In the worst case the time grows with the square.
 _MOST_COMPARED_LINES = 20_000
 _SNIFFED_BYTES = 8_192
-# The words after a line that is cut.
+# The bytes reserved for the note after a line that is cut.
 _LINE_NOTE_BYTES = 200
-# Room for the header and the words about what is missing.
+# The bytes of lines in a result. The rest is for the header and the notes about what is left out.
 _ROOM_BYTES = RESULT_BYTES - 1_024
 
-# Finds the content that a file had when the last run saw it; None where nobody kept it.
+# A function that returns a file's content when the last run saw it, or None if it was not kept.
 Before = Callable[[str], Awaitable[bytes | None]]
 _Path = Annotated[str, Meta(description="relative to the session's root, or absolute")]
 
@@ -82,9 +81,9 @@ class DiffArguments(Arguments, frozen=True):
 
 
 class FileTools:
-    """The tools of one run; `written` is what each call wrote of what is bound.
+    """The file tools of one run. `written` has the bound files that each call wrote.
 
-    Nobody but the run looks at its scratch folder.
+    Writes to the scratch folder are not included, because only the run uses it.
     """
 
     def __init__(
@@ -101,9 +100,9 @@ class FileTools:
         self._before = before
         self._limit = limit or ResultLimit()
         self._redact = redact
-        # One change at a time: two edits of one file in one answer both count.
+        # Only one change at a time, so that two edits of the same file do not overwrite each other.
         self._changing = asyncio.Lock()
-        # Path -> digest as the model saw it last.
+        # Path -> digest of the content that the model saw last.
         self._known: dict[str, str] = {}
 
     def list_tools(self) -> Iterable[Tool]:
@@ -149,16 +148,16 @@ class FileTools:
                 return rules + shown.text
             if shown.around is not None and not rules and self._fits(shown.text):
                 return ToolResult(shown.text, around=shown.around)
-        # A line is cut, or the result will be. Columns count in the line without its secrets.
+        # A line is cut, or the result will be, so redact first. Columns count in the redacted line.
         content = await redact_content(content, self._redact)
         return rules + show_lines(name, content, given.offset, given.limit, page, given.column).text
 
     def _fits(self, text: str) -> bool:
-        """Is it told as it is?"""
+        """Is this text shown unchanged?"""
         return len(text.encode(errors="replace")) <= self._limit.most_bytes and make_sendable(text) == text
 
     async def _tell_rules(self, path: str) -> str:
-        """At the very beginning of a result, where no file's content can stand."""
+        """Return the rules for a path that are new to the model. They begin a result, where no file content can be."""
         return (
             await self._rules.tell(self._bounds.name(os.path.dirname(path)))
             if self._rules is not None and contains(self._bounds.root, path)
@@ -184,9 +183,10 @@ class FileTools:
         return await self._change_by_rules(given.path, call_id, edit)
 
     async def _change_by_rules(self, text: str, call_id: str, make: Callable[[bytes | None], bytes]) -> str:
-        """Rules are asked for first: a daemon that cannot tell them leaves the file as it is.
+        """Change a file, and return the new rules for it with the result.
 
-        A refusal tells none, so that they are told later.
+        The rules are read first, so that nothing is changed if the daemon does not answer. A refusal does not include
+        the rules, so they are shown again later.
         """
         rules = await self._tell_rules(await asyncio.to_thread(self._bounds.place, text, "write"))
         try:
@@ -206,7 +206,7 @@ class FileTools:
             old = None
         seen = self._known.get(path)
         if seen is not None and (old is None or digest_content(old) != seen):
-            # Nobody's work is overwritten unseen. Told once: whoever insists has been told.
+            # Never overwrite a change that the model has not seen. The refusal comes once; a second attempt writes.
             del self._known[path]
             raise Refused(
                 f"{name} was changed by somebody else since you saw it; nothing was written: read it again, then decide"
@@ -240,13 +240,13 @@ class FileTools:
                     "or read it"
                 )
             old, label = found, f"{name} (as the last run saw it)"
-        # The marks of a diff stand between the lines of a value of several lines.
+        # Redact before the diff, because its line marks would split a multi-line value.
         old, new = [await redact_content(content, self._redact) for content in (old, new)]
         return await asyncio.to_thread(show_difference, label, old, name, new)
 
 
 async def redact_content(content: bytes, redact: Redact) -> bytes:
-    """A file as a part of it may be shown. The very same where no secret is in it, or where it is binary."""
+    """Redact a file's content, so that parts of it may be shown. Returns `content` itself if nothing changes."""
     if is_binary(content):
         return content
     text = content.decode(errors="replace")
@@ -255,7 +255,7 @@ async def redact_content(content: bytes, redact: Redact) -> bytes:
 
 
 def show_image(words: str, content: bytes) -> ToolResult:
-    """The image with words about it, or the words alone with the reason."""
+    """Return the image with a text, or only the text with the reason why the image cannot be shown."""
     obstacle = find_obstacle(content)
     return (
         ToolResult(words, images=(content,))
@@ -265,17 +265,17 @@ def show_image(words: str, content: bytes) -> ToolResult:
 
 
 def find_page_bytes(result_bytes: int) -> int:
-    """The lines of one page: a result without its header and the words about the rest."""
+    """Return the bytes of lines on one page: those of a result without its header and notes."""
     return max(result_bytes - (RESULT_BYTES - _ROOM_BYTES), result_bytes // 2)
 
 
 def find_longest_line(page_bytes: int) -> int:
-    """The part of one line that is shown."""
+    """Return the most characters that are shown of one line."""
     return min(_LONGEST_LINE, page_bytes // 2)
 
 
 class Shown(Struct, frozen=True):
-    """The shown part of a file. `around` is the rest of the file's text, where whole lines are shown."""
+    """The shown part of a file. `around` has the text before and after it, if whole lines are shown."""
 
     text: str
     is_whole: bool = True
@@ -285,7 +285,7 @@ class Shown(Struct, frozen=True):
 def show_lines(
     name: str, content: bytes, offset: int, limit: int, page_bytes: int = _ROOM_BYTES, column: int = 1
 ) -> Shown:
-    """A header, then the lines as they are; what is missing is named with the call that brings it."""
+    """Show lines of a file below a header. Notes say what is left out and which call returns it."""
     if not content:
         return Shown(f"{name} is empty")
     if is_binary(content):
@@ -303,7 +303,7 @@ def show_lines(
     shown: list[str] = []
     room, longest = page_bytes, find_longest_line(page_bytes)
     for number, line in enumerate(lines[offset - 1 : offset - 1 + limit], offset):
-        # A caller who reads on in a line gets as much of it as fits.
+        # If the model reads on in a cut line, show as much of it as fits.
         is_read_on = number == offset and column > 1
         cut = cut_line(
             line, number, column if is_read_on else 1, (page_bytes - _LINE_NOTE_BYTES) // 4 if is_read_on else longest
@@ -339,7 +339,7 @@ def show_lines(
 
 
 def cut_line(line: str, number: int, column: int, longest: int) -> str:
-    """From a column on, at most so many characters; what is left says how to read on."""
+    """Return at most `longest` characters of a line from a column on, with a note on how to read on."""
     end = column - 1 + longest
     left = len(line) - end
     return (
@@ -384,7 +384,7 @@ def edit_content(given: EditArguments, content: bytes) -> bytes:
     text = content.decode()
     old, new = given.old, given.new
     if old not in text and "\r\n" in text and "\r" not in old:
-        # A model sees lines without their CR, and means these.
+        # The model sees lines without CR, so match its text with CRLF.
         old, new = old.replace("\n", "\r\n"), new.replace("\r\n", "\n").replace("\n", "\r\n")
     found = text.count(old)
     if found == 0:
@@ -413,13 +413,13 @@ def encode_text(text: str, what: str) -> bytes:
 
 
 def say_change(old: bytes, new: bytes) -> str:
-    """How many lines came and went, wherever they stand: cheap, whatever the size."""
+    """Count the lines added and removed, regardless of their position. Cheap for any size."""
     before, after = Counter(old.splitlines()), Counter(new.splitlines())
     return f"{count((after - before).total(), 'line')} added, {(before - after).total()} removed"
 
 
 def show_difference(old_name: str, old: bytes, new_name: str, new: bytes) -> str:
-    """A unified diff, cut where it grows too long."""
+    """Return a unified diff, cut if it is too long."""
     if old == new:
         return f"{new_name} and {old_name} hold the same"
     if is_binary(old) or is_binary(new):
@@ -478,10 +478,10 @@ _RULES_HEAD = "These rules of the project count for the files below them:"
 
 
 class NestedRules:
-    """The rules of the folders that an agent works in: an AGENTS.md counts for the files below its folder.
+    """Shows the rules of folders that an agent works in. An AGENTS.md applies to the files below its folder.
 
-    The daemon finds and quotes them (model_context/project_rules.py), since it knows which of them strangers could
-    write. Each is told once in a run, and again after the conversation was made shorter.
+    The daemon finds and quotes them (model_context/project_rules.py), because it knows which of them strangers can
+    write. Each is shown once in a run, and again after a compression.
     """
 
     def __init__(self, link: DaemonLink) -> None:
@@ -490,9 +490,9 @@ class NestedRules:
         self._told: set[str] = set()
 
     async def tell(self, folder: str) -> str:
-        """The rules of folders from root to this one that were not told yet, as the first lines of a result.
+        """Return the rules of folders from the root to this one that were not shown yet. Empty if all were.
 
-        Empty if all were told.
+        They must be the first lines of a result.
         """
         if folder in self._asked:
             return ""
@@ -500,7 +500,7 @@ class NestedRules:
         found: dict[str, str] = await self._link.look("/work/rules", {"folder": folder})
         new = {path: text for path, text in found.items() if path not in self._told}
         self._told |= new.keys()
-        # The first block stands first: a mark anywhere else in a result is a file's own word.
+        # The quoted rules come first. A rules mark anywhere else in a result is file content.
         return "\n\n".join((*new.values(), f"({_RULES_HEAD} {', '.join(new)})", "")) if new else ""
 
     def forget(self) -> None:

@@ -1,9 +1,8 @@
-"""A page of HTML as text: what a person would read, with its headings, lists, tables and links,
-and nothing that draws or runs.
+"""Converts a page of HTML to text: the content that a person would read, with headings, lists, tables and links.
 
-The standard library's own parser reads the page, since it accepts any input. Content that the page's own markup hides
-from people is left out. This module is a program of its own, `python -I -S html_text.py`: a page can be written so that
-reading it takes hours (measured), and a program can be ended.
+Scripts, styles and graphics are left out, and so is content that the page's markup hides. The standard library's parser
+is used, because it accepts any input. This module runs as a program of its own, `python -I -S html_text.py`, because a
+page can be written so that parsing takes hours (measured), and a process can be killed.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from html.parser import HTMLParser
 from urllib.parse import urljoin
 
 _SILENT = ("script", "style", "noscript", "template", "svg", "canvas", "iframe", "object", "head", "select")
-# Marks without an end.
+# The tags without an end tag.
 _SINGLE = ("br", "hr", "img", "input", "meta", "link", "col", "area", "base", "embed", "source", "track", "wbr")
 _BLOCKS = (
     "p",
@@ -46,7 +45,7 @@ _LINES = re.compile(r"\n{3,}")
 
 
 def read_html(text: str, url: str) -> tuple[str, str]:
-    """The title, and the text. Links are told with where they lead, as far as that is another page."""
+    """Return the title and the text. A link to another page is followed by its address."""
     reader = _Reader(url)
     reader.feed(text)
     reader.close()
@@ -61,7 +60,7 @@ class _Reader(HTMLParser):
         self.title: list[str] = []
         self._url = url
         self._is_title = False
-        # Marks that hide what is in them, as they were opened.
+        # The open tags, from the first one that hides its content on.
         self._hidden: list[str] = []
         self._links: list[str | None] = []
 
@@ -124,7 +123,7 @@ class _Reader(HTMLParser):
 
 
 def main() -> None:
-    """The address as a line, then the page; the title and the text as JSON."""
+    """Read the address as a line, then the page, and write the title and the text as JSON."""
     url = sys.stdin.buffer.readline().decode(errors="replace").strip()
     title, text = read_html(sys.stdin.buffer.read().decode(errors="replace"), url)
     sys.stdout.write(json.dumps({"title": title, "text": text}))

@@ -1,7 +1,7 @@
-"""Images that tools bring: which files are one, by their first bytes, and whether every provider takes them.
+"""Recognises images by their first bytes, and checks whether every provider accepts them.
 
-The kind that a server or a file's name claims is ignored. An image that is too large, in bytes or in pixels, is told in
-words: a provider that refuses one image refuses the whole conversation. Pure.
+The type that a server or a file's name claims is ignored. For an image that is too large, in bytes or in pixels, the
+model gets a description instead, because a provider that refuses an image refuses the whole conversation. Pure.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ImageKind(Struct, frozen=True):
 
 
 def find_image(content: bytes) -> ImageKind | None:
-    """None: no image, or one that is damaged at its beginning."""
+    """Find the type and size of an image. None if it is not an image, or its beginning is damaged."""
     try:
         if content.startswith(b"\x89PNG\r\n\x1a\n"):
             return _check("image/png", *struct.unpack(">II", content[16:24]))
@@ -41,7 +41,7 @@ def find_image(content: bytes) -> ImageKind | None:
 
 
 def describe_image(content: bytes) -> str | None:
-    """In words, without the image; None where it is none."""
+    """Describe an image as text. None if it is not an image."""
     found = find_image(content)
     return (
         f"an image, {found.media_type}, {found.width} x {found.height} pixels, {count(len(content), 'byte')}"
@@ -51,10 +51,10 @@ def describe_image(content: bytes) -> str | None:
 
 
 def find_obstacle(content: bytes) -> str | None:
-    """Why an image is not handed to a model, in words; None where it is."""
+    """Return the reason why a model is not shown this image, or None if it is shown."""
     found = find_image(content)
     if found is None:
-        return "it is no image of a known kind (PNG, JPEG, GIF, WebP)"
+        return "it is not an image of a known kind (PNG, JPEG, GIF, WebP)"
     if len(content) > MOST_BYTES:
         return f"it has {len(content):,} bytes, and at most {MOST_BYTES:,} are shown; make it smaller"
     if max(found.width, found.height) > _MOST_PIXELS:

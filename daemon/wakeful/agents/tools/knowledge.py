@@ -1,9 +1,9 @@
-"""The tools that read and write what a session knows: remember, recall, history, send, hand_off, todo, skill.
+"""The tools that read and write a session's knowledge: remember, recall, history, send, hand_off, todo, skill.
 
-Each is a call to the daemon, which decides what may be read and said; the model reads its refusal. The run's token
-reaches its own session, and the mailboxes of others. Each call carries a key made of the run and the tool call's id, so
-that a daemon which restarts in that moment carries it out once. A skill need not be bound to the session: the daemon
-hands out the text that was read with the agent, and refuses a text that somebody changed since.
+Each is a call to the daemon, which decides what is allowed. The model reads a refusal. The run's token gives access to
+its own session and to the mailboxes of others. Each call has an idempotency key made of the run and the tool call's id,
+so it is carried out once even if the daemon restarts. A skill need not be bound to the session: the daemon returns the
+text that was read with the agent, and refuses it if the file was changed since.
 """
 
 from __future__ import annotations
@@ -79,9 +79,10 @@ class TodoArguments(Arguments, frozen=True):
 
 
 class KnowledgeTools:
-    """`session` is the run's own, `run_id` the run's.
+    """The tools for a run's own session.
 
-    `kept` is the hand-off of work that this run only answers a question beside.
+    `kept` is the hand-off of the session's work, if this run only answers a question. `hand_off` then changes only the
+    parts that the agent gives.
     """
 
     def __init__(self, link: DaemonLink, session: str, run_id: str, kept: str | None = None) -> None:
@@ -160,14 +161,14 @@ class KnowledgeTools:
         return await self._call("todo", fields if given.items is UNSET else {**fields, "items": given.items}, call_id)
 
     async def _call(self, verb: str, fields: dict[str, Any], call_id: str) -> str:
-        # Providers give ids of any length, and some the same ones in every conversation.
+        # The ids of providers have any length, so they are hashed. Some providers reuse ids, so the key has the run.
         mark = hashlib.blake2b(call_id.encode(errors="replace"), digest_size=16).hexdigest()
         answer = await self._link.call(verb, fields, f"tool {self._run_id} {mark}")
         return str(answer["words"])
 
 
 def read_hand_off(text: str) -> dict[str, str]:
-    """The parts of a hand-off as `hand_off` writes it. Other words are what was done."""
+    """Parse the parts of a hand-off as `hand_off` writes it. Any other text is taken as `done`."""
     before, *rest = _HAND_OFF_PART.split(text)
     parts = dict(zip(rest[::2], (part.strip("\n") for part in rest[1::2]), strict=True))
     return {"done": before.strip(), **parts} if before.strip() and "done" not in parts else parts
@@ -179,11 +180,11 @@ def _say_fact(fact: dict[str, Any]) -> str:
 
 
 def _show_records(records: list[dict[str, Any]]) -> str:
-    """The newest that fit, in their order."""
+    """Show the newest records that fit, in their order."""
     lines: list[str] = []
     room = _ROOM_BYTES
     for record in reversed(records):
-        # One line each; a message of many stands whole in its record.
+        # One line for each record. The argument `record` shows a long one in full.
         words = " ".join(str(record["words"]).split())
         line = (
             f"{record['seq']}  {record['at']}  {record['author']}  {record['kind']}: "

@@ -1,10 +1,9 @@
-"""Tools of MCP servers: programs spoken to over their standard input and output, or addresses,
-as an agent's file declares them.
+"""The tools of an agent's MCP servers: programs with standard input and output, or addresses.
 
-The library is imported when an agent has servers, and not before. All servers are started with the run and end with it.
-A run waits a short time for the tools of each; a server that comes later, goes down or changes its tools is noticed
-before the next request. A server that is down is a tool whose result says why, and is started again by the next call.
-Text from servers is data: names are made safe for models, descriptions and results are bounded.
+The library is imported only if an agent has servers. All servers start with the run and end with it. A run waits a
+short time for the tools of each server. Before each request it notices servers that came later, went down or changed
+their tools. A server that is down has one tool, which starts the server again, or returns the reason. Text from servers
+is data: names are made safe for models, descriptions and results are limited.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ from wakeful.core.spec.agent import MCP_TOOL_PREFIX, McpServer, ToolPolicy
 from wakeful.errors import OperatorError
 from wakeful.text.unicode import tell_sendable
 
-# A run goes on without a server after the time that is declared for it. The server itself may take longer.
+# The most seconds for the start of a server. The run itself continues without it after the declared `start_timeout`.
 LONGEST_START_SECONDS = 120.0
-# The time limit for a server that a call starts again.
+# The most seconds for the start of a server during a call.
 AGAIN_SECONDS = 20.0
 CALL_SECONDS = 120.0
 LIST_SECONDS = 10.0
@@ -39,36 +38,36 @@ _MOST_TOOLS = 100
 _MOST_PAGES = 20
 _LONGEST_DESCRIPTION = 2_000
 _LARGEST_SCHEMA_BYTES = 16_384
-# Every provider accepts tool names of this length without these characters.
+# The most characters of a tool name, and the characters it may not have, for every provider to accept it.
 _LONGEST_NAME = 64
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 _ANY_OBJECT: Mapping[str, Any] = {"type": "object", "properties": {}}
 
-# A tool as its server tells of it: its name, its description, the schema of its arguments.
+# A tool as its server describes it: name, description, schema of the arguments.
 _Listed = tuple[str, str, Mapping[str, Any]]
 
 
 class ServerDown(OperatorError):
-    """A server that cannot be started or reached, or left in the middle of a call."""
+    """A server cannot be started or reached, or ended during a call."""
 
 
 class ServerPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """Where programs are started: what they find in their environment, by server, and what they may touch.
+    """The settings for starting servers.
 
-    `narrowing` None leaves them as free as the run.
+    `narrowing` has the paths that programs may reach. With None they have all rights of the run.
     """
 
     root: str
     narrowing: Narrowing | None
-    # Server -> its words as they are started, and its variables.
+    # The command line and the variables of each server, by its name.
     words: Mapping[str, tuple[str, ...]]
     environments: Mapping[str, Mapping[str, str]]
-    # A secret's value by its name.
+    # Returns a secret's value by its name.
     read_key: Callable[[str], str | None]
 
 
 class McpTools:
-    """The tools of all servers of one run, as they are at the moment. Made by `open_servers`."""
+    """The present tools of all servers of one run. Made by `open_servers`."""
 
     def __init__(self, servers: Sequence[_Server]) -> None:
         self._servers = servers
@@ -76,7 +75,7 @@ class McpTools:
 
     @property
     def revision(self) -> int:
-        """Another number, when tools came or went."""
+        """A number that changes whenever tools changed or a server went down."""
         return sum(server.revision for server in self._servers)
 
     @property
@@ -85,15 +84,15 @@ class McpTools:
         return tuple(server.down for server in self._servers if server.down is not None)
 
     async def wait(self, failing: Iterable[DownServer] = ()) -> None:
-        """Return when each server has told its tools, or its time is over.
+        """Wait until each server has listed its tools, or its time is over.
 
-        A server that was too slow a moment ago (`failing`) is not waited for.
+        Servers in `failing`, which were too slow in a recent run, are not waited for.
         """
         known = {one.name: one for one in failing}
         await asyncio.gather(*(server.wait(known.get(server.name)) for server in self._servers))
 
     async def refresh(self) -> None:
-        """Ask those for their tools again that said these are others."""
+        """List the tools again of servers that reported a change."""
         await asyncio.gather(*(server.refresh() for server in self._servers))
 
     def list_tools(self) -> Iterable[Tool]:
@@ -109,9 +108,9 @@ class McpTools:
         return tuple(tools.values())
 
     def find_policies(self, declared: Mapping[str, ToolPolicy]) -> dict[str, ToolPolicy]:
-        """The policies by the names models know: the one declared for the tool, else the one for its server.
+        """Return the policy of each tool by its safe name: the one declared for the tool, else for its server.
 
-        A declared server may be used, so the default is to allow.
+        The default is to allow, because the agent declares the server.
         """
         return {
             safe: declared.get(name) or declared.get(name.partition("/")[0]) or "allow"
@@ -121,7 +120,7 @@ class McpTools:
 
 @contextlib.asynccontextmanager
 async def open_servers(servers: Sequence[McpServer], place: ServerPlace) -> AsyncIterator[McpTools]:
-    """Begin to start them all, and end them all. Nothing is waited for here."""
+    """Begin to start all servers, without waiting for them. Ends them all at exit."""
     opened = [_Server(server, place) for server in servers]
     for server in opened:
         server.begin()
@@ -132,7 +131,7 @@ async def open_servers(servers: Sequence[McpServer], place: ServerPlace) -> Asyn
 
 
 def make_safe_name(server: str, tool: str, taken: Iterable[str] = ()) -> str:
-    """`mcp__<server>__<tool>`; where that had to be changed, or another tool has it, a mark keeps it its own."""
+    """Return the name `mcp__<server>__<tool>`. If it is invalid or taken, it is changed and gets a hash at its end."""
     wanted = "__".join(part for part in ("mcp", server, tool) if part)
     safe = _UNSAFE.sub("_", wanted)
     if safe == wanted and len(safe) <= _LONGEST_NAME and safe not in taken:
@@ -142,7 +141,7 @@ def make_safe_name(server: str, tool: str, taken: Iterable[str] = ()) -> str:
 
 
 class _ServerTool:
-    # A server's own claim about a tool is not trusted.
+    # A server's own claim that a tool is read-only is not trusted.
     is_look = False
 
     def __init__(self, server: _Server, name: str, offer: ToolOffer) -> None:
@@ -171,11 +170,11 @@ class _ServerTool:
 
 
 class _Server:
-    """One server. The library wants the connection to be opened and closed by the same coroutine, so one owns it."""
+    """One server. A task of its own opens and closes the connection, because the library requires the same task."""
 
     def __init__(self, server: McpServer, place: ServerPlace) -> None:
         self.name = server.name
-        # Why it is not there; None while it starts, and when it is there.
+        # The reason why the server is down. None while it starts, and when it is up.
         self.down: DownServer | None = None
         self.revision = 0
         self._spec = server
@@ -194,7 +193,7 @@ class _Server:
         self._beginning = asyncio.create_task(self._begin(), name=f"start mcp server {self.name}")
 
     async def _begin(self) -> None:
-        """Start the server. The code that finds it down has already kept the reason in words."""
+        """Start the server. If it is down, `list_anew` has stored the reason."""
         with contextlib.suppress(ServerDown):
             await self.list_anew(LONGEST_START_SECONDS)
 
@@ -216,7 +215,7 @@ class _Server:
             await self.list_anew()
 
     def list_known(self) -> Iterable[_Listed]:
-        """A tool in the place of a server that is down. A model that calls it is told the reason."""
+        """Return the known tools. A server without any has one tool instead, which starts it or returns the reason."""
         if self._listed is not None:
             return self._listed
         return [("", f"The MCP server {self.name} is down. Calling this tells why, and tries again.", _ANY_OBJECT)]
@@ -264,7 +263,7 @@ class _Server:
         if self._beginning is not None:
             self._beginning.cancel()
         if self._client is None and self._owner is not None:
-            # It never answered, and would not hear that it is to end.
+            # It never answered, so its task does not wait for `_stop` yet.
             self._owner.cancel()
         if begun:
             await asyncio.wait(begun)
@@ -280,7 +279,7 @@ class _Server:
                 "whether it did what it was asked is not known"
             ) from None
         except Exception as error:
-            # Any error that a server can cause is a result and no defect of ours. The library has many types for it.
+            # Every error that a server can cause is a result, not our defect. The library has many types for them.
             if not _is_refusal(error):
                 self._stop.set()
             raise ServerDown(f"MCP server {self.name}: {_say_error(error)}") from error
@@ -312,14 +311,14 @@ class _Server:
                 async with self._noticing(client):
                     await stop.wait()
         except Exception as error:
-            # After `ready` it is told by the call that finds it gone.
+            # After `ready` the next call reports the error.
             if not ready.done():
                 words = tell_end() or _say_error(error)
                 ready.set_exception(ServerDown(f"MCP server {self.name} cannot be started or reached: {words}"))
 
     @contextlib.asynccontextmanager
     async def _noticing(self, client: Any) -> AsyncIterator[None]:
-        """Servers of the newer protocol tell of their tools only who asked to be told."""
+        """Subscribe to changes of the tools. Servers of the newer protocol report them only to subscribers."""
         subscribing = asyncio.create_task(self._subscribe(client), name=f"mcp server {self.name}: changes")
         try:
             yield
@@ -328,7 +327,7 @@ class _Server:
             await asyncio.wait([subscribing])
 
     async def _subscribe(self, client: Any) -> None:
-        """Until it ends, or for as long as the run. A server that knows no subscriptions tells everybody, or nobody."""
+        """Receive changes until the server ends the subscription. A server without subscriptions is not an error."""
         listening = importlib.import_module("mcp.client.subscriptions")
         with contextlib.suppress(
             listening.ListenNotSupportedError,
@@ -345,8 +344,7 @@ class _Server:
             self._is_stale = True
 
     def _make_transport(self) -> tuple[AbstractAsyncContextManager[Any], Callable[[], str | None], Callable[[], None]]:
-        """Three functions: one opens the connection, one tells how the program ended,
-        one is called when the server answers."""
+        """Return the client, a function that describes how the program ended, and one to call when it answers."""
         library = importlib.import_module("mcp.client")
         if self._spec.url is not None:
             return self._open_address(library, self._spec.url), lambda: None, lambda: None
@@ -377,7 +375,7 @@ class _Server:
 
 
 def _read_schema(schema: Any) -> Mapping[str, Any]:
-    """As the server gives it, where that is a schema of an object and of a sane size."""
+    """Return the server's schema, or one for any object if it is not for an object or is too large."""
     if (
         not isinstance(schema, dict)
         or schema.get("type") != "object"
@@ -388,9 +386,9 @@ def _read_schema(schema: Any) -> Mapping[str, Any]:
 
 
 def _read_content(result: Any) -> str:
-    """The text of a result: texts as they are, and a description of every other part.
+    """Return a result as text: texts as they are, and a description of every other part.
 
-    A result that has only structured content shows that.
+    If there is only structured content, it is returned as JSON.
     """
     parts = [_read_part(part) for part in result.content]
     if not parts and result.structured_content is not None:
@@ -401,7 +399,7 @@ def _read_content(result: Any) -> str:
 
 
 def _read_images(result: Any) -> tuple[bytes, ...]:
-    """The first images of a result, of kinds that a model can be shown."""
+    """Return the first images of a result that a model can be shown."""
     contents = (_decode_image(part) for part in result.content if part.type == "image")
     return tuple(content for content in contents if content is not None and find_obstacle(content) is None)[
         :MOST_IMAGES
@@ -438,16 +436,16 @@ def _read_part(part: Any) -> str:
 
 
 def _say_nothing() -> None:
-    """No server has begun, so none has ended."""
+    """Return None, because no server was started."""
 
 
 def _is_refusal(error: Exception) -> bool:
-    """Did the server answer, and say no? Then it is there."""
+    """Did the server answer with an error? Then it is up."""
     return type(error).__name__ == "MCPError" and "closed" not in str(error).lower()
 
 
 def _say_error(error: BaseException) -> str:
-    """In one line; of several that came together, the first."""
+    """Describe an error in one line. Of an exception group, the first error."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     words = " ".join(str(error).split())[:500]

@@ -1,9 +1,8 @@
-"""An MCP server that is a program: started under a keeper, in a domain of its own,
-and spoken to over its standard input and output.
+"""An MCP server that is a program, started under a keeper in a domain of its own. Messages use its standard streams.
 
-The library has a transport for programs, which tells neither how a program ended nor what it said on the way. This one
-keeps both, so that a server that does not start has a reason in words. Imported when a run has such a server: the
-library takes a second to be read.
+The library's own transport for programs reports neither the exit code nor the error output. This one keeps both, so
+that there is a reason if a server does not start. Imported only if a run has such a server, because importing the
+library takes a second.
 """
 
 from __future__ import annotations
@@ -28,22 +27,19 @@ from wakeful.core.looking.patterns import contains
 from wakeful.runners.isolation.denials import find_complaints
 from wakeful.text.unicode import make_json_sendable
 
-# One message, images included.
+# The most bytes of one message, including images.
 _LONGEST_LINE_BYTES = 32 * 1024 * 1024
 _TAIL_BYTES = 4_096
 _LAST_LINES = 6
 _LONGEST_REASON = 1_000
 _PIECE_BYTES = 1 << 14
-# After its input was closed, a server may end by itself for so long. A server that never answered gets no such time.
+# Seconds that a server has to end by itself after its input was closed. A server that never answered is ended at once.
 _GRACE_SECONDS = 2.0
 _KILL_SECONDS = keeper.PATIENCE_SECONDS + 2.0
 
 
 class ServerProgram:
-    """One start of a program.
-
-    `open` is the library's transport; `say_end` tells afterwards why there is nobody to speak with.
-    """
+    """One start of a program. `open` is a transport for the library. `say_end` describes why the program ended."""
 
     def __init__(
         self, argv: Sequence[str], root: str, environment: Mapping[str, str], narrowing: Narrowing | None
@@ -54,7 +50,7 @@ class ServerProgram:
         self._narrowing = narrowing
         self._tail = b""
         self._code: int | None = None
-        # It answered once: it is given time to end by itself.
+        # The server has answered, so it gets time to end by itself.
         self.is_polite = False
 
     @contextlib.asynccontextmanager
@@ -78,7 +74,7 @@ class ServerProgram:
                 stream.close()
 
     def say_end(self) -> str | None:
-        """How it ended and its last lines; None while it lives, or where it was ended by us."""
+        """Describe how the program ended, with its last lines. None while it lives, or if we ended it."""
         if self._code is None:
             return None
         lines = [line for line in self._tail.decode(errors="replace").splitlines() if line.strip()][-_LAST_LINES:]
@@ -89,7 +85,7 @@ class ServerProgram:
         return f"{words} ended with exit code {self._code}{said}{self._say_denied()}"
 
     def _say_denied(self) -> str:
-        """The paths that the program's last words name and that its isolation denies."""
+        """Name the network, or the first path in the program's last lines, that its isolation denies."""
         if self._narrowing is None:
             return ""
         granted = [*self._narrowing.reads, *self._narrowing.writes]
@@ -127,13 +123,13 @@ class ServerProgram:
             )
 
     async def _read(self, process: asyncio.subprocess.Process, arriving: Any) -> None:
-        """Every line is a message, or a mistake that the library is told of. Its end is the end of the connection."""
+        """Pass every line to the library, as a message or as an error. The end of the output ends the connection."""
         assert process.stdout is not None
         try:
             while line := await process.stdout.readline():
                 await arriving.send(_parse(line))
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
-            # The session is over; what still comes is let go, or the program could not end.
+            # The session is over. Drain the rest, because a full pipe would keep the program from ending.
             while await process.stdout.read(_PIECE_BYTES):
                 pass
         except ValueError as too_long:
@@ -141,14 +137,14 @@ class ServerProgram:
                 await arriving.send(too_long)
         finally:
             if process.stdout.at_eof() and not self._is_ending:
-                # Before the session hears of it, so that the reason is known by then.
+                # Get the exit code before the stream is closed, so that the reason is known by then.
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_GRACE_SECONDS):
                         self._code = await process.wait()
             arriving.close()
 
     async def _listen(self, process: asyncio.subprocess.Process) -> None:
-        """Its errors are shown with the run's output, and the last of them are kept."""
+        """Copy the program's error output to the run's output, and keep the last of it."""
         assert process.stderr is not None
         while piece := await process.stderr.read(_PIECE_BYTES):
             self._tail = (self._tail + piece)[-_TAIL_BYTES:]
@@ -158,7 +154,7 @@ class ServerProgram:
     _is_ending = False
 
     async def _end(self, process: asyncio.subprocess.Process) -> None:
-        """Close its input, wait a moment, then end all it started. Every wait is bounded."""
+        """Close the program's input, wait a moment, then end all its processes. Every wait has a limit."""
         self._is_ending = True
         assert process.stdin is not None
         process.stdin.close()
@@ -179,13 +175,13 @@ async def _write(process: asyncio.subprocess.Process, left: Any, arriving: Any) 
             process.stdin.write(message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
             await process.stdin.drain()
     except (OSError, anyio.ClosedResourceError):
-        # Nobody reads: who waits for an answer hears of the end from the other side.
+        # The program does not read any more. The reading side reports its end.
         return
 
 
 def _parse(line: bytes) -> SessionMessage | Exception:
     try:
-        # The library refuses a message with half a character, and its caller would wait in vain.
+        # Replace lone surrogates. The library drops a message that has one, and its caller would wait in vain.
         return SessionMessage(
             mcp_types.jsonrpc_message_adapter.validate_json(
                 make_json_sendable(line.decode(errors="replace")), by_name=False

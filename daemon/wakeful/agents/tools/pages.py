@@ -1,9 +1,8 @@
-"""Results that are larger than a model takes in at once: the first page is shown,
-the whole is a file in the run's scratch folder.
+"""Pages large results of tools: the model gets the first page, and the whole is a file in the run's scratch folder.
 
-Called by the tool box for every result. `read` has pages of its own and fits; for the other tools a page says how to
-read on. Values of secrets are taken out of the whole before it is kept and cut. The file has short lines, so that
-`read` can page through it whatever the result looked like.
+Called by the tool box for every result. `read` has its own pages, which fit. For the other tools a page says how to
+read on. Secrets are redacted in the whole result before it is stored and cut. The file has short lines, so that `read`
+can page through it whatever the result looks like.
 """
 
 from __future__ import annotations
@@ -18,21 +17,21 @@ from wakeful.agents.daemon_client import DaemonLink
 from wakeful.agents.tools.bound_files import Bounds
 from wakeful.agents.tools.tool import KEPT_BYTES, ResultLimit, bound_text
 
-# A text as it may be cut. Line ends stay where they are.
+# A function that redacts a text, after which it may be cut. Line ends stay where they are.
 Redact = Callable[[str], Awaitable[str]]
-# Letters of one request: also with each of them escaped it is no larger than a call may be.
+# The most characters of one request. Even if each is escaped, the request stays below the limit of a call.
 _WINDOW = 128 * 1024
-# No secret is longer, in any shape that is looked for.
+# The characters on each side of a part that are searched for secrets too. A longer secret across its edge is not found.
 MARGIN = 16 * 1024
 
 
 async def redact_nothing(text: str) -> str:
-    """For tools outside of a run."""
+    """Return the text unchanged. For tools outside of a run."""
     return text
 
 
 class Redaction:
-    """`redact` is what tools call."""
+    """Redacts texts of any length by calls to the daemon, which knows the secrets."""
 
     def __init__(self, link: DaemonLink) -> None:
         self._link = link
@@ -41,7 +40,7 @@ class Redaction:
         pieces = []
         for start in range(0, len(text), _WINDOW):
             end = start + _WINDOW
-            # A lone surrogate is no text that could be sent.
+            # Replace lone surrogates, which cannot be sent.
             window = (text[max(0, start - MARGIN) : start], text[start:end], text[end : end + MARGIN])
             before, part, after = (piece.encode(errors="replace").decode() for piece in window)
             # With a key the call can be repeated if the daemon restarts meanwhile.
@@ -53,13 +52,13 @@ class Redaction:
 
 
 FOLDER = "results"
-# Less than `read` shows of one line.
+# The most characters of a line in such a file, less than `read` shows of one line.
 _LINE = 100
 _MOST_KEPT = 50
 
 
 class ResultPages:
-    """`limit` is what one result may bring."""
+    """Pages results. `limit` is the largest result."""
 
     def __init__(self, bounds: Bounds, limit: ResultLimit, redact: Redact = redact_nothing) -> None:
         self._folder = Path(bounds.scratch) / FOLDER if bounds.scratch is not None else None
@@ -67,7 +66,7 @@ class ResultPages:
         self._redact = redact
 
     async def show(self, result: ToolResult) -> ToolResult:
-        """The result, or its first page and how to read on."""
+        """Return the result, or its first page with a note on how to read on."""
         if len(result.text.encode(errors="replace")) <= self.limit.most_bytes:
             return result
         text = bound_text(await self._redact(result.text), KEPT_BYTES)
@@ -82,9 +81,10 @@ class ResultPages:
         return ToolResult("\n".join((*shown, more)), result.is_error, result.images)
 
     def _keep(self, folder: Path, text: str) -> tuple[list[str], str]:
-        """Blocks.
+        """Store a text, and return its lines and path. Blocking.
 
-        Named by its content, so that a conversation that goes on finds what it was told; the oldest files give way.
+        The file is named by its content, so that a conversation that continues still finds it. The oldest files are
+        removed.
         """
         lines = [piece for line in text.split("\n") for piece in _split_line(line)]
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -97,7 +97,7 @@ class ResultPages:
 
 
 def _split_line(line: str) -> Iterator[str]:
-    """In pieces that end with a word where they can."""
+    """Split a long line into pieces, after a word if possible."""
     start = 0
     while len(line) - start > _LINE:
         end = line.rfind(" ", start + _LINE // 2, start + _LINE) + 1 or start + _LINE

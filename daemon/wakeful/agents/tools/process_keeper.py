@@ -1,10 +1,9 @@
-"""A program of its own around one command: whatever the command starts ends with it,
-also what left its group and its parents.
+"""A program around one command that ends all processes of the command with it, even those that left its process group.
 
-`shell` starts it with an interpreter that loads the standard library and this alone. The command takes on its domain
-(shell_confinement.py) before its first instruction; the keeper stays outside, out of its reach. Orphans below it become
-its children (a subreaper), so when the command has ended, or SIGTERM says that it must, all that is left below is
-killed and reaped. Ends as the command did: 128 and more is a signal.
+`shell` starts it with an interpreter that loads only the standard library and this. The command takes on its domain
+(shell_confinement.py) before its first instruction. The keeper stays outside, so the command cannot reach it. The
+keeper is a subreaper: orphans below it become its children. When the command has ended, or at SIGTERM, it kills and
+reaps all processes below it. Its exit code is the command's, or 128 + the signal.
 """
 
 from __future__ import annotations
@@ -19,24 +18,24 @@ from typing import NoReturn
 from wakeful.runners.isolation.privileges import drop_capabilities, forbid_new_privileges, install_filter, restrict_by
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-# A process that a signal cannot end within this time hangs in the kernel.
+# Seconds until the keeper stops waiting for killed processes. A process that lives longer hangs in the kernel.
 PATIENCE_SECONDS = 5.0
 NOT_CONFINED, NOT_EXECUTABLE, NOT_FOUND = 125, 126, 127
 _ENDED = 128 + signal.SIGTERM
-# For where there is no domain to take on.
+# The word in place of a ruleset's descriptor if the command is not confined.
 UNCONFINED = "-"
 
 _libc = ctypes.CDLL(None)
 
 
 def main(words: list[str]) -> int:
-    """The descriptor of a ruleset, a filter in hex, then the command."""
+    """Run a command. `words` are the descriptor of a ruleset, a filter in hex, then the command."""
     ruleset, program, *argv = words
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    # If the process that started us dies, nobody reads the result, so the command is ended.
+    # If the process that started the keeper dies, the result is not read, so the command is ended.
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     signal.signal(signal.SIGTERM, lambda *_: end_all())
-    # An interrupt of the run reaches the command as well, and the command decides.
+    # An interrupt also reaches the command itself, which decides what to do.
     signal.signal(signal.SIGINT, lambda *_: None)
     child = os.fork()
     if child == 0:
@@ -47,8 +46,8 @@ def main(words: list[str]) -> int:
 
 
 def become(ruleset: str, program: bytes, argv: list[str]) -> NoReturn:
-    """In the child. Where it cannot be confined, it is not started."""
-    # Python ignores SIGPIPE and SIGXFSZ. They are reset as well, so that a command starts as from a shell.
+    """Become the command, in the child process. A command that cannot be confined is not started."""
+    # Reset SIGPIPE and SIGXFSZ too, which Python ignores, so that the command starts as from a shell.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -79,12 +78,12 @@ def say(words: str) -> None:
 
 
 def wait_for(child: int) -> int:
-    """The command's own end; orphans that end meanwhile are reaped."""
+    """Wait for the command, and return its exit code. Orphans that end meanwhile are reaped."""
     while True:
         try:
             pid, status = os.wait()
         except ChildProcessError:
-            # SIGTERM came, and all were ended and reaped by it.
+            # SIGTERM came, and its handler killed and reaped all processes.
             return _ENDED
         if pid == child:
             code = os.waitstatus_to_exitcode(status)
@@ -92,7 +91,7 @@ def wait_for(child: int) -> int:
 
 
 def end_all() -> None:
-    """Until nothing below us is alive."""
+    """Kill and reap all processes below this one, for up to PATIENCE_SECONDS."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
         for pid in find_below(os.getpid()):
@@ -110,7 +109,7 @@ def find_below(top: int) -> list[int]:
     parents: dict[int, int] = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
-            # The name in brackets may hold anything.
+            # Split after the last bracket, because the process name within brackets may contain any character.
             parents[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
     below: list[int] = []
     pending = {top}

@@ -1,21 +1,20 @@
-"""A program of its own that finds an expression in texts, so that whoever waits can end it:
-Python cannot be stopped inside of a match.
+"""A program that finds a regular expression in texts. It is a process of its own, because Python cannot stop a match.
 
-`search` starts it by its path, with an interpreter that loads nothing else, and hands it texts over its standard input;
-it opens no file. In: a line of JSON, then for each text a line of JSON with its length and the text. Out: a line of
-JSON for each text that was gone through.
+`search` starts it by its path, with an interpreter that loads nothing else, and sends texts to its standard input. It
+opens no file. Input: a line of JSON, then for each text a line with its length, and the text. Output: a line of JSON
+for each text.
 """
 
 import json
 import re
 import sys
 
-# Enough to show what was found; a line of a megabyte is nobody's.
+# The most characters shown of one line.
 LONGEST_LINE = 400
 
 
 def find_lines(expression: re.Pattern[str], text: str, most: int) -> list[tuple[int, str]]:
-    """Pairs of line number and line, of at most so many lines that hold a match."""
+    """Return the number and text of each line with a match, up to `most` lines."""
     found: list[tuple[int, str]] = []
     for number, line in enumerate(text.split("\n"), 1):
         match = expression.search(line)
@@ -28,7 +27,7 @@ def find_lines(expression: re.Pattern[str], text: str, most: int) -> list[tuple[
 
 
 def show_line(line: str, at: int) -> str:
-    """The part of a long line where the match is."""
+    """Return the line, or of a long line the part with the match."""
     if len(line) <= LONGEST_LINE:
         return line
     start = max(0, min(at - LONGEST_LINE // 4, len(line) - LONGEST_LINE))

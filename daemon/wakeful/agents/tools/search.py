@@ -1,8 +1,8 @@
-"""The tool `search`: lines of bound files that hold a text or an expression, within a time and a size.
+"""The tool `search`: finds the lines of bound files that contain a text or match an expression, within limits.
 
-A text is looked for right here, in a thread: that takes as long as reading. An expression may take for ever, so a
-process of its own matches it (regex_process.py) and is ended when its time is over; what it found until then is told,
-with the file that it did not get through.
+A text is searched for in a thread of this process, because that only takes as long as reading. An expression may take
+for ever, so a separate process matches it (regex_process.py) and is killed when its time is over. The results until
+then are returned, with the file at which it stopped.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ DEADLINE_SECONDS = 10.0
 MOST_BYTES = 256 * 1024 * 1024
 _MOST_MATCHES = 200
 _LONGEST_PATTERN = 1_000
-# Larger ones are data, and are left out with a word.
+# The largest file that is searched. Larger ones are taken for data, and the result says that they are left out.
 _LARGEST_FILE_BYTES = 8 * 1024 * 1024
 _ROOM_BYTES = RESULT_BYTES - 2_048
 
-# Number and text of each line.
+# The number and text of each line found.
 _Lines = list[tuple[int, str]]
 
 
@@ -52,7 +52,7 @@ class SearchArguments(Arguments, frozen=True):
 
 
 class SearchTool:
-    """The one tool."""
+    """The tool `search`."""
 
     def __init__(self, bounds: Bounds, redact: Redact = redact_nothing) -> None:
         self._bounds = bounds
@@ -94,7 +94,7 @@ class SearchTool:
 
 
 class _Match(Protocol):
-    """Finds the lines of one text; TimeoutError where that took too long."""
+    """Finds the matching lines of one text. Raises TimeoutError if that takes too long."""
 
     async def __call__(self, text: bytes, most: int, deadline: float) -> _Lines: ...
 
@@ -133,8 +133,7 @@ async def _match_here(expression: re.Pattern[str]) -> AsyncIterator[_Match]:
 
 @contextlib.asynccontextmanager
 async def _match_apart(pattern: str, given: SearchArguments) -> AsyncIterator[_Match]:
-    # Isolated, and without site-packages: it starts in a hundredth of a second,
-    # and finds no module that a project put in its way.
+    # Isolated and without site-packages. So it starts in a hundredth of a second, and imports no modules of a project.
     program = (sys.executable, "-I", "-S", str(Path(matcher.__file__)))
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
@@ -168,7 +167,7 @@ class _Hunt:
         self._deadline = monotonic() + DEADLINE_SECONDS
 
     async def go_through(self, found: Found, match: _Match) -> bool:
-        """Is there a reason to go on?"""
+        """Search one file. False if the search must stop here."""
         name = self._bounds.name(found.path)
         if found.size_bytes > _LARGEST_FILE_BYTES:
             self._skipped.append(name)
@@ -179,14 +178,14 @@ class _Hunt:
         try:
             content = await asyncio.to_thread(read_content, self._bounds, found.path)
         except (OSError, Refused):
-            # Gone, or made unreadable, since it was listed.
+            # The file was removed, or made unreadable, since it was listed.
             return True
         self._left_bytes -= len(content)
         if is_binary(content):
             return True
         try:
             lines = await match(content, self._most + 1 - len(self._lines), self._deadline)
-            # Single lines, and parts of long ones: no value may go with half of it left.
+            # Redact the whole file and match again, because in single lines half of a value would not be found.
             if lines and (redacted := await redact_content(content, self._redact)) is not content:
                 lines = await match(redacted, self._most + 1 - len(self._lines), self._deadline)
         except TimeoutError:

@@ -1,9 +1,8 @@
-"""The tool `shell`, offered only where it was declared: one command, narrower than the run, within a time,
-its whole tree ended with it.
+"""The tool `shell`, offered only if a spec allows it: one command, with fewer rights than the run and a time limit.
 
-The command starts inside of a domain of its own (shell_confinement.py), under a keeper that ends all it leaves behind
-(keeper.py). What it writes is not attributed file by file, as writes of the other tools are:
-the daemon finds it when the run ends.
+The command runs in a domain of its own (shell_confinement.py), under a keeper that ends all its processes with it
+(process_keeper.py). The files that it writes are not recorded one by one like those of other tools. The daemon finds
+them when the run ends.
 """
 
 from __future__ import annotations
@@ -29,16 +28,16 @@ from wakeful.agents.tools.shell_confinement import Narrowing, make_domain, selec
 from wakeful.agents.tools.tool import KEPT_BYTES, Arguments, CheckedTool
 
 _MOST_SECONDS = 600
-# Kept of what a command says; more than a model is shown at once is paged.
+# The bytes kept of a command's output, from its beginning and its end. A long result is paged.
 _HEAD_BYTES, _TAIL_BYTES = KEPT_BYTES // 2, KEPT_BYTES // 4
-# Bytes of the dropped middle that are read on either side: no secret may lie across the cut.
+# The bytes next to the dropped middle that are redacted too, on each side, in case a secret lies across the cut.
 _MARGIN_BYTES = 16 * 1024
 _PIECE_BYTES = 1 << 16
-# After SIGTERM to the keeper, which has to end what it keeps.
+# Seconds that the keeper has after SIGTERM to end all processes of the command.
 _GRACE_SECONDS = keeper.PATIENCE_SECONDS + 2.0
 _TICK_SECONDS = 0.05
-# Isolated, and without site-packages: it starts in some hundredths of a second,
-# and nothing that a project holds is imported.
+# The keeper's program. It runs isolated and without site-packages, so it starts in some hundredths of a second, and
+# imports nothing of a project.
 _KEEPER = (
     "import sys; sys.path.append(sys.argv.pop(1)); from wakeful.agents.tools.process_keeper import main; "
     "sys.exit(main(sys.argv[1:]))"
@@ -53,7 +52,7 @@ class ShellArguments(Arguments, frozen=True):
 
 
 class Ended(Struct, frozen=True):
-    """How a command ended and what it said, its beginning and its end."""
+    """How a command ended, and the beginning and end of its output."""
 
     code: int
     is_timed_out: bool
@@ -64,8 +63,11 @@ class Ended(Struct, frozen=True):
 
 
 class ShellTool:
-    """`narrowing` None: the command may all that the run may, its token and keys included;
-    for sessions that asked for no isolation."""
+    """The tool `shell`.
+
+    With `narrowing` None a command has all rights of the run, including its token and keys. That is for sessions
+    without isolation.
+    """
 
     def __init__(
         self, root: str, narrowing: Narrowing | None, environ: Mapping[str, str], redact: Redact = redact_nothing
@@ -95,7 +97,7 @@ class ShellTool:
 
 
 def wrap(argv: Sequence[str], ruleset: str, program: bytes) -> tuple[str, ...]:
-    """The words of a keeper around a command: the descriptor of its ruleset, and its filter."""
+    """Return the command line of a keeper around a command, with the descriptor of its ruleset and its filter."""
     return (sys.executable, "-I", "-S", "-c", _KEEPER, _SOURCE, ruleset, program.hex(), *argv)
 
 
@@ -118,7 +120,7 @@ class Command:
         self._is_given_up = False
 
     async def run(self) -> Ended:
-        """Given up by its caller, it is ended like one whose time is over, and waited for."""
+        """Run the command. If the caller is cancelled, the command is ended as after its timeout, and waited for."""
         ended = asyncio.get_running_loop().run_in_executor(None, self._live)
         try:
             return await asyncio.shield(ended)
@@ -128,7 +130,7 @@ class Command:
             raise
 
     def _live(self) -> Ended:
-        """Blocks, for as long as it takes."""
+        """Run the command to its end. Blocking, up to the timeout."""
         began = monotonic()
         with self._start() as process:
             assert process.stdout is not None
@@ -159,12 +161,12 @@ class Command:
     def _read(
         process: subprocess.Popen[bytes], fd: int, said: _Said, deadline: float, is_given_up: Callable[[], bool]
     ) -> bool:
-        """Until it has ended: True; until the deadline, or until nobody waits for it: False."""
+        """Read output until the command has ended. False if the deadline or a cancellation came first."""
         poll = select.poll()
         poll.register(fd, select.POLLIN)
         is_open = True
         while not is_given_up() and monotonic() < deadline:
-            # Somebody who closed its output may still live; somebody it left behind may still hold it.
+            # A command may close its output and live on, and its children may keep the output open after it ended.
             if is_open and poll.poll(_TICK_SECONDS * 1000):
                 piece = os.read(fd, _PIECE_BYTES)
                 said.add(piece)
@@ -195,7 +197,7 @@ class _Said:
 
 
 async def tell(ended: Ended, redact: Redact = redact_nothing) -> str:
-    # A keeper that was itself ended tells it as Python does.
+    # If a signal ended the keeper itself, `Popen` gives a negative code.
     code = ended.code if ended.code >= 0 else 128 - ended.code
     how = f"exit code {code}" if code <= 128 else f"exit code {code} ({_say_signal(code - 128)})"
     if ended.is_timed_out:
@@ -205,7 +207,7 @@ async def tell(ended: Ended, redact: Redact = redact_nothing) -> str:
 
 
 async def _tell_output(ended: Ended, redact: Redact) -> str:
-    """All of it, or its beginning and its end: these are redacted with what stands beside the cut, which then goes."""
+    """Return the whole output, or its beginning and end. These are redacted with a margin, which is then cut off."""
     missing = ended.total_bytes - len(ended.head) - len(ended.tail)
     if not missing:
         return (ended.head + ended.tail).decode(errors="replace")

@@ -1,10 +1,10 @@
-"""Confines an agent's shell: it may touch less than the thinking process.
+"""Confines an agent's shell, which has fewer rights than the agent's own process.
 
-A shell gets a Landlock domain inside that process's own domain, and a filter of its own. The thinking process holds the
-run's token and its models' keys, speaks to the control socket and reaches its providers. A command that a model wrote
-can do none of that. Rules only ever narrow: this module cannot grant what the run may not do. `shell` makes a domain
-for each command. The command's keeper (process_keeper.py) stays outside the domain, so that no command can end or
-inspect its keeper.
+A shell gets a Landlock domain within the domain of the agent's process, and a seccomp filter of its own. The agent's
+process has the run's token and the keys of its models, and reaches the control socket and its providers. A command that
+a model wrote can do none of that. Domains only remove rights, so this module cannot grant more than the run has.
+`shell` makes a domain for each command. The command's keeper (process_keeper.py) stays outside of it, so that the
+command can neither end nor inspect the keeper.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _SYSTEM = (
     "/sys/devices/system", "/sys/fs/cgroup", "/sys/kernel/mm",
 )  # fmt: skip
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-# Variables for the user, the place and the paths of programs. Variables from a spec are not handed on, because they may
-# be keys.
+# The variables that are passed on: user, locale and program paths. Variables from a spec are not, because they may be
+# keys.
 _INHERITED = (
     "PATH",
     "HOME",
@@ -50,25 +50,25 @@ _INHERITED_PREFIXES = ("LC_", "WAKEFUL_BINDING_")
 
 
 class Narrowing(Struct, frozen=True, kw_only=True):
-    """All that a shell may touch. `hidden` are the run's own folder and whatever else holds a key."""
+    """All that a shell may reach. `hidden` has the run's own folder and other paths with keys."""
 
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
-    # Names alone.
+    # Folders whose entries may be listed, but not read.
     lists: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
-    # As the session has it: False, all of it, or the TCP ports that may be connected to.
+    # The network of the session: none (False), all (True), or the TCP ports that may be connected to.
     network: bool | tuple[int, ...] = False
-    # And those that may be listened on.
+    # The TCP ports that may be listened on.
     listens: tuple[int, ...] = ()
-    # With a list of ports: UDP is open, since a listed host is a name.
+    # With a list of ports: UDP is allowed, because a listed host is a name, which must be looked up.
     looks_up_names: bool = False
 
 
 class Domain(Struct, frozen=True):
     """The confinement that a command takes on before its first instruction: a ruleset's descriptor, and a filter.
 
-    The filter is empty where none is known here.
+    The filter is empty if this machine's architecture is not supported.
     """
 
     ruleset_fd: int
@@ -86,9 +86,9 @@ def narrow(
     writes: Iterable[str] = (),
     hidden: Iterable[str] = (),
 ) -> Narrowing:
-    """The places a shell may touch: bound paths, the session's scratch and temporary folders, and programs.
+    """List the paths that a shell may reach: bound paths, the scratch and temporary folders, and programs.
 
-    `reads` and `writes` are more places.
+    `reads` and `writes` are further paths.
     """
     token = environ.get("WAKEFUL_TOKEN_FILE")
     own = (os.path.dirname(token),) if token else ()
@@ -126,7 +126,7 @@ def select_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def find_obstacle() -> str | None:
-    """Why no shell can be kept narrower than the run, in words; None where it can."""
+    """Return the reason why a shell cannot be confined further than the run, or None if it can."""
     if probe_abi() == 0:
         return (
             "this kernel has no Landlock: a shell could read the run's token and keys (Linux 5.13 can keep them "
@@ -137,7 +137,7 @@ def find_obstacle() -> str | None:
 
 @contextlib.contextmanager
 def make_domain(narrowing: Narrowing) -> Iterator[Domain]:
-    """Make a command's domain. Blocks: opens every place once. A place that does not exist is not granted."""
+    """Make a command's domain. Opens every path once, and skips those that do not exist. Blocking."""
     obstacle = find_obstacle()
     if obstacle is not None:
         raise OperatorError(obstacle)
@@ -164,12 +164,12 @@ def _allow(ruleset: Ruleset, path: str, rights: int, hidden: Hidden) -> None:
     try:
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
-        # Not there, or not for the run: then not for its shell.
+        # The path does not exist, or the run itself may not open it.
         return
     try:
         if rights == WRITE and hidden.is_inside(os.readlink(f"/proc/self/fd/{fd}")):
-            # A command can write new files beside hidden ones, and the next command sees them. This grant reads nothing
-            # hidden, and Landlock lets no file be moved to where it could be read.
+            # A command may write new files next to hidden ones, for the next command. This grant does not allow reading
+            # hidden files, and Landlock prevents moving them to a readable folder.
             ruleset.allow(fd, WRITE & ~(READ_FILE | EXECUTE))
         allow_around(ruleset, fd, rights, hidden)
     finally:
@@ -177,6 +177,6 @@ def _allow(ruleset: Ruleset, path: str, rights: int, hidden: Hidden) -> None:
 
 
 def _find_output_folder(bound: Bound) -> str:
-    """A folder as it is; of a file the folder that holds it, or no new one could be put in its place."""
+    """Return the folder to open for writing. For a file it is its folder, because a write replaces the file."""
     base = bound.pattern.base
     return os.path.dirname(base) if bound.pattern.is_literal and not os.path.isdir(base) else base

@@ -1,9 +1,8 @@
-"""A tool as the loop knows it, made of a struct of arguments and a coroutine: the schema,
-the check and the bound of its result.
+"""Makes a tool from a struct of arguments and a coroutine: its schema, the check of arguments, and the size of results.
 
-One struct gives a tool both what the model is told and what its arguments are held against, so the two cannot differ.
-An error that a model can cause (wrong types, a file that is not there, a daemon that says no) ends as a result that the
-model can read. A defect of ours is raised.
+The struct gives both the schema for the model and the check of the arguments, so the two cannot differ. An error that a
+model can cause (wrong types, a missing file, a refusal of the daemon) becomes a result that the model can read. A
+defect of ours is raised.
 """
 
 from __future__ import annotations
@@ -18,26 +17,29 @@ from wakeful.agents.contract import ToolOffer, ToolResult
 from wakeful.errors import CallerError, OperatorError
 from wakeful.text.unicode import tell_sendable
 
-# The part of a result that the model is shown at once: some 12,000 tokens. The rest is paged.
+# The most bytes of a result that the model is shown at once, about 12,000 tokens. The rest is paged.
 RESULT_BYTES = 48 * 1024
 # The most bytes of a result that are kept to be paged.
 KEPT_BYTES = 4 * 1024 * 1024
 _TAIL_BYTES = 8 * 1024
 _LEAST_BYTES = 2_048
 _RESULT_SHARE = 0.25
-# Few, so that digits and marks fit as well.
+# The assumed bytes of a token. It is low, so that texts of digits and punctuation fit as well.
 _BYTES_PER_TOKEN = 2.5
 
 
 class Arguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The arguments of a tool. A misspelt argument is refused, or the model would believe that it counted."""
+    """The arguments of a tool. A misspelt argument is refused, or the model would believe that it had an effect."""
 
 
 Given = TypeVar("Given", bound=Arguments)
 
 
 class CheckedTool(Generic[Given]):
-    """`act` gets the arguments as a value and the id of the call, which makes a call of the daemon safe to repeat."""
+    """A tool with checked arguments.
+
+    `act` gets the arguments as a struct, and the id of the call, from which it can make an idempotency key.
+    """
 
     def __init__(
         self,
@@ -68,13 +70,13 @@ class CheckedTool(Generic[Given]):
         except (CallerError, OperatorError) as error:
             return ToolResult(tell_sendable(f"{self._offer.name}: {error}"), is_error=True)
         except OSError as error:
-            # As the kernel said it: no such file, no space, not permitted by the run's isolation.
+            # The message of the kernel: no such file, no space, not permitted by the run's isolation.
             where = f"{error.filename}: " if isinstance(error.filename, str) else ""
             return ToolResult(tell_sendable(f"{self._offer.name}: {where}{error.strerror or error}"), is_error=True)
 
 
 def say_parameters(offer: ToolOffer) -> str:
-    """The arguments in words, the optional ones in brackets: `path: string, [offset: integer]`."""
+    """Describe the arguments, the optional ones in brackets: `path: string, [offset: integer]`."""
     required = set(offer.parameters.get("required", ()))
     pairs = ((name, _say_type(schema)) for name, schema in offer.parameters.get("properties", {}).items())
     return (
@@ -84,25 +86,19 @@ def say_parameters(offer: ToolOffer) -> str:
 
 
 class ResultLimit:
-    """The largest result of one call of a run's tools, in bytes.
-
-    It shrinks when a provider takes less than was said.
-    """
+    """The largest result of one call, in bytes. It shrinks if a provider refuses a request as too long."""
 
     def __init__(self, most_bytes: int = RESULT_BYTES) -> None:
         self.most_bytes = most_bytes
 
 
 def find_result_bytes(compress_at: int) -> int:
-    """The largest result for a model of this size: a quarter of its request, and at least a small page."""
+    """Return the largest result for a model: a quarter of its largest request, but at least a small page."""
     return max(_LEAST_BYTES, min(RESULT_BYTES, int(compress_at * _RESULT_SHARE * _BYTES_PER_TOKEN)))
 
 
 def bound_text(text: str, most: int = RESULT_BYTES) -> str:
-    """Text that can be sent, of at most so many bytes: beginning and end, and between them how much is missing.
-
-    A text that goes on elsewhere says so itself.
-    """
+    """Cut a text to about `most` bytes: its beginning and end, and between them a note on how much is missing."""
     content = tell_sendable(text).encode()
     if len(content) <= most:
         return content.decode()
@@ -113,7 +109,7 @@ def bound_text(text: str, most: int = RESULT_BYTES) -> str:
 
 
 def _describe(kind: type[Arguments]) -> dict[str, Any]:
-    """A plain object schema: no references and no titles, which some providers refuse and others count as tokens."""
+    """Make a plain object schema, without references and titles: some providers refuse these or charge for them."""
     schema, *_ = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")[1].values()
     schema = {name: value for name, value in schema.items() if name not in ("title", "description")}
     return {"type": "object", "properties": {}, **schema}

@@ -1,9 +1,8 @@
-"""One page of the web, asked for as a stranger's server deserves: hosts that are declared, addresses that are public,
-and bounds on all that comes.
+"""Requests one page of the web: only from declared hosts and public addresses, and with limits on all that is received.
 
-`fetch` asks here. Every hop is judged anew: its host against what is declared, then each address that its name has. The
-connection goes to the judged address and to no other, so a name that answers differently a moment later leads nowhere.
-Nothing is sent but a GET: no cookie, no key, nothing of the environment.
+Called by `fetch`. Every redirect is checked again: the host against the declared ones, then each address of the host.
+The connection goes to a checked address, so a name that resolves differently a moment later (DNS rebinding) has no
+effect. Only a plain GET is sent: no cookie, no key, nothing of the environment.
 """
 
 from __future__ import annotations
@@ -29,20 +28,20 @@ _PIECE_BYTES = 1 << 16
 _LONGEST_URL = 4_096
 _PORTS = {"http": 80, "https": 443}
 _REDIRECTS = (301, 302, 303, 307, 308)
-# gzip or zlib, whichever it says.
+# The zlib parameter to detect a gzip or zlib header.
 _ANY_HEADER = 47
-# Addresses that hold one of the older kind in their last 32 bits.
+# The IPv6 networks whose addresses contain an IPv4 address in their last 32 bits.
 _TRANSLATED = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"), IPv6Network("::/96"))
 
 _Address = IPv4Address | IPv6Address
 
 
 class FetchRefused(CallerError):
-    """The page may not be asked for, or did not come. The words are for the model."""
+    """The page may not be requested, or was not received. The message is for the model."""
 
 
 class Page(Struct, frozen=True, kw_only=True):
-    """A page. `url` is its address after all redirects; `is_cut`: the page has more than we take."""
+    """A page. `url` is its address after all redirects. `is_cut`: the page is longer than MOST_BYTES."""
 
     url: str
     status: int
@@ -59,9 +58,9 @@ class _Hop(Struct, frozen=True, kw_only=True):
 
 
 async def request_page(url: str, allowed: Sequence[str]) -> Page:
-    """`allowed` are entries such as `docs.example.org:443`, `*.example.org:443`, `10.0.0.5:8080`.
+    """Request a page. Raises FetchRefused if it may not be requested, or cannot be received.
 
-    Raises FetchRefused.
+    `allowed` has entries such as `docs.example.org:443`, `*.example.org:443`, `10.0.0.5:8080`.
     """
     try:
         async with asyncio.timeout(MOST_SECONDS):
@@ -97,9 +96,9 @@ async def _follow(url: str, allowed: Sequence[str]) -> Page:
 
 
 def split_url(url: str) -> tuple[SplitResult, str, int]:
-    """The parts, the host as it is looked up, and the port."""
+    """Split a URL into its parts, the host in the form for lookups, and the port. Raises FetchRefused if invalid."""
     if len(url) > _LONGEST_URL or not url.isprintable() or " " in url:
-        raise FetchRefused(f"this is no address of a page: {url[:200]!r}")
+        raise FetchRefused(f"this is not the address of a page: {url[:200]!r}")
     try:
         parts = urlsplit(url)
         port = parts.port or _PORTS.get(parts.scheme)
@@ -109,9 +108,9 @@ def split_url(url: str) -> tuple[SplitResult, str, int]:
             else parts.hostname or ""
         )
     except (ValueError, UnicodeError):
-        raise FetchRefused(f"this is no address of a page: {url[:200]!r}") from None
+        raise FetchRefused(f"this is not the address of a page: {url[:200]!r}") from None
     if parts.scheme not in _PORTS or not host or port is None:
-        raise FetchRefused(f"{url[:200]!r} is no address of a page; write https://HOST/PATH")
+        raise FetchRefused(f"{url[:200]!r} is not the address of a page; write https://HOST/PATH")
     if parts.username is not None or parts.password is not None:
         raise FetchRefused("an address with a name or password in it is not asked for")
     return parts, host, port
@@ -126,7 +125,7 @@ def _is_literal(host: str | None) -> bool:
 
 
 def check_host(host: str, port: int, allowed: Sequence[str]) -> None:
-    """Is this host declared, or one below a declared `*.HOST`?"""
+    """Raise FetchRefused unless this host is declared, or is below a declared `*.HOST`."""
     for entry in allowed:
         name, _, declared = entry.rpartition(":")
         name = name.strip("[]")
@@ -145,7 +144,7 @@ def _is_same(name: str, host: str) -> bool:
 
 
 def check_addresses(host: str, port: int, found: Sequence[str], allowed: Sequence[str]) -> list[str]:
-    """Each must be public, or declared as an address: one that is neither spoils them all."""
+    """Return the addresses. Raises FetchRefused if one of them is neither public nor declared as an address."""
     declared = {
         ip_address(name)
         for entry in allowed
@@ -163,7 +162,7 @@ def check_addresses(host: str, port: int, found: Sequence[str], allowed: Sequenc
 
 
 def is_public(address: _Address) -> bool:
-    """Whether everybody can reach this address. If the address wraps another, that one is judged as well."""
+    """Is this address public? If it contains an IPv4 address, that one must be public too."""
     if isinstance(address, IPv4Address):
         return address.is_global and not address.is_multicast
     if address.ipv4_mapped is not None:
@@ -201,14 +200,14 @@ async def _ask(parts: SplitResult, host: str, port: int, addresses: Sequence[str
         await writer.drain()
         return await _hear(peer, reader)
     finally:
-        # Not waited for: a server that never closes its side would hold us.
+        # Abort without waiting, because a server may never close its side.
         writer.transport.abort()
 
 
 async def _connect(
     addresses: Sequence[str], port: int, security: ssl.SSLContext | None, host: str
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """To the first judged address that answers; the name is only for the certificate."""
+    """Connect to the first checked address that answers. The host's name is used only for the certificate."""
     fault: OSError | None = None
     for address in addresses:
         try:
@@ -238,7 +237,7 @@ def _make_headers(parts: SplitResult) -> list[tuple[str, str]]:
 
 
 async def _hear(peer: h11.Connection, reader: asyncio.StreamReader) -> _Hop:
-    """The head, and as much of the body as we take: of what comes, and of what becomes of it unpacked."""
+    """Read the head and the body of an answer, up to MOST_BYTES of the decompressed body."""
     status, headers, body = 0, dict[str, str](), _Body(None)
     while True:
         match peer.next_event():
@@ -266,7 +265,7 @@ async def _hear(peer: h11.Connection, reader: asyncio.StreamReader) -> _Hop:
 
 
 class _Body:
-    """The part of a body that is kept, unpacked piece by piece: a small body may unpack to terabytes."""
+    """The kept part of a body. It is decompressed piece by piece, because a small body may grow to terabytes."""
 
     def __init__(self, encoding: str | None) -> None:
         self.content = bytearray()

@@ -1,1 +1,1 @@
-"""The gate: it finds out who calls and how far they reach. Connections, callers, tokens, scopes."""
+"""The gate: identifies the caller of each request and checks what they may reach."""

@@ -1,12 +1,9 @@
-"""Identifies the caller.
+"""Identifies the peer of a connection and the caller of a request at the control socket.
 
-The kernel names the user and process; a token names the run, or the rights that a person gave its bearer.
-
-A connection is judged once, when it is accepted, and the answer is held for as long as the connection. The process is
-known by a descriptor that the kernel took at connect (SO_PEERPIDFD), because its number may be another process's by
-now. A peer whose process is gone is nobody. A run speaks with its own token and for its own session alone, and a
-process of a run speaks as that run or not at all; everybody else who gets through is the daemon's own user, narrowed by
-the token they show, if they show one.
+The kernel names the user and the process. A token names the run, or the rights of its bearer.
+A connection is judged once, when it is accepted, and the result holds as long as the connection. The process is known
+by a descriptor that the kernel took at connect (SO_PEERPIDFD), because its pid may have been reused. A peer whose
+process has exited is refused. A process of a run must show its run's token, and reaches its own session only.
 """
 
 from __future__ import annotations
@@ -29,12 +26,12 @@ from wakeful.core.record.observations import ProcessOwner
 _CREDENTIALS = struct.Struct("3i")
 # Linux 6.5, include/uapi/asm-generic/socket.h; Python has no name for it yet.
 _SO_PEERPIDFD = 77
-# The field of /proc/<pid>/stat that says when a process started, counted behind the name in brackets.
+# The index of the start time in /proc/<pid>/stat, counted after the process name in parentheses.
 _STARTED = 19
 _SHORTAGES = (errno.EMFILE, errno.ENFILE)
-GONE = "the process that connected is gone, so nobody knows who calls; call again"
+GONE = "the process that connected is gone, so the caller is not known; call again"
 OUTSIDE = (
-    "the process that calls is outside of the daemon's PID namespace, so nobody can tell whether it belongs to a run; "
+    "the process that calls is outside of the daemon's PID namespace, so it is not known whether it belongs to a run; "
     "call from inside (docker exec, nsenter), or show a token (wakeful token)"
 )
 OUT_OF_DESCRIPTORS = "the daemon has no descriptor left to find out who calls; call again"
@@ -42,7 +39,7 @@ OwnerOf = Callable[[int], ProcessOwner | None]
 
 
 class Connected(Protocol):
-    """A socket, or what a transport shows of one."""
+    """A socket, or the socket object that a transport exposes."""
 
     @overload
     def getsockopt(self, level: int, option: int, /) -> int: ...
@@ -52,9 +49,10 @@ class Connected(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """The kernel cannot say any more, or here, whether the caller belongs to a run. `words` say why, and what to do.
+    """A peer that may or may not belong to a run: the process has exited, or is outside our PID namespace. `words` is
+    the message with the reason and the remedy.
 
-    A process that we cannot see from here may show a token. A process that is gone shows nothing."""
+    A process outside the namespace may show a token. A process that has exited may not."""
 
     words: str
     may_show_token: bool = False
@@ -62,10 +60,10 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """The process at the other end of a connection, as it was judged when that was accepted.
+    """The process at the other end of a connection, as it was judged when the connection was accepted.
 
-    `standing` is None for a process of a person. `pid` is None where the system does not tell. `started` is known where
-    the kernel gives no descriptor of the peer: with the number it names one process."""
+    `standing` is None for a process of a person. `pid` is None if the system does not report it. `started` is set only
+    if the kernel gives no descriptor of the peer; pid and start time then identify the process."""
 
     uid: int
     pid: int | None = None
@@ -75,11 +73,14 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """`run` is None for a person; `uid` is the user at the other end, by the kernel's word. `token`: what narrows them.
+    """The caller of a request.
 
-    `author` is who the log names; `judged_as` whose role in a session counts:
-    a token never gives its bearer more than they have. `member` is the entry of a person whom the owner let in; None
-    for the daemon's own user, and for runs."""
+    - `author`: the author that the log names.
+    - `run`: None for a person.
+    - `uid`: the user at the other end, as the kernel reports it.
+    - `token`: the token that limits their rights, if any.
+    - `person`: the person behind a token, if `author` is the token. See `judged_as`.
+    - `member`: the entry of a person whom the owner let in. None for the daemon's own user and for runs."""
 
     author: str
     run: RunIdentity | None = None
@@ -90,18 +91,19 @@ class Caller:
 
     @property
     def judged_as(self) -> str:
+        """The author whose role in a session counts: a token never gives its bearer more rights than they have."""
         return self.person or self.author
 
     @property
     def shown_name(self) -> str:
-        """The name that others see of them while they are here."""
+        """The name under which others see the caller as present."""
         return self.author.removeprefix("person:")
 
 
 def judge_peer(connection: Connected, owner_of: OwnerOf) -> Peer:
-    """Once per connection, as soon as it is accepted. `owner_of` finds the run that a process belongs to."""
+    """Identify the peer, once per connection, as soon as it is accepted. `owner_of` finds the run of a process."""
     uid, pid = read_peer(connection)
-    # Systems that do not tell the process do not confine runs either.
+    # Systems that do not report the process do not confine runs either.
     if pid is None:
         return Peer(uid)
     if pid == 0:
@@ -112,7 +114,7 @@ def judge_peer(connection: Connected, owner_of: OwnerOf) -> Peer:
         return Peer(uid, pid, Unknown(OUT_OF_DESCRIPTORS if error.errno in _SHORTAGES else GONE))
     try:
         standing = owner_of(pid)
-        # The answer of /proc about this pid concerns this process only if the process is still running afterwards.
+        # /proc was read by pid. The result concerns this process only if it is still running afterwards.
         return Peer(uid, pid, standing if _is_running(process) else Unknown(GONE), started)
     except ProcessLookupError:
         return Peer(uid, pid, Unknown(GONE))
@@ -125,9 +127,9 @@ def judge_peer(connection: Connected, owner_of: OwnerOf) -> Peer:
 
 
 def find_absence(connection: Connected, peer: Peer) -> str | None:
-    """Why nobody knows whether the process that was judged is still running; None where it is.
+    """Return None if the judged process is still running, else the refusal.
 
-    Another may hold its connection, and is not covered by the judgement.
+    After it exits, another process may hold its connection; the judgement does not cover that process.
     """
     if not peer.pid:
         return None
@@ -142,8 +144,9 @@ def find_absence(connection: Connected, peer: Peer) -> str | None:
 
 
 def _open_process(connection: Connected, pid: int) -> tuple[int, int | None]:
-    """A descriptor of the process that connected; where the kernel gives none, one by its number,
-    and when that process started."""
+    """Open a descriptor of the process that connected. The second value is None.
+
+    An older kernel gives no such descriptor. Then open the process by its pid; the second value is its start time."""
     try:
         found = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
     except OSError as error:
@@ -161,22 +164,22 @@ def _open_process(connection: Connected, pid: int) -> tuple[int, int | None]:
 
 
 def _read_start(pid: int) -> int:
-    """In ticks since the machine started."""
+    """Read the start time of a process, in ticks since boot."""
     with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
         text = file.read(4096)
     return int(text[text.rfind(b")") + 2 :].split()[_STARTED])
 
 
 def _is_running(process: int) -> bool:
-    """A process that ended can be read from its descriptor, also while its parent has not waited for it."""
+    """Is the process running? The descriptor of an ended process is readable, even while it is a zombie."""
     waiting = select.poll()
     waiting.register(process, select.POLLIN)
     return not waiting.poll(0)
 
 
 def read_peer(connection: Connected) -> tuple[int, int | None]:
-    """The user and the number of the process at the other end, as they were when it connected;
-    0 is a process that we cannot see."""
+    """Read the uid and the pid of the peer at the time it connected. The pid is 0 for a process outside our PID
+    namespace, and None if the system does not report it."""
     if hasattr(socket, "SO_PEERCRED"):
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         assert isinstance(credentials, bytes)

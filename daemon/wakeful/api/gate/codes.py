@@ -1,8 +1,8 @@
 """One-time codes: a person who may use the control socket gets one, and their browser exchanges it for a login.
 
-A code travels in the fragment of an address, which a browser does not send. It is good for one exchange within five
-minutes, and only for a process of the user who asked for it: the address stands in the arguments of the browser that
-is started, where other users of the machine can read it. Codes live in memory; a restart of the daemon ends them.
+A code is part of the fragment of an address, which a browser does not send. It is valid for one exchange within five
+minutes, and only for a process of the user who asked for it. Other users of the machine can read the address among the
+arguments of the browser that is started. Codes are kept in memory; a restart of the daemon ends them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CODE_BYTES = 24
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """`uid` is the user who asked for it, and `rights` are those of the browser that shows it."""
+    """A code. `uid` is the user who asked for it; `rights` are given to the browser that shows it."""
 
     rights: BrowserRights
     uid: int
@@ -30,7 +30,7 @@ class Code:
 
 
 class Codes:
-    """The codes that nobody exchanged yet, by their digest."""
+    """The codes that were not exchanged yet, by their digest."""
 
     def __init__(self) -> None:
         self._codes: dict[str, Code] = {}
@@ -44,10 +44,10 @@ class Codes:
         return text
 
     def take(self, text: str) -> Code | None:
-        """The code, which is used up by this; None where there is none such, or it is too old."""
+        """Find the code and use it up. None if there is no such code, or it has expired."""
         self._forget_old()
         shown = _digest(text)
-        # Every code is compared, and each in the same time: how long it takes tells nothing.
+        # Every code is compared in constant time, so that the duration reveals nothing.
         found = [known for known in self._codes if hmac.compare_digest(known, shown)]
         return self._codes.pop(found[0]) if found else None
 

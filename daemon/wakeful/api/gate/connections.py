@@ -1,7 +1,7 @@
-"""How many connections there are, and whose: the cap of each run, and the places that are kept for people.
+"""Connection limits: counts the connections of each holder, limits each run, and reserves places for people.
 
-The listener asks before it serves a connection, and tells when the connection ended. A run cannot take the places of
-people, nor those of other runs; a refusal says who holds the places. Counts only, and closes nothing.
+The listener calls `admit` before it serves a connection, and `release` when the connection has ended. A run cannot use
+up the places of people or of other runs. A refusal names the largest holder. Only counts; never closes a connection.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from wakeful.core.record.observations import ProcessOwner
 from wakeful.text.display import count
 
 MOST_CONNECTIONS = 512
-# An agent uses one for each call under way, and keeps what it used for a moment.
+# The most connections of one run. An agent has one for each call under way, and keeps it open for a moment afterwards.
 MOST_OF_ONE_RUN = 32
-# This share of all places is kept for people.
+# The share of all places that is reserved for people.
 KEPT_SHARE = 1 / 8
 FEWEST_KEPT = 1
-# This share of the descriptors that are free when the daemon starts is for connections;
-# runs, watches and the log need the rest.
+# The share of the descriptors free at the daemon's start that connections may use. Runs, watches and the log need the
+# rest.
 DESCRIPTOR_SHARE = 1 / 2
 FEWEST_CONNECTIONS = 4
-# As many as this share of those are given to the TCP port besides.
+# The places of the TCP port, as a share of the control socket's. They come in addition to those.
 TCP_SHARE = 1 / 2
-# So many refused clients are waited for at a time. Each has a descriptor meanwhile, which is one of that share.
+# The most refused clients whose connections are still open. Each holds a descriptor of the share above.
 MOST_PARTING = 16
 PARTING_SHARE = 1 / 4
 
 
 class Connections:
-    """`name_run` gives the id of a run the name that people know."""
+    """The places of the control socket. `name_run` returns the name of a run for people, by its id."""
 
     def __init__(self, name_run: Callable[[str], str]) -> None:
         self._name_run = name_run
@@ -50,7 +50,7 @@ class Connections:
         return self._held.total()
 
     def admit(self, peer: Peer) -> str | None:
-        """Take a place for a connection. Returns None, or why there is none, in words."""
+        """Take a place for a connection. Returns None, or the reason why there is no place."""
         refusal = self._find_refusal(peer)
         if refusal is not None:
             self._refused += 1
@@ -62,7 +62,7 @@ class Connections:
         return None
 
     def release(self, peer: Peer) -> None:
-        """The connection ended."""
+        """Release the place of a connection that has ended."""
         holder = self._find_holder(peer)
         self._held[holder] -= 1
         if self._held[holder] <= 0:
@@ -90,8 +90,8 @@ class Connections:
         return None
 
     def _find_greed(self, peer: Peer) -> str | None:
-        """One program of a person does not take the last places from all others:
-        theirs are the commands that would say what is the matter."""
+        """Refuse one program of a person that would take the last places. Other programs need them: the commands that
+        show what is wrong."""
         if self._held[self._find_holder(peer)] < self.most - self.kept:
             return None
         held = self._held[self._find_holder(peer)]
@@ -146,8 +146,8 @@ class Connections:
 
 
 class TcpConnections:
-    """The places of the TCP port, which are its own. Nobody knows who is at the other end before a request was read, so
-    all are alike, and bounded by the time that protocol.py gives them."""
+    """The places of the TCP port, separate from those of the control socket. The peer is unknown until a request was
+    read, so all connections are equal. The time limits of protocol.py bound them."""
 
     def __init__(self) -> None:
         most, self.most_parting = find_most()
@@ -156,7 +156,7 @@ class TcpConnections:
         self._refused = 0
 
     def admit(self, peer: object) -> str | None:
-        """Take a place for a connection. Returns None, or why there is none, in words."""
+        """Take a place for a connection. Returns None, or the reason why there is no place."""
         if self.total < self.most:
             self.total += 1
             return None
@@ -164,7 +164,7 @@ class TcpConnections:
         return f"the daemon is busy: all {count(self.most, 'connection')} of its TCP port are in use; call again later"
 
     def release(self, peer: object) -> None:
-        """The connection ended."""
+        """Release the place of a connection that has ended."""
         self.total -= 1
 
     def view(self) -> dict[str, Any]:
@@ -173,7 +173,7 @@ class TcpConnections:
 
 
 def find_most() -> tuple[int, int]:
-    """How many connections the limit of open files leaves, and how many refused clients may be waited for besides."""
+    """Compute the most connections that the limit on open files allows, and the most refused clients in addition."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return MOST_CONNECTIONS, MOST_PARTING

@@ -1,9 +1,9 @@
-"""The gate that every request goes through before it is routed.
+"""The gate that every request passes before it is routed.
 
-It finds out who calls: the user and the process as the kernel knows them, a run or another bearer by the token. It
-refuses other users, and processes of runs that do not speak as their run. It asks scopes.py how far the caller
-reaches, and tells both sides' versions. Names may hold slashes, so the path is matched as it was sent: `hr%2Fpayroll`
-is one segment.
+It identifies the caller: user and process by the kernel, a run or another bearer by the token. It refuses other users,
+and processes of runs that do not show their run's token. It asks scopes.py what the caller may reach, and adds the
+daemon's version and log position to the answer. Names may contain slashes, so the path is matched as it was sent:
+`hr%2Fpayroll` is one segment.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from wakeful.core.record.observations import ProcessOwner
 from wakeful.errors import OperatorError, WakefulError
 from wakeful.verbs.verb import Route
 
-# These answers are read from the log, which must have the state that `/sessions` showed a moment ago. Not
-# `/sessions` itself, nor `/doctor`: while the disk hangs, people must still see what there is.
+# The paths whose answers are read from the log. They wait until the log has the state that `/sessions` already showed.
+# `/sessions` and `/doctor` are not listed, because they must answer even while the disk hangs.
 FROM_THE_LOG = ("/sessions/", "/why", "/diff", "/export", "/costs", "/search")
 
 
 class Gate:
-    """The gate around the application."""
+    """The ASGI application around the routes."""
 
     def __init__(self, app: Starlette, service: Service) -> None:
         self._app = app
@@ -59,14 +59,16 @@ class Gate:
         self._people: People = app.state.people
         self._presence: Presence = app.state.presence
         self._refusals: Refusals = app.state.refusals
-        self._network = NetworkCallers(service, self._tokens, app.state.guesses, self._identify_bearer)
+        self._network = NetworkCallers(
+            service, self._tokens, app.state.guesses, app.state.credential_changes, self._identify_bearer
+        )
         app.state.network_callers = self._network
         self._uid = os.geteuid()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         peer = scope["state"]["peer"]
         position: int | None = None
-        # A stranger is not told how much is going on here.
+        # An unidentified caller does not get the log position, which would reveal how busy the daemon is.
         is_known = False
 
         async def send_with_headers(message: Message) -> None:
@@ -75,7 +77,7 @@ class Gate:
                 headers[VERSION_HEADER] = self._service.version
                 if isinstance(peer, NetworkPeer):
                     add_headers(headers, message["status"])
-                # A call is durable by now, and its answer is as new as its own records.
+                # A call is durable by now, so its position includes its own records.
                 told = position if scope["method"] in ("GET", "HEAD") else self._find_position()
                 if told is not None and is_known:
                     headers[POSITION_HEADER] = str(told)
@@ -89,7 +91,7 @@ class Gate:
         try:
             scope["path"] = scope["raw_path"].decode("ascii")
             if isinstance(peer, NetworkPeer):
-                # The route is found before the caller is known, since some routes are open to everybody.
+                # The route is found before the caller is identified, because some routes are public.
                 rule, named = find_rule(self._app.routes, scope)
                 caller = await self._network.identify(scope, peer, rule)
             else:
@@ -97,7 +99,7 @@ class Gate:
                 rule, named = find_rule(self._app.routes, scope)
             is_known = caller is not STRANGER
             receive = await self._judge(caller, rule, named, scope, receive)
-            # Before anything is read: a stream from here on misses nothing that the answer does not have.
+            # Taken before anything is read, so that a stream from this position has all that the answer lacks.
             position = self._find_position()
         except ClientDisconnect:
             return
@@ -106,7 +108,7 @@ class Gate:
         await answer(scope, receive, send_with_headers)
 
     async def answer_as(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request that the daemon makes for a caller whom it has identified: judged as the caller's own."""
+        """Answer a request that the daemon makes for an identified caller. It is judged like the caller's own."""
         answer: ASGIApp = self._app
         try:
             rule, named = find_rule(self._app.routes, scope)
@@ -118,7 +120,7 @@ class Gate:
     async def _judge(
         self, caller: Caller, rule: Route | None, named: dict[str, str], scope: Scope, receive: Receive
     ) -> Receive:
-        """Raise where the caller may not do this. The body can be received from what is returned."""
+        """Raise if the caller may not do this. Returns the `receive` that gives the route the body."""
         scope["state"]["caller"] = caller
         if judge_request(self._service, caller, rule, named, QueryParams(scope["query_string"])):
             body = await read_body(Request(scope, receive))
@@ -135,19 +137,19 @@ class Gate:
         return answer_problem(name_problem(refusal), str(refusal))
 
     def _find_position(self) -> int | None:
-        """The newest position of the log. None where the log cannot be read: people must still be answered then."""
+        """Find the newest position of the log. None if the log cannot be read; requests are still answered then."""
         try:
             return self._service.log.position()
         except OperatorError:
             return None
 
     async def close(self) -> None:
-        """The daemon stops: end what goes on between requests."""
+        """End the work that goes on between requests, because the daemon stops."""
         await self._app.state.feed.close()
         await self._app.state.mcp.close()
 
     def _note_look(self, caller: Caller, rule: Route | None, named: dict[str, str], scope: Scope) -> None:
-        """A request that names a session counts as looking at it."""
+        """Note the caller as present in each session that a GET request names."""
         if caller.run is not None or rule is None or rule.method != "GET" or rule.session is None:
             return
         names = (
@@ -161,11 +163,11 @@ class Gate:
                 self._presence.note(caller.shown_name, session_id, "looks", self._service.moment().wall)
 
     def _identify(self, scope: Scope) -> Caller:
-        """Raise Unauthorised or Forbidden where nobody we know is at the other end."""
+        """Identify the caller at the control socket. Raises Unauthorised or Forbidden if that is not possible."""
         peer: Peer = scope["state"].pop("peer")
         connection = scope["state"].pop("connection")
         person = self._find_account(peer.uid) if peer.uid != self._uid else None
-        # A process that hands its connection on and leaves may be a run's that wants to pass for a person.
+        # A process that passes its connection on and exits could be a run's that poses as a person.
         if (absence := find_absence(connection, peer)) is not None:
             raise Forbidden(absence)
         refuse_in_address(scope)
@@ -176,15 +178,16 @@ class Gate:
                 return self._identify_member(person, uid=peer.uid)
             return Caller(name_person(peer.uid), uid=peer.uid)
         caller = self._identify_by_token(text, peer)
-        # Another account has no use for the owner's tokens, nor for those of others.
+        # Another account may use only its own person's tokens, not the owner's and not those of others.
         if person is not None and (caller.member is None or caller.member.name != person):
             raise Forbidden(f"user {peer.uid} is {person} here, and this token is not theirs; leave it out")
         return caller
 
     def _find_account(self, uid: int) -> str:
-        """The person that another account of this machine is, by `people.accounts` in wakeful.yaml."""
+        """Find the person of another account of this machine, by `people.accounts` in wakeful.yaml. Raises Forbidden if
+        the account is not listed."""
         accounts = self._service.core.settings.accounts
-        # The mapping is empty by default: then the database of accounts is not even asked.
+        # The mapping is empty by default; the account database is not queried then.
         person = accounts.get(name_account(uid)) or accounts.get(str(uid)) if accounts else None
         if person is None:
             raise Forbidden(
@@ -202,15 +205,13 @@ class Gate:
             token = self._tokens.find(text, self._service.moment().wall)
             if token is None:
                 raise Unauthorised(
-                    "this token opens nothing: it was never given, is over, or was revoked; "
+                    "this token is not valid: it never existed, has expired, or was revoked; "
                     "wakeful token list shows those there are"
                 )
             if owner is not None and owner.run_id is not None:
                 raise Forbidden("a process of a run speaks with that run's token, and with no other")
             if token.cookie is not None:
-                raise Unauthorised(
-                    "this token is a browser's, and opens nothing here; make one with: wakeful token new"
-                )
+                raise Unauthorised("this token is a browser's, and is not valid here; make one with: wakeful token new")
             return self._identify_bearer(token, peer.uid)
         run = self._service.run_identity(text)
         if run is None:
@@ -220,15 +221,16 @@ class Gate:
         return Caller(name_run(run), run)
 
     def _identify_bearer(self, token: Token, uid: int) -> Caller:
-        """The caller who shows this token. `uid` is the daemon's own user, whose tokens these are."""
+        """Make the caller of a valid token. `uid` is the daemon's own user."""
         if token.person is not None:
             return self._identify_member(token.person, token)
-        # A browser of the owner is the owner, and its records are by them.
+        # The owner's browser acts as the owner, so the owner is the author of its records.
         author = name_token(token) if token.cookie is None else name_person(uid)
         return Caller(author, uid=uid, token=token, person=name_person(uid))
 
     def _identify_member(self, name: str, token: Token | None = None, uid: int | None = None) -> Caller:
-        """A person whom the owner let in, known by their token or their account."""
+        """Make the caller of a person whom the owner let in, identified by token or account. Raises Unauthorised if
+        they have been removed."""
         member = self._people.find(name)
         if member is None:
             raise Unauthorised(f"{name} is not among the people of this daemon; ask its owner (wakeful people add)")
@@ -236,7 +238,7 @@ class Gate:
 
 
 def _refuse_no_person(peer: Peer) -> None:
-    """Raise Forbidden unless a process of a person is at the other end."""
+    """Raise Forbidden unless the peer is a person's process."""
     match peer.standing:
         case Unknown(words=words):
             raise Forbidden(words)
@@ -250,7 +252,7 @@ def _refuse_no_person(peer: Peer) -> None:
 
 
 def _repeat(body: bytes, receive: Receive) -> Receive:
-    """Give the route the same body again that was read to be judged."""
+    """Return a `receive` that gives the route the body, which was already read to be judged."""
     left: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive_again() -> Message:

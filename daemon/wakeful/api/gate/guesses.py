@@ -1,8 +1,8 @@
-"""Slows down whoever tries tokens or codes.
+"""Slows down the guessing of tokens and one-time codes.
 
-Each wrong one is answered later than the one before, and soon with 429. Only wrong ones wait: a right one is taken at
-once, so that nobody locks the owner out by guessing. One count for all callers, because on loopback all have one
-address.
+Each wrong try is answered later than the one before, and after `MOST_TRIES` with 429. A right token is accepted at
+once, so that guessing cannot lock the owner out. There is one count for all callers, because on loopback all of them
+have the same address.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import NoReturn
 from wakeful.api.gate.refusals import RefusalKind
 from wakeful.api.problems import TooManyTries, Unauthorised
 
-# A person who pastes an old token a few times waits for nothing.
+# The wrong tries without a delay, for a person who pastes an old token a few times.
 FREE_TRIES = 5
 FIRST_DELAY_SECONDS = 0.05
 LONGEST_DELAY_SECONDS = 2.0
-# From here on the answer is 429.
+# After this many wrong tries the answer is 429.
 MOST_TRIES = 20
-# One wrong try is forgotten every so often.
+# Seconds after which one wrong try is no longer counted.
 FORGOTTEN_SECONDS = 3.0
 
 
 class Guesses:
-    """The wrong tries of late."""
+    """Counts the recent wrong tries."""
 
     def __init__(self) -> None:
         self._tries = 0.0

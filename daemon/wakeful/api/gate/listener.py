@@ -1,8 +1,8 @@
-"""Accepts connections: judges each peer once, gives it a place or a refusal in words,
-and goes on when descriptors run out.
+"""Accepts connections: judges each peer once, and admits it or refuses it with a message. Survives a lack of file
+descriptors.
 
-`ControlSocket` starts and closes it. Written beside asyncio's own server because that one accepts without asking, and
-answers a lack of descriptors with one traceback for each place in its queue.
+`ControlSocket` and `TcpPort` start and close it. asyncio's own server is not used, because it accepts every connection
+unasked, and logs one traceback for each queued connection when descriptors run out.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from typing import Generic, Protocol, TypeVar
 
 from wakeful.api.gate.protocol import PeerProtocol, write_answer
 
-# So many wait in the kernel's queue for us to accept them.
+# The most connections in the kernel's queue that wait to be accepted.
 BACKLOG = 512
-# Then others on the loop have their turn.
+# The most connections accepted in one turn of the loop.
 ACCEPTED_AT_ONCE = 32
-# How long nothing is accepted after descriptors or memory ran out.
+# Seconds without accepting after descriptors or memory ran out.
 BACK_OFF_SECONDS = 0.2
-# A refused client has so long to send its request and read why; closed at once, it could not finish sending.
+# Seconds that a refused client has to send its request and read the refusal. If the connection were closed at once,
+# the client would fail while it sends, and never read the refusal.
 PARTING_SECONDS = 1.0
 _SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -36,7 +37,7 @@ PlacedT_contra = TypeVar("PlacedT_contra", contravariant=True)
 
 
 class PlaceCounts(Protocol[PlacedT_contra]):
-    """The places for connections: see connections.py."""
+    """The limits on connections, implemented in connections.py."""
 
     most_parting: int
 
@@ -47,8 +48,8 @@ class PlaceCounts(Protocol[PlacedT_contra]):
 
 
 class Listener(Generic[PeerT]):
-    """Owns the listening socket from now on. `judge` says who is at the other end of a connection; `greet` makes the
-    protocol of a connection that has a place."""
+    """Owns the listening socket. `judge` identifies the peer of a connection. `greet` makes the protocol of an admitted
+    connection."""
 
     def __init__(
         self,
@@ -69,7 +70,7 @@ class Listener(Generic[PeerT]):
         self._resuming: asyncio.TimerHandle | None = None
         self._parting: dict[socket.socket, asyncio.TimerHandle] = {}
         self._serving: set[asyncio.Task[None]] = set()
-        # Given up for a moment to accept, and refuse, a client when there is no other descriptor left.
+        # A spare descriptor. It is closed for a moment to accept and refuse a client when no other descriptor is left.
         self._reserve: int | None = None
         self._fill_reserve()
         listening.setblocking(False)
@@ -77,7 +78,7 @@ class Listener(Generic[PeerT]):
         self._loop.add_reader(listening.fileno(), self._accept_some)
 
     def close(self) -> None:
-        """No new connections; those under way go on."""
+        """Accept no new connections. Open connections go on."""
         if self._resuming is not None:
             self._resuming.cancel()
         self._loop.remove_reader(self._socket.fileno())
@@ -106,7 +107,7 @@ class Listener(Generic[PeerT]):
         try:
             peer = self._judge(connection)
         except OSError:
-            # The client of a TCP connection is gone already, and with it its address.
+            # The TCP client has already disconnected, so its address is gone.
             connection.close()
             return
         refusal = self._connections.admit(peer)
@@ -118,7 +119,7 @@ class Listener(Generic[PeerT]):
         serving.add_done_callback(self._serving.discard)
 
     async def _serve(self, connection: socket.socket, peer: PeerT) -> None:
-        """The protocol takes over from here, and gives the place back when its connection ends."""
+        """Pass the connection to its protocol, which releases its place when the connection ends."""
         release = _once(partial(self._connections.release, peer))
         try:
             await self._loop.connect_accepted_socket(
@@ -128,12 +129,12 @@ class Listener(Generic[PeerT]):
                 ssl_handshake_timeout=None if self._tls is None else HANDSHAKE_SECONDS,
             )
         except OSError:
-            # Also where the keys of TLS were not agreed upon.
+            # Also raised if the TLS handshake failed.
             release()
             connection.close()
 
     def _refuse(self, connection: socket.socket, words: str) -> None:
-        # A client that left, or whose buffer is full before a single byte was read: nobody is there to be told.
+        # An error means that the client has left, or that its buffer is full. Then nobody reads the refusal.
         with contextlib.suppress(OSError):
             if self._tls is None:
                 connection.send(write_answer("busy", words, self._version))
@@ -148,9 +149,9 @@ class Listener(Generic[PeerT]):
         connection.close()
 
     def _back_off(self, error: OSError) -> None:
-        """Accept nothing for a moment.
+        """Accept nothing for `BACK_OFF_SECONDS`.
 
-        Clients in the queue are told why, one by one, over the descriptor kept in reserve.
+        If the process ran out of descriptors, refuse the queued clients one by one, with the spare descriptor.
         """
         self._loop.remove_reader(self._socket.fileno())
         self._resuming = self._loop.call_later(BACK_OFF_SECONDS, self._resume)
@@ -167,7 +168,7 @@ class Listener(Generic[PeerT]):
                 return
 
     def _refuse_from_reserve(self, words: str) -> bool:
-        """False where nobody waits, or the reserve could not be filled again."""
+        """Refuse one queued client with the spare descriptor. False if no client waits, or there is no spare one."""
         if self._reserve is None:
             return False
         os.close(self._reserve)
@@ -197,7 +198,7 @@ class Listener(Generic[PeerT]):
 
 
 def _once(act: Callable[[], None]) -> Callable[[], None]:
-    """`act` at the first call, and nothing at the next ones."""
+    """Return a function that calls `act` the first time, and does nothing after that."""
     left = [act]
 
     def act_once() -> None:

@@ -1,9 +1,12 @@
-"""The rules for requests over TCP: who may be named as `Host`, where a page may come from, what a body may be.
+"""The browser rules for requests over TCP: the allowed `Host`, the allowed origin of a page, the type of a body.
 
-A browser is a confused deputy: any page can make it send requests to this machine. So a request is judged by its head
-before anything else is read: the target is a path, `Host` is one of ours to the letter, `Origin` and `Sec-Fetch-Site`
-say that no other site sent it, a POST is JSON, which a form cannot send. gate.py asks for each request; nothing here
-knows tokens.
+A browser is a confused deputy: any page can make it send requests to this machine. So the head of a request is judged
+before anything else is read:
+- The target is a path, and `Host` is exactly one of our names.
+- `Origin` and `Sec-Fetch-Site` show that no other site sent the request.
+- A POST is JSON, which a form cannot send.
+
+network_callers.py calls this for each request. Nothing here knows tokens.
 """
 
 from __future__ import annotations
@@ -19,19 +22,20 @@ from wakeful.api.problems import Forbidden, WrongContentType
 from wakeful.core.spec.http import LOCALHOST, LOOPBACK_NAMES, HttpSettings, TcpAddress
 
 JSON_TYPE = "application/json"
-# After so long a wrong token or code has been forgotten (guesses.py).
+# Seconds after which a wrong token or code is no longer counted (guesses.py).
 RETRY_SECONDS = "3"
-# The page itself: the one address that a link in a mail or a notification leads to.
+# The dashboard page: the only path that a link in a mail or a notification may open.
 PAGE = "/"
-# A browser leaves the port out of `Host` and `Origin` where it is the usual one of the scheme.
+# Default ports, which a browser leaves out of `Host` and `Origin`.
 _USUAL_PORTS = {"http": 80, "https": 443}
-# `none`: typed, or opened by a program. `same-site` is not enough: another port of this machine is the same site.
+# The values of `Sec-Fetch-Site` that are accepted. `none` means that a person typed the address or a program opened it.
+# `same-site` is refused, because another port of this machine is the same site.
 _OWN_SITES = ("same-origin", "none")
 
 
 @dataclass(frozen=True, slots=True)
 class Entrance:
-    """A port as browsers know it: each `Host` under which it may be reached, with the origins of its pages."""
+    """A port as browsers see it: each `Host` by which it may be reached, with the allowed origins of its pages."""
 
     scheme: str
     origins: Mapping[str, frozenset[str]]
@@ -43,8 +47,8 @@ class Entrance:
 
 @dataclass(slots=True, eq=False)
 class NetworkPeer:
-    """The other end of a TCP connection. `standing` says in words which run has it, and is None where none has; it is
-    found when a token is first shown on the connection."""
+    """The other end of a TCP connection. `standing` describes the run that holds it, or is None if no run does. It is
+    looked up when a token is first shown on the connection."""
 
     entrance: Entrance
     local: tuple[str, int]
@@ -53,10 +57,10 @@ class NetworkPeer:
 
 
 def make_entrance(settings: HttpSettings, bound: TcpAddress) -> Entrance:
-    """`bound` is the address with the port that the system chose."""
+    """List the hosts and origins of a port. `bound` is its actual address; the system may have chosen the port."""
     scheme = "https" if settings.is_tls else "http"
     own = dict.fromkeys(_list_names(bound, scheme), frozenset({scheme}))
-    # Under a further name a proxy answers, which has the certificate.
+    # A further name in `hosts` belongs to a proxy, which has the certificate. So https is allowed there.
     further = dict.fromkeys(settings.hosts, frozenset({"https", scheme}))
     origins = {
         host: frozenset(f"{scheme}://{host}" for scheme in schemes) for host, schemes in {**further, **own}.items()
@@ -74,10 +78,10 @@ def _list_names(bound: TcpAddress, scheme: str) -> list[str]:
 
 
 def judge_head(scope: Scope, entrance: Entrance) -> None:
-    """Raise Forbidden unless the request is meant for us and no other site sent it."""
+    """Raise Forbidden unless the request is addressed to this port, and no other site sent it."""
     headers = Headers(scope=scope)
     if not scope["raw_path"].startswith(b"/"):
-        raise Forbidden("the target of a request is a path that begins with /, and no whole address", "host")
+        raise Forbidden("the target of a request must be a path that begins with /, not a whole address", "host")
     hosts = headers.getlist("host")
     host = hosts[0].lower() if len(hosts) == 1 else ""
     if host not in entrance.origins:
@@ -100,8 +104,11 @@ def judge_head(scope: Scope, entrance: Entrance) -> None:
 
 
 def _is_followed_link(scope: Scope, headers: Headers) -> bool:
-    """A person followed a link to the page from elsewhere: a window of its own, which the other page cannot look into.
-    Nothing but the page is opened so, and it has nothing of anybody."""
+    """Did a person follow a link from another site to the dashboard page?
+
+    That is safe: the page opens at the top level, where the other site cannot read it, and the file itself contains no
+    one's data. No other path may be opened in this way.
+    """
     return (
         scope["method"] == "GET"
         and scope["raw_path"] == PAGE.encode()
@@ -111,7 +118,8 @@ def _is_followed_link(scope: Scope, headers: Headers) -> bool:
 
 
 def judge_content_type(scope: Scope) -> None:
-    """A form or an image of another page can send other types without asking us first; this one it cannot."""
+    """Raise WrongContentType unless the body is JSON. A form on another site can send some other types without a CORS
+    preflight, but not JSON."""
     if scope["method"] in ("GET", "HEAD"):
         return
     found = Headers(scope=scope).getlist("content-type")
@@ -122,7 +130,7 @@ def judge_content_type(scope: Scope) -> None:
         )
 
 
-# Of every answer over TCP. Of a page, its own policy goes before this one.
+# The headers of every answer over TCP. A header that the route set itself stays, such as the policy of the page.
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -134,7 +142,7 @@ _HEADERS = {
 
 
 def add_headers(headers: MutableHeaders, status: int) -> None:
-    """No other page reads, frames or keeps an answer."""
+    """Add the headers that keep other pages from reading or framing an answer, and caches from storing it."""
     for name, value in _HEADERS.items():
         headers.setdefault(name, value)
     if status == 401:

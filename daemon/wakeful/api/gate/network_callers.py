@@ -1,7 +1,7 @@
-"""Identifies the caller of a request over TCP: by a token, always; a browser by its token and its cookie.
+"""Identifies the caller of a request over TCP: always by a token, and a browser by its token and its cookie.
 
-The kernel says nothing about the user at the other end, so nobody is anybody without a token. A process of a run is
-refused whatever it shows: runs speak at the control socket, where the kernel says which run it is.
+The kernel does not report the user at the other end of a TCP connection, so every caller must show a token. A process
+of a run is refused, whatever it shows. Runs use the control socket, where the kernel identifies them.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from functools import partial
 
 from starlette.datastructures import Headers
 from starlette.requests import cookie_parser
@@ -21,42 +22,53 @@ from wakeful.api.gate.shown_tokens import find_shown, refuse_in_address
 from wakeful.api.gate.tokens import Token, Tokens, is_token
 from wakeful.api.problems import Forbidden, Unauthorised
 from wakeful.api.service import Service
+from wakeful.system.private_files import ChangesInTurn
 from wakeful.verbs.verb import Route
 
-# With the port behind it: a host has one jar of cookies for all of its ports, and may have several daemons.
+# The name of the cookie, to which the port is appended. A browser shares cookies between all ports of a host, and a
+# host may have several daemons.
 COOKIE = "wakeful_browser"
-# The caller of a public route, whom nobody knows. Such a request changes no session.
+# The unidentified caller of a public route. Such a request changes no session.
 STRANGER = Caller("stranger")
 
 
 class NetworkCallers:
-    """`identify_bearer` makes the caller of a good token; the number is the daemon's own user."""
+    """Identifies TCP callers. `identify_bearer` makes the caller of a valid token; its number is the daemon's uid."""
 
     def __init__(
-        self, service: Service, tokens: Tokens, guesses: Guesses, identify_bearer: Callable[[Token, int], Caller]
+        self,
+        service: Service,
+        tokens: Tokens,
+        guesses: Guesses,
+        changes: ChangesInTurn,
+        identify_bearer: Callable[[Token, int], Caller],
     ) -> None:
         self._service = service
         self._tokens = tokens
         self._guesses = guesses
+        self._changes = changes
         self._identify_bearer = identify_bearer
         self._uid = os.geteuid()
 
     async def identify(self, scope: Scope, peer: NetworkPeer, rule: Route | None) -> Caller:
-        """Raise Forbidden, Unauthorised or WrongContentType, by the rules for browsers first."""
+        """Identify the caller, after the rules for browsers. Raises Forbidden, Unauthorised or WrongContentType."""
         judge_head(scope, peer.entrance)
         refuse_in_address(scope)
         if rule is None or not rule.takes_any_type:
             judge_content_type(scope)
-        # A public route that has a scope tells more to a caller who shows a token.
+        # A public route with the scope `read` gives more to a caller who shows a token, so the token is checked.
         if rule is not None and rule.is_public and (rule.scope != "read" or find_shown(scope) is None):
             return STRANGER
         token = await self.find_token(scope)
         await self.refuse_run(peer)
-        self._tokens.note_use(token, self._service.moment().wall)
+        now = self._service.moment().wall
+        if token.is_use_due(now):
+            await self._changes.make(partial(self._tokens.note_use, token.id, now))
         return self._identify_bearer(token, self._uid)
 
     async def find_token(self, scope: Scope) -> Token:
-        """The good token that a request shows, with its cookie if it is a browser's."""
+        """Find the token that a request shows. Raises Unauthorised if it is missing or not valid, or if it is a
+        browser's token without its cookie."""
         text = find_shown(scope)
         if text is None:
             raise Unauthorised(
@@ -66,20 +78,20 @@ class NetworkCallers:
         token = self._tokens.find(text, self._service.moment().wall) if is_token(text) else None
         if token is None:
             await self._guesses.refuse(
-                "this token opens nothing here: it was never given, is over, or was revoked (wakeful token list shows "
-                "those there are); a run's own token is good at the control socket alone",
+                "this token is not valid here: it never existed, has expired, or was revoked (wakeful token list shows "
+                "the valid ones); a run's own token is valid at the control socket only",
                 "token",
             )
         if not token.is_cookie(find_cookie(scope)):
             await self._guesses.refuse(
-                "this token is a browser's, and opens nothing without the cookie that was given with it; log in again "
+                "this token is a browser's, and is not valid without the cookie that was given with it; log in again "
                 "with: wakeful dashboard",
                 "token",
             )
         return token
 
     async def refuse_run(self, peer: NetworkPeer) -> None:
-        """Raise Forbidden where a process of a run has the other end of the connection. Found out once for each."""
+        """Raise Forbidden if a process of a run holds the other end. Looked up once per connection, in a thread."""
         if peer.standing == "unjudged":
             peer.standing = await asyncio.to_thread(self._service.owner_of_connection, peer.local, peer.remote)
         if peer.standing is not None:
@@ -96,7 +108,7 @@ def find_cookie_name(scope: Scope) -> str:
 
 
 def find_cookie(scope: Scope) -> str | None:
-    """The browser's cookie; None where there is none, or several."""
+    """Find the browser's cookie. None if there is none, or more than one."""
     found = [
         value
         for header in Headers(scope=scope).getlist("cookie")

@@ -1,9 +1,9 @@
 """The people that the daemon's owner lets in: their names and roles, kept in one file of the state folder.
 
-A person has a role for every session, or for single ones. The file is the truth and is looked at for every request: a
-role that was changed counts from the next request on. A file that others can read or that cannot be understood lets
-nobody in. The file also has the latest changes: who made each, when, and what it was. gate.py finds callers here;
-scopes.py judges what they reach.
+A person has a role for every session, or for single sessions. The file is checked for every request, so a changed role
+counts from the next request on. If other users can read the file, or it cannot be parsed, only the owner is let in. The
+file also keeps the latest changes: who made each, when, and what it was. gate.py finds callers here; scopes.py judges
+what they reach.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ PEOPLE_FILE = "people.json"
 MOST_PEOPLE = 1_000
 MOST_CHANGES = 1_000
 LONGEST_NAME = 64
-# Forks of forks are followed so far back.
+# The most ancestors of a fork that are searched for a role.
 _MOST_PARENTS = 100
-# The session of this id, if there still is one.
+# Finds a session by its id. None if it no longer exists.
 FindSession = Callable[[str], Session | None]
 
 
@@ -42,24 +42,26 @@ class PeopleUnwritten(OperatorError):
 
 
 class Person(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`role` counts for every session. `sessions` has roles for single ones, by id: a role follows a rename."""
+    """A person. `role` counts for every session. `sessions` has roles for single sessions, by id, so that a role
+    follows a rename."""
 
     name: str
     role: Role | None = None
     sessions: dict[str, Role] = {}
-    # Microseconds UTC, and who let them in.
+    # When the person was let in, in microseconds UTC, and by whom.
     made_at: int
     made_by: str
 
     @property
     def is_everywhere(self) -> bool:
-        """Do they see every session?"""
+        """Does the person see every session?"""
         return self.role is not None
 
     def find_role(self, session: Session, find: FindSession) -> Role | None:
-        """Their role in a session: the one given for it, else for the session it is a fork of, else for all sessions.
+        """Find the person's role in a session: the role for this session, else for a session that it was forked from,
+        else for all sessions.
 
-        None: the session does not exist for them.
+        None if they have no role there; then they must not learn that the session exists.
         """
         at: Session | None = session
         for _ in range(_MOST_PARENTS):
@@ -93,7 +95,10 @@ class _Registry(NamedTuple):
 
 
 class People:
-    """The people of one state folder. `owner` is the account of the daemon, whose name nobody else may have."""
+    """The people of one state folder. `owner` is the account of the daemon; no person may have its name.
+
+    A change waits for the disk. It is made in a thread, one at a time (`ChangesInTurn`).
+    """
 
     def __init__(self, state: Path, owner: str) -> None:
         self.path = state / PEOPLE_FILE
@@ -107,11 +112,11 @@ class People:
         return sorted(self._read().people.values(), key=lambda one: one.name)
 
     def list_changes(self) -> tuple[Change, ...]:
-        """Oldest first."""
+        """List the latest changes, oldest first."""
         return self._read().changes
 
     def add(self, name: str, role: Role, session: str | None, words: str, *, by: str, now: int) -> Person:
-        """Let a person in, durable when this returns. `session` is an id; None: every session."""
+        """Let a person in, durable when this returns. `session` is an id, or None for every session."""
         people = self._read().people
         self._refuse_name(name)
         if name in people:
@@ -129,7 +134,7 @@ class People:
         return person
 
     def set_role(self, name: str, role: Role | None, session: str | None, words: str, *, by: str, now: int) -> Person:
-        """Give another role, or with None take it away. `session` is an id; None: every session."""
+        """Change a person's role, or remove it if `role` is None. `session` is an id, or None for every session."""
         known = self.get(name)
         if session is None:
             person = replace(known, role=role)
@@ -154,8 +159,8 @@ class People:
         if person is None:
             known = ", ".join(one.name for one in self.list_all()[:10])
             raise CallerError(
-                f"nobody is called {name!r} here"
-                + (f"; known are {known}" if known else "; `wakeful people add NAME --role ROLE` lets somebody in")
+                f"no person is called {name!r} here"
+                + (f"; known are {known}" if known else "; `wakeful people add NAME --role ROLE` lets a person in")
             )
         return person
 
@@ -167,10 +172,10 @@ class People:
         is_plain = all(sign.isalnum() or sign in "._-@" for sign in name)
         if not 0 < len(name) <= LONGEST_NAME or not is_plain or not name[0].isalnum():
             raise CallerError(
-                f"{name!r} is no name of a person: letters, digits and . _ - @, at most {LONGEST_NAME} of them, "
-                "beginning with a letter or digit"
+                f"{name!r} is not a name for a person; expected letters, digits and . _ - @, at most "
+                f"{LONGEST_NAME} characters, beginning with a letter or digit"
             )
-        # Specs name people by uid, too.
+        # Specs may also name people by uid.
         if name.isdecimal():
             raise CallerError(f"{name!r} is a number, and would be taken for a uid; choose a name with a letter")
 
@@ -185,12 +190,10 @@ class People:
         try:
             return self._file.read()
         except NotOursAlone as error:
-            raise PeopleUnreadable(
-                f"{error}: nobody but the owner is let in; after a look, chmod 600 {self.path}"
-            ) from error
+            raise PeopleUnreadable(f"{error}: only the owner is let in; after a look, chmod 600 {self.path}") from error
         except (OSError, msgspec.DecodeError) as error:
             raise PeopleUnreadable(
-                f"{self.path} cannot be read ({error}): nobody but the owner is let in; mend it, or remove it and add "
+                f"{self.path} cannot be read ({error}): only the owner is let in; mend it, or remove it and add "
                 "the people again"
             ) from error
 
@@ -210,8 +213,8 @@ def _decode(content: bytes) -> _Registry:
 
 
 def list_roles(people: People, session: Session, find: FindSession) -> dict[str, Role]:
-    """The people with a role of their own for a session, or for one it is a fork of, by the author that the log
-    names; and of those who have a role for every session."""
+    """List everyone with a role in a session, by the author that the log names. Roles for the session, for a session it
+    was forked from, and for every session count."""
     found = {f"{PERSON}{one.name}": one.find_role(session, find) for one in people.list_all()}
     return {author: role for author, role in found.items() if role is not None}
 
@@ -221,7 +224,7 @@ def is_enough(role: Role | None, needed: Role) -> bool:
 
 
 def say_reach(person: Person, name_session: Callable[[str], str]) -> str:
-    """Their roles in words: "contributor of payroll"."""
+    """Describe a person's roles: "contributor of payroll"."""
     parts = [f"{person.role} of every session"] if person.role is not None else []
     parts += [f"{role} of {name_session(one)}" for one, role in person.sessions.items()]
     return ", ".join(parts) if len(parts) <= 3 else f"{parts[0]}, and {count(len(parts) - 1, 'role')} more"

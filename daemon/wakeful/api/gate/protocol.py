@@ -1,9 +1,8 @@
-"""HTTP/1.1 on one connection: uvicorn's protocol with the peer it was judged to be,
-and time limits for whoever keeps us waiting.
+"""HTTP/1.1 on one connection: uvicorn's protocol, extended by the identity of the peer and by time limits.
 
-A connection is bounded while it waits for a head or a body, and while its reader takes nothing. A request that is under
-way is not: `follow` and `activate --wait` may last for days. Answers that no route gives,
-because no request was read, are written here.
+There is a limit for sending a head, for sending a body, and for reading nothing of an answer. A request under way has
+no limit: `follow` and `activate --wait` may last for days. This module also writes the answers to requests that were
+never read completely, and so never reached a route.
 """
 
 from __future__ import annotations
@@ -20,23 +19,22 @@ from uvicorn.server import ServerState
 
 from wakeful.api.problems import MEDIA_TYPE, PROBLEMS, encode_problem
 
-# How long the head of a request may take, from the connection's first moment or the end of the answer before.
+# The most seconds for the head of a request, from the start of the connection or the end of the previous answer.
 HEAD_SECONDS = 10.0
-# How long its body may take. A call has at most a megabyte, and comes from this machine.
+# The most seconds for the body. A call has at most a megabyte, and comes from this machine.
 BODY_SECONDS = 60.0
-# How long a reader may take nothing of an answer: a person who pages through a long one takes minutes over a page.
+# The most seconds in which a client reads nothing of an answer. A person with a pager may spend minutes on one page.
 STALLED_SECONDS = 600.0
-# An agent sends the lines of its steps as it works, for as long as its run lasts; a bundle may be large.
+# The paths whose body has no time limit. An agent sends its steps for as long as its run lasts; a bundle may be large.
 UNHURRIED = ("/work/steps", "/bundle/import")
 VERSION_HEADER = "Wakeful-Version"
-# The position of the log at which an answer was true.
+# The log position that an answer reflects.
 POSITION_HEADER = "Wakeful-Position"
 Awaited = Literal["head", "body"]
 
 
 class PeerProtocol(H11Protocol):
-    """Tells the app, as `peer` of the request's state, who is at the other end,
-    and `over` when the connection ended."""
+    """Passes the peer to the app as `peer` of the request's state, and calls `over` when the connection has ended."""
 
     def __init__(
         self, config: uvicorn.Config, server_state: ServerState, peer: object, version: str, over: Callable[[], None]
@@ -52,8 +50,8 @@ class PeerProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.app_state = {**self.app_state, "connection": transport.get_extra_info("socket")}
-        # `pause_writing` then follows whenever the reader left something, however little.
-        # Of TLS a limit counts as passed when it is reached: with 0 it would pause while nothing is left.
+        # With these limits, `pause_writing` is called as soon as a single byte waits for the reader.
+        # TLS pauses when the limit is reached, not when it is exceeded, so a limit of 0 would pause an empty buffer.
         is_tls = transport.get_extra_info("sslcontext") is not None
         transport.set_write_buffer_limits(high=1 if is_tls else 0, low=0)
         self._watch_request()
@@ -74,8 +72,8 @@ class PeerProtocol(H11Protocol):
         self._watch_request()
 
     def _watch_request(self) -> None:
-        """Start the clock when we begin to wait for a head or a body;
-        single bytes that keep coming do not turn it back."""
+        """Start the timer when we begin to wait for a head or a body. Further bytes of the same part do not restart it,
+        so a client that sends one byte at a time is cut off, too."""
         awaited = self._find_awaited()
         if awaited == self._awaited:
             return
@@ -113,7 +111,7 @@ class PeerProtocol(H11Protocol):
         self.transport.close()
 
     def send_400_response(self, msg: str) -> None:
-        """The library's answer to what is no HTTP, in the form of all others."""
+        """Answer input that is not HTTP, in the form of our other errors. Overrides the library's own answer."""
         self.transport.write(write_answer("bad-request", msg, self._version))
         self.transport.close()
 
@@ -129,8 +127,8 @@ class PeerProtocol(H11Protocol):
             self._stall = None
 
     def _look_for_reader(self) -> None:
-        """A slow reader is let go on, one that took nothing is cut off: the connection ends,
-        and what it was sent until then can be read."""
+        """End the connection if the client has read nothing since the last check; wait on if it reads slowly. The
+        client can still read the data that was sent until then."""
         unread = self.transport.get_write_buffer_size()
         if unread < self._unread_bytes:
             self._unread_bytes = unread
@@ -140,7 +138,7 @@ class PeerProtocol(H11Protocol):
 
 
 def write_answer(problem: str, words: str, version: str) -> bytes:
-    """An error in words, as the routes write it."""
+    """Write a complete HTTP answer with a problem body, as the routes give it. `words` is the message."""
     body, status = encode_problem(problem, words), PROBLEMS[problem].status
     lines = (
         f"HTTP/1.1 {status} {HTTPStatus(status).phrase}",

@@ -1,8 +1,7 @@
-"""Counts what the gate and the routes turned away, by kind, since the daemon started.
+"""Counts the requests that the gate and the routes refused, by kind, since the daemon started.
 
-One object for the whole application, at `app.state.refusals`. `count(kind)` adds one; `read()` gives every kind with
-its count, those that were never met included, so that a reader of `/metrics` sees each from the first moment. Nothing
-of a request is kept. On the loop alone.
+There is one object for the whole application, at `app.state.refusals`. `read()` also returns the kinds with a count of
+0, so that `/metrics` has each of them from the start. Nothing of a request is kept. Used on the loop only.
 """
 
 from __future__ import annotations
@@ -10,10 +9,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import Literal, get_args
 
-# `token`: none, a wrong one, or one whose cookie is missing. `code`: a one-time code that opens nothing. `host`,
-# `origin`, `content_type`, `body`: the part of the request that was wrong. `address`: a token in an address. `scope`: a
-# good token that does not reach so far. `run`: a process of a run over TCP. `signature`: a webhook's. `policy`: a
-# browser's report that a page broke its content security policy.
+# The kinds:
+# - `token`: no token, a wrong token, or a browser's token without its cookie
+# - `code`: a one-time code that is wrong or expired
+# - `host`, `origin`, `content_type`, `body`: the part of the request that was wrong
+# - `address`: a token in the address
+# - `scope`: a valid token without the right for this request
+# - `run`: a process of a run over TCP
+# - `signature`: a webhook with a wrong signature
+# - `policy`: a browser's report that a page broke its content security policy
 RefusalKind = Literal[
     "token", "code", "host", "origin", "content_type", "body", "address", "scope", "run", "signature", "policy"
 ]
@@ -30,5 +34,5 @@ class Refusals:
         self._counts[kind] += 1
 
     def read(self) -> dict[RefusalKind, int]:
-        """Every kind and how often it was met."""
+        """Return every kind with its count."""
         return {kind: self._counts[kind] for kind in KINDS}

@@ -1,10 +1,12 @@
-"""How far a caller reaches: each request is judged by its route in the table of verbs.
+"""Authorisation: judges each request by its route in the table of verbs. gate.py calls it for every request.
 
-gate.py asks for every request. The daemon's own user without a token is not restricted. A token reaches what its
-scopes name. A token for one session reaches only what is about that session alone. A person whom the owner let in
-reaches what their role in the session allows, with a token of theirs only what its scopes name as well. A run's token
-reaches the routes that are marked for runs. A route that is not in the table is reached by the owner alone: a new route
-begins closed. What a client says of its own rights is never read.
+- The daemon's own user, without a token, is not restricted.
+- A token reaches the routes of its scopes. A token for one session reaches only requests about that session alone.
+- A person whom the owner let in reaches what their role in the session allows. A token of theirs limits that further.
+- A run's token reaches the routes that are marked for runs.
+- A route that is not in the table is open to the owner only, so a new route begins closed.
+
+Nothing that a client claims about its own rights is read.
 """
 
 from __future__ import annotations
@@ -29,24 +31,24 @@ from wakeful.verbs.answers import VERSION
 from wakeful.verbs.table import list_roles, list_routes
 from wakeful.verbs.verb import Argument, Field, Route
 
-# The routes of a run's own process, see routes/agent_work.py: an agent of this release alone speaks them.
+# The routes for a run's own process (routes/agent_work.py). Only agents of this release use them.
 OF_RUNS: tuple[tuple[Literal["GET", "POST"], str, str], ...] = (
-    ("POST", "begin", "begin, with what the model is told"),
+    ("POST", "begin", "begin, and get the prompt of the model"),
     ("POST", "steps", "have steps recorded"),
-    ("GET", "rules", "read the rules on the way to a folder"),
+    ("GET", "rules", "read the project rules of a folder"),
     ("GET", "skill", "read a file of a skill"),
-    ("POST", "words", "pass words in flight on"),
-    ("POST", "compress", "put a summary in the place of old conversation"),
-    ("POST", "redact", "have the values of secrets taken out"),
+    ("POST", "words", "pass on the text of an answer in progress"),
+    ("POST", "compress", "replace old conversation by a summary"),
+    ("POST", "redact", "have the values of secrets removed"),
     ("POST", "images", "keep an image"),
     ("GET", "images/{address}", "read an image"),
     ("POST", "subagent", "begin the work of a sub-agent"),
 )
-# The routes that belong to no verb: what a client asks first, MCP, and a run's own, which nobody else reaches.
+# The routes without a verb: the first requests of a client, MCP, webhooks, and those that only runs may reach.
 OWN_ROUTES = (
     Route("GET", "/version", None, is_for_runs=True, words="the daemon's version and places", takes=(), gives=VERSION),
     Route("GET", "/openapi.json", None, words="this description", takes=(), gives=()),
-    # The files of the dashboard, and what a browser sends before it is known.
+    # The files of the dashboard, and the requests of a browser that has not logged in yet.
     Route("GET", "/", None, is_public=True, words="the dashboard", takes=(), gives=(), shape="bytes"),
     Route(
         "GET",
@@ -74,7 +76,7 @@ OWN_ROUTES = (
         "/login",
         None,
         is_public=True,
-        words="exchange a one-time code, or a token, for a browser's token and cookie; over TCP alone",
+        words="exchange a one-time code, or a token, for a browser's token and cookie; over TCP only",
         takes=(Argument("code", is_required=False, help="That of a link; without it, the token of the header."),),
         gives=(
             Field("token", "text", "the token, which the page keeps"),
@@ -102,7 +104,7 @@ OWN_ROUTES = (
             Field("sessions", "object", "the verbs they may call in each session where that differs, by its name"),
         ),
     ),
-    # Each call that comes by it is judged by the route of its verb.
+    # Each call inside an MCP message is judged again, by the route of its verb.
     Route(
         "POST",
         "/mcp",
@@ -113,9 +115,9 @@ OWN_ROUTES = (
         gives=(),
         is_open=True,
     ),
-    # A client of an older revision asks for a stream of its own, and is told that there is none.
+    # A client of an older MCP revision asks for a stream of its own, and is answered that there is none.
     Route("GET", "/mcp", None, is_for_runs=True, words="there is no such stream", takes=(), gives=(), is_open=True),
-    # Programs elsewhere deliver here. They show no token and may send a form: the route judges their signature.
+    # Other systems deliver webhooks here. They show no token and may send a form, so the route checks their signature.
     Route(
         "POST",
         "/webhook/{address:path}",
@@ -144,19 +146,20 @@ OWN_ROUTES = (
 RULES: dict[str, Route] = {**list_routes(), **{route.key: route for route in OWN_ROUTES}}
 _ROLES = list_roles()
 _CALL = "POST /call/"
-# The calls about a session. Those about all sessions at once take no role, and stand apart.
+# The calls about one session. Calls about all sessions at once have no role, and are not listed here.
 _CALLS = [
     (key.removeprefix(_CALL), RULES[key], role)
     for key, role in _ROLES.items()
     if key.startswith(_CALL) and role is not None
 ]
-# The fields of a body that name sessions which are there already.
+# The fields of a body that name existing sessions.
 _NAMING = ("name", "fork")
 
 
 def find_rule(routes: Sequence[Any], asked: Asked) -> tuple[Route | None, dict[str, str]]:
-    """The rule of the route that will answer, found as the router finds it, and what the path names; no rule, no
-    token.
+    """Find the rule of the route that will answer, in the router's own order, and the path parameters.
+
+    The rule is None for a route that is not in the table; no token reaches such a route.
     """
     for route in routes:
         match, more = route.matches(asked)
@@ -170,7 +173,7 @@ def find_rule(routes: Sequence[Any], asked: Asked) -> tuple[Route | None, dict[s
 def judge_request(
     service: Service, caller: Caller, rule: Route | None, named: dict[str, str], query: QueryParams
 ) -> bool:
-    """Raise Forbidden where the caller's token does not reach; True where the body has still to be judged."""
+    """Raise Forbidden if the caller may not do this. True if the body must be judged as well (`judge_body`)."""
     if caller.run is not None:
         if (
             rule is None
@@ -210,14 +213,14 @@ def _judge_token(service: Service, token: Token, rule: Route | None, named: dict
 
 
 def find_needed_role(rule: Route) -> Role | None:
-    """The least role that reaches a route; None: only the daemon's owner does."""
+    """Find the least role that reaches a route. None if only the daemon's owner does."""
     if rule.scope is None or rule.scope == "read":
         return "observer"
     return _ROLES.get(rule.key)
 
 
 def list_calls(caller: Caller, role: Role) -> list[str]:
-    """The verbs that a caller may call in a session where they have this role."""
+    """List the verbs that a caller with this role in a session may call there."""
     token = caller.token
     return [
         verb
@@ -227,8 +230,8 @@ def list_calls(caller: Caller, role: Role) -> list[str]:
 
 
 def _opens_in_session(token: Token, rule: Route) -> bool:
-    """Does a token open a call that names a session of the token's? A call that also names another one is closed to a
-    token for one session."""
+    """May this token make the call in a session that it is for? A token for one session may not make calls that are
+    about more than one session."""
     return _has_scope(token, rule) and (token.session is None or rule.session is not None)
 
 
@@ -257,7 +260,7 @@ def _judge_member(
 
 
 def judge_body(service: Service, caller: Caller, rule: Route | None, body: dict[str, Any]) -> None:
-    """The same for a call, whose session stands in what was sent."""
+    """Raise Forbidden if the caller may not do this with the sessions that the body names."""
     if caller.token is not None and caller.token.session is not None:
         _refuse_others(service, caller.token, [body.get("name")])
     needed = find_needed_role(rule) if rule is not None else None
@@ -269,7 +272,7 @@ def judge_body(service: Service, caller: Caller, rule: Route | None, body: dict[
 
 
 def refuse_member(service: Service, member: Person, session: Session, needed: Role) -> None:
-    """Raise Forbidden where a person's role in a session is not enough."""
+    """Raise Forbidden if the person's role in the session is not enough."""
     role = member.find_role(session, service.core.state.sessions.get)
     if role is None:
         raise Forbidden(_say_unseen(member, session.name))
@@ -288,12 +291,15 @@ _ARTICLES: dict[Role, str] = {
 
 
 def _say_unseen(member: Person, name: str) -> str:
-    """The same words whether there is such a session or not."""
+    """Return the refusal for a session without a role. It does not reveal whether such a session exists."""
     return f"{member.name} has no role in a session called {name!r}; `wakeful list` shows those they have one in"
 
 
 def _refuse_by_roles(service: Service, member: Person, names: list[Any], needed: Role) -> None:
-    """A person with a role for all sessions is told by the route that a session does not exist."""
+    """Raise Forbidden unless the person has the needed role in each named session; with no name, in every session.
+
+    If a session does not exist, a person with a role for all sessions passes, so that the route reports its absence.
+    """
     state = service.core.state
     for name in names:
         session_id = state.ids.get(name) if isinstance(name, str) else None
@@ -311,7 +317,8 @@ def _refuse_by_roles(service: Service, member: Person, names: list[Any], needed:
 
 
 def _refuse_others(service: Service, token: Token, names: list[Any]) -> None:
-    """Every name that is asked for, and at least one: without a name, all sessions are meant."""
+    """Raise Forbidden unless the request names the token's session and no other. Without a name, it would concern all
+    sessions."""
     ids = service.core.state.ids
     if not names or any(not isinstance(name, str) or ids.get(name) != token.session for name in names):
         raise Forbidden(f"token {token.id} is for one session alone; name that one")

@@ -1,4 +1,4 @@
-"""The token that a request shows: in the header `Authorization: Bearer`, and nowhere else."""
+"""Reads the token of a request from the header `Authorization: Bearer`. No other place is accepted."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from starlette.types import Scope
 
 from wakeful.api.problems import Unauthorised
 
-# The names under which clients of other programs put tokens into addresses.
+# Query parameters in which clients of other programs put tokens.
 TOKEN_PARAMETERS = frozenset(("token", "access_token", "api_key", "apikey", "authorization", "bearer", "code"))
 
 
 def find_shown(scope: Scope) -> str | None:
-    """The text of the token; None where there is no such header. Raises Unauthorised where there is something else."""
+    """Read the text of the token. None if there is no such header. Raises Unauthorised if the header is malformed."""
     shown = Headers(scope=scope).getlist("authorization")
     if not shown:
         return None
     kind, _, text = shown[0].partition(" ")
-    # Which of two would count is nobody's to guess.
+    # With two headers, it would be unclear which one counts.
     if len(shown) > 1 or kind.lower() != "bearer":
         raise Unauthorised("one header is expected, Authorization: Bearer TOKEN")
     return text.strip()
 
 
 def refuse_in_address(scope: Scope) -> None:
-    """A token in an address ends up in histories, logs and the pages that are linked to: it is not taken there, also
-    a good one.
+    """Raise Unauthorised if the address has a token, even a valid one. An address ends up in browser histories, in logs
+    and on linked pages.
     """
     names = {name.lower() for name in QueryParams(scope["query_string"])}
     if names & TOKEN_PARAMETERS:

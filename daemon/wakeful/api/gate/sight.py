@@ -1,8 +1,8 @@
-"""The sessions that a caller may look at, and their role in each.
+"""The sessions that a caller may see, and their role in each.
 
-The daemon's own user sees every session. A person with a role for single sessions sees those and their forks; others do
-not exist for them: no list, search, stream or chain names them. Streams ask anew for each line, because a role may be
-taken away while a stream is open.
+The daemon's own user sees every session. A person with a role for single sessions sees those sessions and their forks.
+No list, search, stream or causal chain names any other session to them. Streams check again for each line, because a
+role may be taken away while a stream is open.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ class Sight:
 
     @property
     def is_whole(self) -> bool:
-        """Do they see every session, for the length of one answer?"""
+        """Does the caller see every session? Valid for one answer: the role is not looked up again."""
         return self._caller.member is None or self._caller.member.is_everywhere
 
     def list_ids(self) -> frozenset[str] | None:
-        """The ids of the sessions they see, for the length of one answer. None: all of them."""
+        """List the ids of the sessions that the caller sees, or None if they see all. Valid for one answer."""
         if self.is_whole:
             return None
         return frozenset(one.id for one in self._state if self.find_role(one) is not None)
 
     def sees(self, session_id: str) -> bool:
-        """Asked anew at each call."""
+        """Does the caller see this session now? The role is looked up again at each call."""
         if self._caller.member is None:
             return True
         member = self._people.find(self._caller.member.name)

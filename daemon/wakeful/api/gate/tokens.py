@@ -1,9 +1,9 @@
-"""Tokens that people hand out: made, kept as hashes in one file of the state folder, found again, revoked.
+"""API tokens that people hand out: made, kept as hashes in one file of the state folder, looked up, revoked.
 
-A token is 256 random bits behind its id, told once and never again. The file is the truth and is looked at for every
-request: what is revoked, or removed by hand, opens nothing from the next request on. A file that others can read or
-that cannot be understood opens nothing at all. What a token reaches is judged by scopes.py; a run's own token is no
-part of this.
+A token is an id and 256 random bits. Its text is shown once, when it is made. The file is checked for every request, so
+a token that is revoked, or removed from the file by hand, stops working with the next request. If other users can read
+the file, or it cannot be parsed, no token works. scopes.py judges what a token reaches. Tokens of runs are not kept
+here.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from wakeful.system.private_files import NotOursAlone, PrivateFile, replace_priv
 from wakeful.verbs.verb import Scope
 
 TOKENS_FILE = "tokens.json"
-# People, and programs that search for leaked secrets, tell it from a run's token by this prefix.
+# The prefix by which people, and programs that search for leaked secrets, recognise such a token.
 PREFIX = "wakeful"
 SECRET_BYTES = 32
 ID_BYTES = 4
 MOST_TOKENS = 1_000
 LONGEST_NOTE = 200
-# A browser that was not used for so long is logged out.
+# A browser that was not used for this long is logged out.
 UNUSED_MICROSECONDS = 30 * 86400 * 1_000_000
-# The last use of a browser is written down at most this often.
+# The shortest time between two writes of a browser's last use.
 USE_NOTED_MICROSECONDS = 86400 * 1_000_000
-# Compared with where there is no such token: who guesses ids learns nothing by the time it takes.
+# A digest that no secret has. An unknown id is compared with it, so that the duration does not reveal which ids exist.
 _NOBODY = "0" * 64
 
 
@@ -44,26 +44,26 @@ class TokensUnwritten(OperatorError):
 
 
 class Token(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A token as it is kept.
+    """A token as it is stored.
 
-    `session` is an id: a token follows a rename, and does not reach the next bearer of a name.
+    `session` is an id, so a token follows a rename, and does not reach a later session of the same name.
     """
 
     id: str
     digest: str
     scopes: tuple[Scope, ...]
-    # Microseconds UTC; None: until it is revoked.
+    # Microseconds UTC. `expires_at` is None if the token is valid until it is revoked.
     made_at: int
     expires_at: int | None = None
     session: str | None = None
     note: str | None = None
-    # The person it belongs to: their role bounds it, and the log names them. None: the daemon's owner.
+    # The person whose role limits the token, and whom the log names. None if it belongs to the daemon's owner.
     person: str | None = None
-    # The digest of the cookie that was given together with it: it is a browser's, and opens nothing without.
+    # The digest of the cookie that was given with a browser's token, which does not work without it. Otherwise None.
     cookie: str | None = None
-    # When a browser's was last used, to the day.
+    # When a browser's token was last used, to the day. None for other tokens.
     used_at: int | None = None
-    # The id of the token that a browser's was got with: it is over when that one is.
+    # The id of the token that was exchanged for this browser's token. When the parent ends, so does this token.
     parent: str | None = None
 
     def is_over(self, now: int) -> bool:
@@ -71,13 +71,17 @@ class Token(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             return True
         return self.expires_at is not None and now >= self.expires_at
 
+    def is_use_due(self, now: int) -> bool:
+        """Is the use of a browser to be written down? Once a day."""
+        return self.used_at is not None and now >= self.used_at + USE_NOTED_MICROSECONDS
+
     def is_cookie(self, shown: str | None) -> bool:
-        """Whether this is the cookie that was given with it. True of a token that is not a browser's."""
+        """Is this the cookie that was given with the token? Always True for a token that is not a browser's."""
         return self.cookie is None or hmac.compare_digest(_digest(shown or ""), self.cookie)
 
 
 class BrowserRights(Struct, frozen=True, kw_only=True):
-    """The reach of a browser: that of the person who logs in, or of the token that is exchanged."""
+    """The rights of a browser: those of the person who logs in, or of the token that is exchanged."""
 
     scopes: tuple[Scope, ...] = ("admin",)
     session: str | None = None
@@ -87,7 +91,8 @@ class BrowserRights(Struct, frozen=True, kw_only=True):
 
 
 class Tokens:
-    """The tokens of one state folder."""
+    """The tokens of one state folder. `find` and the lists read one small file. Every change waits for the disk: it is
+    made in a thread, one at a time (`ChangesInTurn`)."""
 
     def __init__(self, state: Path) -> None:
         self.path = state / TOKENS_FILE
@@ -97,7 +102,7 @@ class Tokens:
         return sorted(self._read().values(), key=lambda one: (one.made_at, one.id))
 
     def find(self, text: str, now: int) -> Token | None:
-        """The token somebody shows; None when there is none such, or it is over."""
+        """Find the token with this text. None if there is no such token, or it has expired."""
         prefix, _, rest = text.partition("_")
         token_id, _, secret = rest.partition("_")
         known = self._read().get(token_id)
@@ -121,7 +126,8 @@ class Tokens:
         note: str | None,
         person: str | None = None,
     ) -> tuple[Token, str]:
-        """A new one, durable when this returns, and its text, which nobody can tell again."""
+        """Make a token, durable when this returns. Returns it with its text, which is not stored and cannot be shown
+        again."""
         token_id, secret = self._draw()
         token = Token(
             id=token_id,
@@ -139,11 +145,10 @@ class Tokens:
     def make_for_browser(
         self, rights: BrowserRights, now: int, *, note: str | None, shown: str | None = None
     ) -> tuple[str, str]:
-        """A token and a cookie, which open something together alone. Browsers that are logged out by time are
-        forgotten.
+        """Make a token and a cookie for a browser, which work only together. Also removes expired browser tokens.
 
-        `shown` is the cookie that the browser has from a login of the same person in another tab. It is kept, because
-        a browser has one jar: a new cookie would log that tab out.
+        `shown` is the cookie that the browser already has, if any. It is used again if it comes from a login of the
+        same person in another tab. All tabs share their cookies, so a new cookie would log that tab out.
         """
         token_id, secret = self._draw()
         cookie = shown if shown is not None and self._is_logged_in(shown, rights, now) else None
@@ -166,7 +171,8 @@ class Tokens:
         return f"{PREFIX}_{token_id}_{secret}", cookie
 
     def _is_logged_in(self, cookie: str, rights: BrowserRights, now: int) -> bool:
-        """Whether a login of this person has the cookie. That of another one is not taken over: they know it."""
+        """Does a login of the same person have this cookie? Another person's cookie is not used again, because that
+        person knows it."""
         return any(
             one.cookie is not None
             and one.is_cookie(cookie)
@@ -183,22 +189,22 @@ class Tokens:
             self._write(kept)
         return len(known) - len(kept)
 
-    def note_use(self, token: Token, now: int) -> None:
-        """A browser was used. Written down once a day."""
-        if token.used_at is not None and now >= token.used_at + USE_NOTED_MICROSECONDS:
-            self._write({**self._read(), token.id: msgspec.structs.replace(token, used_at=now)})
+    def note_use(self, token_id: str, now: int) -> None:
+        """Note that a browser was used, at most once a day. The browser may have been logged out a moment ago."""
+        known = self._read()
+        token = known.get(token_id)
+        if token is not None and token.is_use_due(now):
+            self._write({**known, token_id: msgspec.structs.replace(token, used_at=now)})
 
     def has_browser(self, now: int) -> bool:
-        """Whether a browser is logged in."""
+        """Is any browser logged in?"""
         return any(one.cookie is not None and not self._is_over(one, now) for one in self._read().values())
 
     def _draw(self) -> tuple[str, str]:
-        """An id and a secret for a new one."""
+        """Draw an id and a secret for a new token. Raises CallerError if there are too many tokens."""
         known = self._read()
         if len(known) >= MOST_TOKENS:
-            raise CallerError(
-                f"there are {len(known)} tokens already; revoke those that nobody uses: wakeful token list"
-            )
+            raise CallerError(f"there are {len(known)} tokens already; revoke unused ones: wakeful token list")
         token_id = next(one for one in iter(lambda: secrets.token_hex(ID_BYTES), "") if one not in known)
         return token_id, secrets.token_urlsafe(SECRET_BYTES)
 
@@ -241,10 +247,10 @@ def _decode(content: bytes) -> dict[str, Token]:
 
 
 def is_token(text: str) -> bool:
-    """Whether it has the shape of one that people hand out: a run's has not."""
+    """Does the text look like a token that people hand out? The token of a run does not."""
     return text.startswith(f"{PREFIX}_")
 
 
 def _digest(secret: str) -> str:
-    """Plain SHA-256: 256 random bits are guessed no sooner for a slower hash."""
+    """Return the SHA-256. A slower hash would not help, because 256 random bits cannot be guessed anyway."""
     return hashlib.sha256(secret.encode(errors="surrogateescape")).hexdigest()

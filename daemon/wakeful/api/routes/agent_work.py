@@ -1,7 +1,7 @@
-"""/work/…: the process of an agent's run fetches where it stands, and has every step recorded.
+"""/work/…: the process of an agent's run fetches its conversation so far, and has every step recorded.
 
-Only runs may call these routes, each for itself: a run's token opens nothing of another run, and people have no access.
-An answered step is on disk.
+Only runs may call these routes, each for itself. A run's token does not reach other runs, and people have no access.
+When a step is answered, it is on disk.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ from wakeful.specs.yaml_text import MAX_BYTES
 from wakeful.system.blobs import DamagedBlob, SecretContent, UnknownBlob
 from wakeful.system.openat2 import open_beneath
 
-# The share of its allowed length that a conversation keeps when it is made shorter.
+# The share of its allowed length that a conversation keeps when it is compressed.
 KEPT_SHARE = 0.3
-# Tries to record a summary while the log of its session grows.
+# The most tries to prepare a summary while the log of its session grows.
 TRIES = 5
-# The largest image that every provider takes.
+# The largest image that every provider accepts.
 LARGEST_IMAGE_BYTES = 3_500_000
-# About what a token of prose and code has.
+# The average number of bytes in a token of prose and code.
 BYTES_PER_TOKEN = 3.5
 
 
 class Posted(Struct, frozen=True, forbid_unknown_fields=True):
-    """Steps that belong together: one transaction.
+    """Steps that are recorded in one transaction.
 
-    Their key makes them safe to repeat; a process of an earlier release has it in the header.
+    `key` is their idempotency key. A process of an earlier release sends it in the header instead.
     """
 
     steps: tuple[work.PostedStep, ...]
@@ -69,7 +69,7 @@ _POSTED = msgspec.json.Decoder(Posted)
 
 
 async def begin(request: Request) -> Response:
-    """Assemble what the model is told, keep it, record it, and hand it over."""
+    """Assemble the prompt of a run, store it, record it, and return it."""
     service, caller = service_of(request), caller_of(request)
     session, run, agent = _find_run(service, caller)
     asked = _read_begin(await read_body(request))
@@ -112,8 +112,7 @@ def _read_begin(body: bytes) -> work.Begin:
 
 
 async def read_rules(request: Request) -> Response:
-    """GET /work/rules?folder=…: the rules on the way to a folder that the run's agent works in,
-    without those it was told at its beginning."""
+    """GET /work/rules?folder=…: the project rules that apply to a folder, without those in the run's first prompt."""
     service, caller = service_of(request), caller_of(request)
     _, run, agent = _find_run(service, caller)
     folder, tokens = request.query_params.get("folder", "."), Room.of(agent).rules // 4
@@ -121,7 +120,7 @@ async def read_rules(request: Request) -> Response:
 
 
 async def read_skill(request: Request) -> Response:
-    """GET /work/skill?name=…&file=…: a file of one of the agent's skills, as it was read when the agent was."""
+    """GET /work/skill?name=…&file=…: a file of one of the agent's skills, if it is unchanged since the run began."""
     service, caller = service_of(request), caller_of(request)
     _, _, agent = _find_run(service, caller)
     name, file = request.query_params.get("name", ""), request.query_params.get("file") or SKILL_FILE
@@ -136,9 +135,10 @@ async def read_skill(request: Request) -> Response:
 
 
 def _read_skill(skill: Skill, file: str) -> str:
-    """Blocks.
+    """Read a file of a skill. Blocking.
 
-    Text that is not the text that counts is not handed out: somebody may have written it who speaks for nobody.
+    Raises CallerError if the file was changed since the agent's spec was read, because any process may have written
+    the new text, and it was not trusted.
     """
     try:
         with os.fdopen(open_beneath(skill.folder, file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as stream:
@@ -160,7 +160,7 @@ def _read_skill(skill: Skill, file: str) -> str:
 
 
 class Delegated(Struct, frozen=True, forbid_unknown_fields=True):
-    """A piece of work for a sub-agent: the call that it answers, who is to do it, and what."""
+    """A piece of work for a sub-agent: the tool call that it answers, the sub-agent, and the text of the work."""
 
     call: str
     agent: str
@@ -168,7 +168,8 @@ class Delegated(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def begin_sub(request: Request) -> Response:
-    """The same for a sub-agent. Work that is on record is taken up where it stands."""
+    """Assemble the prompt of a sub-agent, store it, record it, and return it. Work that is already recorded continues
+    where it stopped."""
     service, caller = service_of(request), caller_of(request)
     session, run, agent = _find_run(service, caller)
     given = await _read_as(request, Delegated, "the piece of work")
@@ -199,13 +200,13 @@ async def begin_sub(request: Request) -> Response:
 
 
 async def record_steps(request: Request) -> Response:
-    """Record lines of steps, each as it comes; the answer is sent when all of them are on disk.
+    """Record lines of steps, each as it arrives. The answer is sent when all of them are on disk.
 
-    A step that ends the run ends the recording as well: no line after it is recorded.
+    After a step that ends the run, no further line is recorded.
     """
     service, caller = service_of(request), caller_of(request)
     _find_run(service, caller)
-    # It is the first line's, where that has none of its own.
+    # The key in the header belongs to the first line, unless that line has a key of its own.
     key = take_key(request, {})
     recording: list[Awaitable[calls.Reply]] = []
     sub: SubWork | None = None
@@ -229,12 +230,12 @@ async def record_steps(request: Request) -> Response:
             _close_turns(service, caller, steps)
             key = None
     except ClientDisconnect:
-        # Its process ended in the middle: what it told until then counts, and nobody is there to be answered.
+        # The run's process ended in the middle. The steps it sent until then count; there is no one to answer.
         return Response()
     finally:
         for recorded in recording:
             await recorded
-    # The shape of `work.Recorded`, and for nearly every post the answer of earlier releases to the letter.
+    # The form of `work.Recorded`. Without the optional fields, it is exactly the answer of earlier releases.
     more: dict[str, Any] = {"is_limit": True} if _is_limit(service, caller) else {}
     if (sub_end := _find_sub_end(service, caller, sub)) is not None:
         more["sub_end"] = sub_end
@@ -249,7 +250,7 @@ _WORDS = msgspec.json.Decoder(Words)
 
 
 async def take_words(request: Request) -> Response:
-    """Pass words in flight to the clients that follow now. None of the words are recorded."""
+    """Pass the text of an answer in progress to the clients that follow now. Nothing is recorded."""
     service, caller = service_of(request), caller_of(request)
     session, run, _ = _find_run(service, caller)
     try:
@@ -268,7 +269,7 @@ def _close_turns(service: Service, caller: Caller, steps: tuple[work.PostedStep,
 
 
 def _redact_page(service: Service, step: work.PostedStep) -> work.PostedStep:
-    """Return a step without any part of a secret that reaches across the ends of the page it shows."""
+    """Redact a step that shows a page of a longer text, also if a secret crosses the beginning or end of the page."""
     if not isinstance(step, work.ReturnTool) or step.around is None:
         return step
     page, text = step.around, step.text
@@ -277,12 +278,12 @@ def _redact_page(service: Service, step: work.PostedStep) -> work.PostedStep:
 
 
 def _is_same_page(before: work.PostedStep, after: work.SentStep) -> bool:
-    """Does the process know these words already?"""
+    """Was only `around` removed from the step? Then the process already has this text, and needs no redacted copy."""
     return isinstance(before, work.ReturnTool) and replace(before, around=None) == after
 
 
 def _redact_step(service: Service, step: work.PostedStep) -> work.PostedStep:
-    """Return a step as it may be recorded: the very same, unless it holds the value of a secret."""
+    """Return a step as it may be recorded: the same object, unless it contains the value of a secret."""
     kept: work.PostedStep = service.redact(step)
     if isinstance(step, work.RecordAnswer) and isinstance(kept, work.RecordAnswer):
         return step if kept is step else replace(kept, answer=drop_changed_raw(step.answer, kept.answer))
@@ -306,9 +307,9 @@ async def _read_as(request: Request, kind: type[T], what: str) -> T:
 class Summary(Struct, frozen=True, forbid_unknown_fields=True):
     """The summary of a conversation, and the model that made it.
 
-    Without a text, the summary is made by rule: no model made a sound one.
+    `text` is empty if no model made a usable summary. The summary is then made without a model.
 
-    `most_tokens`: what a request may take, where the provider takes less than its agent's window says."""
+    `most_tokens` is the limit of a request, if the provider accepts less than the window of the agent."""
 
     text: str
     by: str
@@ -316,7 +317,7 @@ class Summary(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def compress(request: Request) -> Response:
-    """Old conversation gives way to a summary that the run's model made; what is newest stays."""
+    """Replace old conversation by a summary that the run's model made. The newest messages stay."""
     service, caller = service_of(request), caller_of(request)
     session, run, agent = _find_run(service, caller)
     summary = await _read_as(request, Summary, "the summary")
@@ -334,7 +335,7 @@ async def compress(request: Request) -> Response:
 
 
 class Part(Struct, frozen=True, forbid_unknown_fields=True):
-    """A text that is to be cut, and what stands around it."""
+    """A part of a longer text, and the text before and after it."""
 
     text: str
     before: str = ""
@@ -342,7 +343,8 @@ class Part(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def redact(request: Request) -> Response:
-    """A tool is about to cut a text: no secret may lie across the cut. Records and changes nothing."""
+    """Redact a text that a tool is about to cut, because a secret that crosses the cut would not be found afterwards.
+    Records and changes nothing."""
     service = service_of(request)
     _find_run(service, caller_of(request))
     try:
@@ -353,13 +355,14 @@ async def redact(request: Request) -> Response:
 
 
 class KeptImage(Struct, frozen=True, forbid_unknown_fields=True):
-    """The content of an image; in JSON as base64."""
+    """The content of an image. In JSON it is base64."""
 
     content: bytes
 
 
 async def keep_image(request: Request) -> Response:
-    """Keep what a tool brought, before the record that names it. It is named by its content, so twice is once."""
+    """Store an image that a tool returned, before the record that names it. Its address is a hash of its content, so
+    storing it twice has no effect."""
     service, caller = service_of(request), caller_of(request)
     _find_run(service, caller)
     try:
@@ -375,7 +378,7 @@ async def keep_image(request: Request) -> Response:
 
 
 async def read_image(request: Request) -> Response:
-    """For a run that goes on where another stopped: an image that a record of its own conversation names."""
+    """Return an image that the run's own conversation names, for a run that continues where another stopped."""
     service, caller = service_of(request), caller_of(request)
     session, _, agent = _find_run(service, caller)
     address = request.path_params["address"]
@@ -403,19 +406,20 @@ def _find_run(service: Service, caller: Caller) -> tuple[Session, OpenRun, Agent
     session = service.core.state.get(caller.run.session_id)
     run = session.run
     if run is None or run.run != caller.run.run or run.agent is None:
-        raise Forbidden(f"run {caller.run.run} of {session.name} is no agent's run under way")
+        raise Forbidden(f"run {caller.run.run} of {session.name} is not an agent's run under way")
     return session, run, run.agent
 
 
 def _find_sub_end(service: Service, caller: Caller, sub: SubWork | None) -> str | None:
-    """Why a sub-agent cannot go on."""
+    """Return the reason why a sub-agent must stop. None if it may go on."""
     assert caller.run is not None
     run = service.core.state.get(caller.run.session_id).run
     return run.progress.sub_halts.get(sub.call) if run is not None and sub is not None else None
 
 
 def _find_end(service: Service, caller: Caller) -> str | None:
-    """Why nothing more is to be begun: it halted, or somebody wants it to stop after its step."""
+    """Return the reason why the run must begin nothing more: it is over, it halted, or a person wants it to stop after
+    its step. None if it may go on."""
     assert caller.run is not None
     run = service.core.state.get(caller.run.session_id).run
     if run is None or run.run != caller.run.run:
@@ -426,7 +430,7 @@ def _find_end(service: Service, caller: Caller) -> str | None:
 
 
 def _is_limit(service: Service, caller: Caller) -> bool:
-    """Did it halt by no person's wish, and without a question to one?"""
+    """Did the run halt by itself, such as at a limit? False if a person stopped it, or if it asks a person."""
     assert caller.run is not None
     run = service.core.state.get(caller.run.session_id).run
     return (
@@ -439,7 +443,7 @@ def _is_limit(service: Service, caller: Caller) -> bool:
 
 
 def _keep(service: Service, assembled: Assembled) -> tuple[str, str | None]:
-    """On disk before the record that names them. Blocks."""
+    """Store the instructions and the opening before the record that names them. Returns their addresses. Blocking."""
     opening = assembled.opening_text
     return service.blobs.put(assembled.instructions_text.encode()), service.blobs.put(
         opening.encode()

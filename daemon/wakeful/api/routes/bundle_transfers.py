@@ -1,8 +1,8 @@
 """Bundles as bodies: `GET /sessions/{name}/bundle` sends one, `POST /bundle/import` takes one.
 
-A caller on another machine has no path here. A bundle passes through a file in the state folder, a piece at a time, so
-that its size is a matter of the disk and not of memory. The file is removed when the transfer ends, however it ends;
-files of a daemon that was killed are removed at the next transfer.
+They are for callers on another machine, which cannot name a path here. A bundle passes through a file in the state
+folder, in parts, so that its size is limited by the disk and not by memory. The file is removed when the transfer ends,
+also by an error. Files of a daemon that was killed are removed at a later transfer.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ IMPORT = "POST /bundle/import"
 MEDIA_TYPE = "application/vnd.wakeful.bundle"
 FOLDER = "transfers"
 PART_BYTES = 256 * 1024
-# Far above any session; the room on the disk is the bound that counts.
+# The largest bundle, far above any session. In practice the free space of the disk is the limit.
 LARGEST_BUNDLE_BYTES = 64 * 2**30
-# A file that nobody wrote to for so long belongs to a daemon that is gone.
+# Seconds without a write after which a file counts as left by a daemon that was killed.
 STALE_SECONDS = 86_400.0
 
 
@@ -44,16 +44,16 @@ class NoRoom(OperatorError):
 
 
 async def send_bundle(request: Request) -> Response:
-    """GET /sessions/{name}/bundle: cut it, then send it."""
+    """GET /sessions/{name}/bundle: write the bundle to a file, then send the file."""
     service, caller = service_of(request), caller_of(request)
     session = find_session(request, service)
     desk = Desk(service, caller.author, tell_nobody, caller.uid, caller.person)
     path = await asyncio.to_thread(_make_place, service)
     try:
         saved = await asyncio.to_thread(save_to, desk, session, path)
-        size = path.stat().st_size
+        size = (await asyncio.to_thread(path.stat)).st_size
     except BaseException:
-        path.unlink(missing_ok=True)
+        await asyncio.to_thread(_remove, path)
         raise
     name = quote(f"{session.name.replace('/', '-')}.bundle", safe="")
     headers = {
@@ -67,13 +67,21 @@ async def send_bundle(request: Request) -> Response:
 
 async def _read_parts(path: Path) -> AsyncIterator[bytes]:
     try:
-        with path.open("rb") as file:
-            # Gone with its last reader, also when that reader leaves.
-            path.unlink()
+        file = await asyncio.to_thread(path.open, "rb")
+        try:
+            # The open file is still readable, and its space is freed when it is closed, also if the client leaves.
+            await asyncio.to_thread(_remove, path)
             while part := await asyncio.to_thread(file.read, PART_BYTES):
                 yield part
+        finally:
+            # The last close gives the room of the file back, which takes a moment for each gigabyte.
+            await asyncio.to_thread(file.close)
     finally:
-        path.unlink(missing_ok=True)
+        await asyncio.to_thread(_remove, path)
+
+
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)
 
 
 async def take_bundle(request: Request) -> Response:
@@ -84,15 +92,15 @@ async def take_bundle(request: Request) -> Response:
     try:
         await _write_body(request, service, path)
     except BaseException:
-        path.unlink(missing_ok=True)
+        await asyncio.to_thread(_remove, path)
         raise
 
     async def act(desk: Desk, body: Any) -> Answer:
         try:
             answer = await load(desk, body)
         finally:
-            path.unlink(missing_ok=True)
-        # The file was ours, and is gone.
+            await asyncio.to_thread(_remove, path)
+        # The path of our temporary file is of no use to the caller.
         return {name: value for name, value in answer.items() if name != "path"}
 
     body = build(find_route_body("POST /bundle/load"), {**wishes, "path": str(path)})
@@ -100,7 +108,7 @@ async def take_bundle(request: Request) -> Response:
 
 
 def _read_wishes(request: Request) -> dict[str, Any]:
-    """The arguments, which stand in the address: the body is the bundle."""
+    """Read the arguments from the query, because the body is the bundle."""
     given: dict[str, Any] = dict(request.query_params)
     if "move" in given:
         given["move"] = given["move"] == "true"
@@ -110,7 +118,8 @@ def _read_wishes(request: Request) -> dict[str, Any]:
 
 async def _write_body(request: Request, service: Service, path: Path) -> None:
     size = 0
-    with path.open("r+b") as file:
+    file = await asyncio.to_thread(path.open, "r+b")
+    try:
         async for part in request.stream():
             size += len(part)
             if size > LARGEST_BUNDLE_BYTES:
@@ -118,6 +127,8 @@ async def _write_body(request: Request, service: Service, path: Path) -> None:
             if service.core.looked.shortage is not None:
                 raise NoRoom(f"{service.core.looked.shortage}: the bundle was not taken; make room and send it again")
             await asyncio.to_thread(_write_all, file, part)
+    finally:
+        await asyncio.to_thread(file.close)
     if size == 0:
         raise CallerError("the body is empty; send the bundle as the body, such as with curl --data-binary @FILE")
 
@@ -127,7 +138,7 @@ def _write_all(file: BinaryIO, part: bytes) -> None:
 
 
 def _make_place(service: Service) -> Path:
-    """A new file that only we can read. Blocks."""
+    """Create a file that only our user can read, and remove stale files. Blocking."""
     folder = Path(service.places.state) / FOLDER
     make_private(str(folder))
     for one in folder.iterdir():

@@ -1,9 +1,8 @@
-"""Bundles over the socket: save, load, archive and the moves between hosts,
-each a stream of lines that tells how far it is.
+"""The routes of bundles: save, load, archive and move. Each answers with a stream of lines that report progress.
 
-A line is `{done, total}` while it goes on; the last is `{words, name, …}` or `{error}`. The daemon reads and writes the
-files itself, off the loop, as the person it runs as; what a bundle brings is inert until the call at its end is
-durable.
+A line is `{done, total}` while the work goes on. The last line is `{words, name, …}`, or a problem. The daemon reads
+and writes the files itself, off the loop, as the user it runs as. Loaded records have no effect until the call at the
+end is durable.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from wakeful.core.record.events import PayloadErased
 from wakeful.core.record.state import Archived, Departed, Moving, Session
 from wakeful.errors import CallerError, WakefulError
 from wakeful.eventlog.codec import decode
-from wakeful.eventlog.contract import Conflict
+from wakeful.eventlog.contract import Conflict, Record
 from wakeful.history.positions import fold_at
 from wakeful.specs.scalars import find_name_problem
 from wakeful.system.blobs import Blobs
@@ -54,7 +53,7 @@ _UNDER_WAY: set[asyncio.Task[None]] = set()
 
 
 class Desk:
-    """One request's means: who asks, and how to tell how far it is."""
+    """The means of one request: its caller, the daemon's parts, and `tell`, which reports progress."""
 
     def __init__(
         self, service: Service, author: str, tell: Progress, uid: int | None = None, person: str | None = None
@@ -110,7 +109,7 @@ def _save(
 
 
 def save_to(desk: Desk, session: Session, path: Path) -> Saved:
-    """Cut a session's bundle into a file that is there and empty. Blocks."""
+    """Write a session's bundle to `path`, which is an existing empty file. Blocking."""
     path.unlink()
     return _save(desk, session, path, None, "save", {})
 
@@ -119,7 +118,9 @@ def _say_saved(name: str, saved: Saved, words: str) -> Answer:
     contents = saved.contents
     lost = f"; {count(saved.missing_blobs, 'blob')} no longer there" if saved.missing_blobs else ""
     passed = (
-        f"; left out of its scratch folder: {len(saved.passed_files):,}, being no files" if saved.passed_files else ""
+        f"; left out of its scratch folder: {len(saved.passed_files):,} that are not files"
+        if saved.passed_files
+        else ""
     )
     return {
         "name": name,
@@ -156,11 +157,12 @@ async def _load_archived(desk: Desk, name: str) -> Answer:
 
 
 async def _load_fork(desk: Desk, path: Path, body: Any) -> Answer:
-    """Its records as they are, inert; and a session of its own that goes on from their end."""
-    _refuse_archived(desk, path)
+    """Load a bundle as a fork: import its records read-only, and open a new session that continues after them."""
+    session_id = (await asyncio.to_thread(inspect, path)).session
+    _refuse_archived(desk, path, session_id)
     staged = desk.scratch(f"{STAGED}{secrets.token_hex(8)}")
-    # The records of an older bundle may be here, only to be read. A newer bundle goes on where they end.
-    is_read_alone = inspect(path).session not in desk.service.core.state.sessions
+    # Records of an older bundle of this session may have been imported for reading. A newer bundle adds to them.
+    is_read_alone = session_id not in desk.service.core.state.sessions
     loaded = await asyncio.to_thread(
         take_bundle, desk.log, desk.blobs, path, scratch=staged, progress=desk.tell, is_inert=True, extend=is_read_alone
     )
@@ -177,11 +179,12 @@ async def _load_fork(desk: Desk, path: Path, body: Any) -> Answer:
     )
     await asyncio.to_thread(_settle_staged, staged, desk.scratch(taken[new]))
     answer = {"name": new, "words": words, "origin": manifest.session, "head": manifest.head, "records": loaded.records}
-    return answer | _show_asked(desk, new)
+    return answer | await _show_asked(desk, new)
 
 
 def _settle_staged(staged: Path, scratch: Path) -> None:
-    """A load that is repeated completes one that was killed, and leaves alone the files of one that was not."""
+    """Move the staged scratch files into place. If they are in place already, because this load repeats a finished one,
+    remove the staged files instead."""
     if staged.is_dir() and scratch.exists():
         shutil.rmtree(staged)
     elif staged.is_dir():
@@ -191,7 +194,7 @@ def _settle_staged(staged: Path, scratch: Path) -> None:
 def _is_own(desk: Desk, manifest: Manifest) -> bool:
     """Did this daemon make the records of this bundle itself?
 
-    Its own log tells, by the hash that covers them all; not the bundle.
+    Decided by the daemon's own log, whose hash covers all records. The claims of the bundle do not count.
     """
     session = desk.service.core.state.sessions.get(manifest.session)
     if (
@@ -204,7 +207,7 @@ def _is_own(desk: Desk, manifest: Manifest) -> bool:
     return last is not None and last.seq == manifest.records and last.hash.hex() == manifest.head
 
 
-def _show_asked(desk: Desk, name: str) -> Answer:
+async def _show_asked(desk: Desk, name: str) -> Answer:
     """Show the person who loads a bundle what its spec asks for, and whether the session waits for their trust."""
     session = find_named(desk.service, name)
     spec = session.spec
@@ -213,14 +216,14 @@ def _show_asked(desk: Desk, name: str) -> Answer:
     agent = desk.service.core.agents.get(spec.agent) if spec.agent is not None else None
     return {
         "spec": describe(spec, agent),
-        "reach": desk.service.trust.list_reach(spec, agent),
+        "reach": await asyncio.to_thread(desk.service.trust.list_reach, spec, agent),
         "needs_trust": session.trust_words,
     }
 
 
-def _refuse_archived(desk: Desk, path: Path) -> None:
-    """Its records are here without their payloads: nothing would be imported, and nothing could be forked."""
-    session_id = inspect(path).session
+def _refuse_archived(desk: Desk, path: Path, session_id: str) -> None:
+    """Raise CallerError if the bundle's session is archived here. Its records exist without payloads, so nothing would
+    be imported, and nothing could be forked."""
     session = desk.service.core.state.sessions.get(session_id)
     if session is not None and isinstance(session.closed, Archived):
         raise CallerError(
@@ -230,18 +233,18 @@ def _refuse_archived(desk: Desk, path: Path) -> None:
 
 
 async def _load_moved(desk: Desk, path: Path) -> Answer:
-    manifest = inspect(path)
+    manifest = await asyncio.to_thread(inspect, path)
     move = manifest.about.get("move")
     if manifest.cut != "migrate" or move is None:
         raise CallerError(
             f"{path} was cut by {manifest.cut}, not by migrate: two copies could live; "
             "load it without --move to make a fork"
         )
-    _refuse_archived(desk, path)
+    _refuse_archived(desk, path, manifest.session)
     with moving(manifest.session, manifest.name):
         loaded, past, words = await _take_moved(desk, path, manifest, move)
         await _erase_again(desk, manifest.session)
-    arrived = next(desk.log.read(manifest.session, from_seq=manifest.records + 1, kinds=("session_arrived",)), None)
+    arrived = await asyncio.to_thread(_find_arrival, desk, manifest)
     if arrived is None:
         raise CallerError(f"{past.name} was not brought in; ask for it again")
     record = ArrivalRecord(
@@ -263,14 +266,18 @@ async def _load_moved(desk: Desk, path: Path) -> Answer:
         "words": words,
         "receipt": msgspec.to_builtins(receipt),
         "records": loaded.records,
-        **_show_asked(desk, past.name),
+        **await _show_asked(desk, past.name),
     }
 
 
-async def _take_moved(desk: Desk, path: Path, manifest: Manifest, move: str) -> tuple[Loaded, Session, str]:
-    """The session counts with the record of its arrival.
+def _find_arrival(desk: Desk, manifest: Manifest) -> Record | None:
+    return next(desk.log.read(manifest.session, from_seq=manifest.records + 1, kinds=("session_arrived",)), None)
 
-    Killed before that, it is here as it was, and the same call goes on.
+
+async def _take_moved(desk: Desk, path: Path, manifest: Manifest, move: str) -> tuple[Loaded, Session, str]:
+    """Import a moved session. It lives here from the record of its arrival on.
+
+    If the daemon dies before that record, the session is as it was before, and the same call completes the move.
     """
     known = desk.service.core.state.sessions.get(manifest.session)
     another = (
@@ -286,7 +293,7 @@ async def _take_moved(desk: Desk, path: Path, manifest: Manifest, move: str) -> 
     except Conflict as conflict:
         raise CallerError(another) from conflict
     manifest = loaded.contents.manifest
-    past = await asyncio.to_thread(fold_at, desk.log, manifest.session, desk.log.head(manifest.session).seq)
+    past = await asyncio.to_thread(lambda: fold_at(desk.log, manifest.session, desk.log.head(manifest.session).seq))
     origin = manifest.about.get("host", "another host")
     arrive = calls.Arrive(name=past.name, past=past, move=move, origin=origin, store=desk.log.store)
     words = await desk.call(arrive)
@@ -295,8 +302,8 @@ async def _take_moved(desk: Desk, path: Path, manifest: Manifest, move: str) -> 
 
 
 async def _erase_again(desk: Desk, session_id: str) -> None:
-    """Payloads that were erased on another host leave this log as well:
-    the bytes may be here from before the session went."""
+    """Erase here the payloads that were erased on another host. This log may still have the bytes, from the time before
+    the session left."""
     erasures = await asyncio.to_thread(lambda: list(desk.log.read(session_id, kinds=("payload_erased",))))
     for record in erasures:
         event = decode(record.kind, record.payload) if record.payload is not None else None
@@ -305,9 +312,11 @@ async def _erase_again(desk: Desk, session_id: str) -> None:
 
 
 def _take_in(desk: Desk, path: Path, session_id: str, *, has_arrived: bool) -> Loaded:
-    """Take in records, blobs and scratch files. Scratch files that the session left here when it went are older.
+    """Import records, blobs and scratch files. Scratch files that the session left here when it departed are older, and
+    are replaced.
 
-    `has_arrived`: this move is complete, and the session may have worked here since."""
+    `has_arrived`: the move was completed before, and the session may have worked here since, so its scratch files stay.
+    """
     staged, scratch = desk.scratch(f"{STAGED}{secrets.token_hex(8)}"), desk.scratch(session_id)
     loaded = take_bundle(
         desk.log,
@@ -330,16 +339,17 @@ def _take_in(desk: Desk, path: Path, session_id: str, *, has_arrived: bool) -> L
 
 
 async def move(desk: Desk, body: Any) -> Answer:
-    """Frozen first, cut then: whatever the bundle does not hold did not happen here (rule 45)."""
+    """Freeze a session, then write its bundle. Because it is frozen first, the bundle has all of its records
+    (rule 45)."""
     session = find_named(desk.service, body.name)
     path = Path(body.path)
-    if path.exists():
+    if await asyncio.to_thread(path.exists):
         raise CallerError(f"{path} exists; name a file that does not")
     if not isinstance(session.closed, Moving):
         await desk.call(calls.Freeze(name=body.name, move=secrets.token_hex(16), to=body.to))
         session = find_named(desk.service, body.name)
     assert isinstance(session.closed, Moving)
-    # The move was asked for again before the receipt came: it is the same move, and the same bundle once more.
+    # A session that is already frozen keeps its move: the same bundle is written again.
     about = {"move": session.closed.move, "host": socket.gethostname()}
     saved = await asyncio.to_thread(_save, desk, session, path, None, "migrate", about)
     answer = _say_saved(body.name, saved, f"frozen, and cut to {path}")
@@ -347,27 +357,32 @@ async def move(desk: Desk, body: Any) -> Answer:
 
 
 async def archive(desk: Desk, body: Any) -> Answer:
-    """The bundle is on disk and verified before a single payload leaves the log."""
+    """Archive a session. Its bundle is on disk and verified before any payload is removed from the log."""
     session = find_named(desk.service, body.name)
     if isinstance(session.closed, Archived):
         return {"name": body.name, "words": "archived already"}
     _refuse_restless(session)
-    folder = desk.state / ARCHIVE
-    folder.mkdir(mode=0o700, exist_ok=True)
-    path = folder / f"{session.id}-{session.seq}.bundle"
-    # Left by an archive that was cut short: the session may have gone on since.
-    path.unlink(missing_ok=True)
-    saved = await asyncio.to_thread(_save, desk, session, path, session.seq, "archive", {})
-    await asyncio.to_thread(verify_bundle, path, desk.tell)
+    path = desk.state / ARCHIVE / f"{session.id}-{session.seq}.bundle"
+    saved = await asyncio.to_thread(_save_archive, desk, session, path)
     try:
         words = await desk.call(
             calls.Archive(name=body.name, at=session.seq, bundle=path.name, digest=saved.contents.digest)
         )
     except CallerError:
-        path.unlink()
+        await asyncio.to_thread(path.unlink)
         raise
     await asyncio.to_thread(desk.log.archive, session.id, session.seq)
     return {"name": body.name, "words": words, "path": str(path), "digest": saved.contents.digest}
+
+
+def _save_archive(desk: Desk, session: Session, path: Path) -> Saved:
+    """Cut a session's bundle, and verify it. Blocks."""
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    # Left by an archive that was cut short: the session may have gone on since.
+    path.unlink(missing_ok=True)
+    saved = _save(desk, session, path, session.seq, "archive", {})
+    verify_bundle(path, desk.tell)
+    return saved
 
 
 def _refuse_restless(session: Session) -> None:
@@ -389,7 +404,7 @@ async def carry(request: Request, acts: dict[str, Act] = ACTS) -> Response:
 
 
 async def stream_act(service: Service, caller: Caller, act: Act, body: Any) -> AsyncIterator[bytes]:
-    """Progress as it is told, from whatever thread, and the answer at the end."""
+    """Yield a line for each report of progress, which may come from any thread, and the answer as the last line."""
     loop = asyncio.get_running_loop()
     lines: asyncio.Queue[Answer] = asyncio.Queue()
 
@@ -405,7 +420,7 @@ async def stream_act(service: Service, caller: Caller, act: Act, body: Any) -> A
             answer = view_problem("unavailable", f"{error.filename or 'a file'}: {error.strerror}")
         await lines.put({**answer, "is_last": True})
 
-    # A client that stops listening does not stop it: half a load would have to be done again.
+    # The work goes on if the client disconnects, because half a load would have to be repeated.
     acting = asyncio.create_task(run(), name="bundle")
     _UNDER_WAY.add(acting)
     acting.add_done_callback(_UNDER_WAY.discard)

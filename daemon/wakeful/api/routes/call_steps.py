@@ -1,8 +1,7 @@
-"""The daemon's side of a verb that is a call: the calls its body may become, and what is done before and after each.
+"""The daemon's side of a verb that is a call: the calls that its body may become, and the work before and after each.
 
-A verb needs an entry for its call here or in `lifecycle_calls`, `history_calls` or `trace`; `calls` joins them. The
-functions of an entry stand with their verb. The table of verbs itself knows nothing of them, so that the command line
-can import it.
+Each such verb has an entry in `CALLS` of `lifecycle_calls`, `history_calls` or `trace`; `calls` joins them. The table
+of verbs does not import them, so that the command line can import the table.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from msgspec import Struct
 from wakeful.api.service import Service
 from wakeful.core.calls import values as calls
 
-# More fields of an answer, or fields that replace those it has.
+# Fields that are added to an answer, or replace fields of it.
 More = dict[str, Any]
 
 
@@ -28,7 +27,7 @@ class Preview(Struct, frozen=True):
 
 
 class Done(Struct, frozen=True, kw_only=True):
-    """A call that is on disk: what was asked, the call it became, its answer, and who asked."""
+    """A call that is on disk: the body of the request, the call it became, the answer, and the author."""
 
     body: Any
     call: Any
@@ -39,20 +38,20 @@ class Done(Struct, frozen=True, kw_only=True):
 class CallSteps(Struct, frozen=True, kw_only=True):
     """How the daemon carries out one verb."""
 
-    # The calls that its body may become. Without `prepare` it becomes the first one, field by field.
+    # The calls that the body may become. Without `prepare` it becomes the first one, field by field.
     makes: tuple[type[Struct], ...]
-    # Makes the call, where something has to be looked up or checked first; a dry run gives a preview instead.
+    # Makes the call, if something has to be looked up or checked first. A dry run gives a preview instead.
     prepare: Callable[[Service, Any], Awaitable[calls.Call | Preview]] | None = None
-    # Surrounds the call itself: takes back what was prepared where the call is refused.
+    # Surrounds the call, to undo its preparation if it is refused.
     around: Callable[[Service, Any], AbstractAsyncContextManager[None]] | None = None
-    # Done once the call is durable.
+    # Runs when the call is durable.
     finish: Callable[[Service, Done], Awaitable[More]] | None = None
-    # Done when a call is repeated with its key: the first one is recorded, but its `finish` may not have come to its
-    # end.
+    # Runs when a call is repeated with its key. The first call is recorded, but its `finish` may not have completed.
     finish_again: Callable[[Service, Any, str, str], Awaitable[More]] | None = None
-    # The type of the body's argument that is an object.
+    # The type of the body's argument of kind `object`.
     object_type: type[Struct] | None = None
-    # Whether only the daemon's own user may do this, without a token: it concerns the machine, and no session yet.
+    # True if only the daemon's own user may do this, without a token, because no session exists yet.
     is_owners: Callable[[Service, Any], bool] | None = None
-    # A run names the other session, and is the sender. Every other call of a run is about its own session.
+    # True if a run names another session in the call, and is its sender. All other calls of a run are about its own
+    # session.
     is_to_others: bool = False

@@ -1,8 +1,7 @@
-"""POST /call/{verb}: a JSON body becomes a call value, and the daemon's answer comes when it is on disk.
+"""POST /call/{verb}: a JSON body becomes a call, and the answer is sent when the call is on disk.
 
 The fields of a body are the arguments of the verb in the table of verbs. `key` (or the header Idempotency-Key) makes
-a call safe to repeat. A body may not say who calls, because the socket knows it better: author, run and sender come
-from the connection.
+a call safe to repeat. A body may not name the caller: author, run and sender come from the connection.
 """
 
 from __future__ import annotations
@@ -71,7 +70,8 @@ class Once(NamedTuple):
 
 
 def digest_call(verb: str, body: Struct) -> bytes:
-    """The same for all requests that mean the same: a default that was left out, another order of fields."""
+    """Digest a request. Equivalent requests have the same digest, with or without default values and in any order of
+    fields."""
     told = msgspec.json.encode((verb, body), order="sorted")
     return hashlib.blake2b(told, digest_size=16).digest()
 
@@ -84,7 +84,8 @@ class KeysInUse:
 
     @contextmanager
     def hold(self, name: str, once: Once) -> Iterator[None]:
-        """Raises KeyInUse while the same call is under way, and KeyReused while another one has the key."""
+        """Hold a key until the context ends. Raises KeyInUse if the same call is under way with it, and KeyReused if
+        another call is."""
         place = (name, once.key)
         held = self._held.get(place)
         if held == once.digest:
@@ -103,7 +104,7 @@ class KeysInUse:
 
 async def _carry_out(request: Request, steps: CallSteps, body: Any, once: Once | None = None) -> Response:
     service, caller = service_of(request), caller_of(request)
-    # A repeated call cannot be prepared again: the first call may have removed the things that its preparation needs.
+    # A repeated call is not prepared again, because the first call may have removed what the preparation needs.
     if steps.prepare is not None and once is not None:
         named = Named(kinds=steps.makes, name=body.name, new=getattr(body, "new", None), digest=once.digest)
         first = find_first(service.log, service.core.state, named, once.key)
@@ -126,7 +127,7 @@ async def _carry_out(request: Request, steps: CallSteps, body: Any, once: Once |
 
 
 async def make_call(service: Service, steps: CallSteps, body: Any, caller: Caller) -> Any:
-    """The call of a body, or what a dry run found."""
+    """Make the call of a body, or the preview of a dry run."""
     made = await steps.prepare(service, body) if steps.prepare is not None else steps.makes[0](**asdict(body))
     return replace(made, sender=caller.run.name) if steps.is_to_others and caller.run is not None else made
 
@@ -134,7 +135,7 @@ async def make_call(service: Service, steps: CallSteps, body: Any, caller: Calle
 async def hand_over(service: Service, made: calls.Call, caller: Caller, once: Once | None) -> calls.Reply:
     refuse_by_uid(service.core, made, caller)
     if caller.member is not None:
-        # The gate judged the name. Another session may have got it meanwhile.
+        # The gate judged the name, but another session may have that name by now.
         needed: Role = "maintainer" if isinstance(made, MAINTAINERS_ONLY) else "contributor"
         for session in find_called(service.core, made):
             refuse_member(service, caller.member, session, needed)
@@ -157,7 +158,7 @@ def say_answer(name: str, reply: calls.Reply) -> dict[str, Any]:
 
 
 def speak_for(caller: Caller, steps: CallSteps, body: dict[str, Any]) -> dict[str, Any]:
-    """A run speaks for its own session: it need not name it, and may name no other.
+    """Complete the body of a run's call with the name of its own session. Raises Forbidden if it names another session.
 
     `sender` is never taken from a body.
     """

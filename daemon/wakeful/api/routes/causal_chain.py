@@ -1,8 +1,8 @@
-"""Walks the causal chain of a run through the logs of all sessions: from a run to its wakes, to their parents,
-to their runs.
+"""Walks the causal chain of a run through the logs of all sessions: from a run to its wakes, to the records that caused
+them, to the runs of those records.
 
-Every record names the one that led to it, so the walk is a few point reads a link, however long the logs are. It meets
-each run once, also where a damaged or foreign log leads in a circle. Blocks: called off the loop.
+Every record names the record that led to it, so each link takes a few point reads, however long the logs are. Each run
+is visited once, even if a damaged or foreign log leads in a circle. Blocking: called off the loop.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from wakeful.eventlog.contract import LogReader, Record
 from wakeful.views.chains import Link, Origin, view_link
 from wakeful.views.path_bindings import means_path
 
-# Longer chains than the loop guard lets come to be; a circle of foreign records ends here at the latest.
+# The most links of a chain. The loop guard ends real chains sooner; this limit ends a circle of foreign records.
 MOST_LINKS = 100
 RUNS_LOOKED_AT = 50
 PATHS_ASKED = 20
@@ -30,12 +30,12 @@ T = TypeVar("T")
 
 
 def find_chain(service: Service, session: Session, run: int, ids: frozenset[str] | None = None) -> list[dict[str, Any]]:
-    """The links of a chain, the run itself first, then what led to it. `ids` are the sessions that may be named."""
+    """Find the links of a chain: the run first, then what led to it. `ids` are the sessions that may be named."""
     return [view_link(link) for link in Walk(service, ids).links(session.id, run)]
 
 
 def find_asked(service: Service, x: str | None, run: str | None) -> tuple[Session | None, int | None]:
-    """The session that `x` names, and the run of it: NAME#RUN, or NAME beside a run; neither where `x` is a path."""
+    """Find the session and run that `x` names: NAME#RUN, or NAME and `run`. Both are None if `x` is a path."""
     ids = service.core.state.ids
     if x is None:
         return None, None
@@ -49,7 +49,7 @@ def find_asked(service: Service, x: str | None, run: str | None) -> tuple[Sessio
 
 
 def read_run(session: Session, text: str) -> int:
-    """The number of a run that was, as somebody wrote it."""
+    """Parse the number of an existing run. Raises CallerError if the session has no such run."""
     if text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= session.tally.runs:
         return int(text)
     known = (
@@ -63,13 +63,14 @@ def read_run(session: Session, text: str) -> int:
 
 
 def why_run(service: Service, session: Session, run: int, ids: frozenset[str] | None = None) -> dict[str, Any]:
-    """Why one run came to be: its whole chain."""
+    """Explain a run by its whole causal chain."""
     links = find_chain(service, session, run, ids)
     return {"about": "run", "name": session.name, "run": run, "links": links, "words": []}
 
 
 class Walk:
-    """`ids` are the sessions that the caller may see; None: all. The walk ends where it would leave them."""
+    """A walk along one chain. `ids` are the sessions that the caller may see, or None for all. The walk does not leave
+    them."""
 
     def __init__(self, service: Service, ids: frozenset[str] | None = None) -> None:
         self._ids = ids
@@ -82,7 +83,7 @@ class Walk:
         while waiting and len(met) <= MOST_LINKS:
             link, behind = self._link(*waiting.popleft())
             yield link
-            # The wake and what joined it later may have come of the same run.
+            # The wake and a cause that joined it later may have been caused by the same run.
             new = [one for one in dict.fromkeys(behind) if one not in met]
             waiting.extend(new)
             met.update(new)
@@ -102,7 +103,7 @@ class Walk:
         found = [self._origin(wake) for wake in self._wakes(start)] if start is not None else []
         if start is not None and started is not None and session is not None:
             fed = list(self._feeders(session, started.causes, start.at))
-            # Where the writer of every cause is known, nothing of it came from outside.
+            # If the writer of every cause is known, no cause came from outside. Drop the origins without a parent.
             if {cause for _, _, cause in fed} == {cause.binding for cause in started.causes}:
                 found = [one for one in found if one[0].parent is not None]
             known = {run for _, run in found}
@@ -122,15 +123,15 @@ class Walk:
         return link, [one for _, one in found if one is not None]
 
     def _hide(self, origin: Origin, behind: tuple[str, int] | None) -> tuple[Origin, tuple[str, int] | None]:
-        """An origin in a session that the caller may not see is told without its name."""
+        """Replace an origin in a session that the caller may not see by an origin without a name."""
         session_id = origin.parent.rpartition(":")[0] if origin.parent is not None else None
         if self._ids is None or session_id is None or session_id in self._ids:
             return origin, behind
         return Origin(None, words="which came of a session that you have no role in"), None
 
     def _wakes(self, start: Record) -> Iterator[Record | str]:
-        """The record that opened the wake, and those by which later causes joined it;
-        its place where it is not there."""
+        """Yield the record that opened the wake, and the records by which later causes joined it. If the first one is
+        not in this log, yield its place instead."""
         wake = self._find(start.parent) if start.parent is not None else None
         if wake is None:
             yield start.parent or ""
@@ -139,7 +140,7 @@ class Walk:
         yield from self._log.read(wake.session, from_seq=wake.seq + 1, to_seq=start.seq - 1, kinds=("wake_extended",))
 
     def _origin(self, wake: Record | str) -> tuple[Origin, tuple[str, int] | None]:
-        """The cause of a wake, and the run to go on with."""
+        """Find the cause of a wake, and the run that the walk continues with."""
         if isinstance(wake, str):
             return Origin(
                 wake or None,
@@ -160,8 +161,8 @@ class Walk:
     def _feeders(
         self, session: Session, causes: tuple[Cause, ...], before: int
     ) -> Iterator[tuple[Origin, tuple[str, int] | None, str]]:
-        """Runs of other sessions, and their rewinds and merges, that left exactly the versions these causes found: a
-        wake has one parent, and may have come of several."""
+        """Find the runs, rewinds and merges of other sessions that left exactly the versions that these causes found.
+        Needed because a wake names only one parent, but may have several causes."""
         for name in tuple(self._core.graph.upstreams.get(session.name, ())):
             writer = self._sessions.get(self._core.state.ids.get(name, ""))
             if writer is None or writer.spec is None:
@@ -175,7 +176,7 @@ class Walk:
                 yield Origin(f"{end.session}:{end.seq}", name, end.run, end), behind, cause.binding
 
     def _find_writing(self, session_id: str, binding: FileBinding, version: str | None, before: int) -> Record | None:
-        """The run, rewind or merge that brought a version about: those after it only left it unchanged."""
+        """Find the run, rewind or merge that first left this version. Later ones only left it unchanged."""
         author = None
         kinds = ("run_finished", "outputs_adopted")
         for record in self._log.read(session_id, until=before, kinds=kinds, limit=RUNS_LOOKED_AT, newest_first=True):
@@ -188,7 +189,7 @@ class Walk:
         return author
 
     def _find(self, place: str) -> Record | None:
-        """The record at "session:seq"; None where there is none, or where that is no place at all."""
+        """Find the record at "session:seq". None if there is no such record, or the text is malformed."""
         session_id, _, seq = place.rpartition(":")
         if not seq.isascii() or not seq.isdigit() or len(seq) > 18:
             return None
@@ -196,7 +197,7 @@ class Walk:
 
 
 def _covers(session: Session, writer: Session, binding: FileBinding, cause: Cause) -> bool:
-    """Did this cause find paths that the other session writes by this binding?"""
+    """Did this cause find paths that the writer writes by this binding?"""
     if (
         cause.kind != "file"
         or cause.new is None
@@ -210,7 +211,7 @@ def _covers(session: Session, writer: Session, binding: FileBinding, cause: Caus
 
 
 def _find_left(record: Record, binding: FileBinding) -> str | None:
-    """The version of a binding that a record says its session left; None where it says nothing."""
+    """Return the version of a binding that a record reports as left by its session. None if it reports none."""
     finished, adopted = _decode(record, RunFinished), _decode(record, OutputsAdopted)
     if finished is not None:
         return finished.written.get(binding.name)

@@ -1,7 +1,7 @@
-"""GET /sessions/{name}/context: what a model would see if the session ran now, part by part;
-and how a run's beginning is assembled.
+"""GET /sessions/{name}/context: the prompt that a model would get if the session ran now, part by part. Also assembles
+the real prompt of a run.
 
-Questions for the loop (what is owed, what git knows) come first; the reading happens off the loop. Nothing is recorded.
+What needs the loop comes first (the owed causes, the commits). The rest is read off the loop. Nothing is recorded.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MOST_OPENINGS = 100
 
 
 async def assemble_for(service: Service, session: Session, agent: AgentSpec, *, is_fresh: bool = False) -> Assembled:
-    """For the run under way in `session`, which may be an imagined one."""
+    """Assemble the prompt for the run under way in `session`, which may be imagined."""
     trees = await _compare_commits(service, session)
 
     def assemble_redacted() -> Assembled:
@@ -52,7 +52,7 @@ async def assemble_for(service: Service, session: Session, agent: AgentSpec, *, 
 
 
 async def assemble_for_sub(service: Service, session: Session, agent: AgentSpec, call_id: str, text: str) -> Assembled:
-    """For a piece of work of the run under way, which this sub-agent does."""
+    """Assemble the prompt of a sub-agent for its piece of work in the run under way."""
 
     def assemble_redacted() -> Assembled:
         return redact_assembled(
@@ -64,25 +64,25 @@ async def assemble_for_sub(service: Service, session: Session, agent: AgentSpec,
 
 
 def redact_assembled(made: Assembled, service: Service) -> Assembled:
-    """Take out the values of secrets, also those that were recorded before anybody called them secrets.
+    """Remove the values of secrets, also values that were recorded before they were declared as secrets.
 
-    Pending calls stay as they are recorded: they are carried out, and other words would have other effects."""
+    Pending calls stay as recorded, because they will be carried out, and changed arguments would have other effects."""
     kept: Assembled = service.redact(made)
     entries = tuple(drop_changed_raw(before, after) for before, after in zip(made.entries, kept.entries, strict=True))
     return made if kept is made else replace(kept, entries=entries, pending=made.pending)
 
 
 def drop_changed_raw(before: Entry, after: Entry) -> Entry:
-    """Providers sign their thoughts, and refuse a message in which one was changed:
-    the words and the calls are told without it."""
+    """Drop the provider's raw message if redaction changed it. Providers sign the thinking in it, and refuse a message
+    that was changed. The text and the calls are sent without it."""
     is_changed = isinstance(before, Answered) and isinstance(after, Answered) and before.raw != after.raw
     return replace(after, raw=None) if is_changed else after
 
 
 async def _compare_commits(service: Service, session: Session) -> dict[str, Compared]:
-    """The commits since the last success, by binding.
+    """Compare the commits of each binding with those of the last success.
 
-    Objects are named by their content: the same ids give the same bytes.
+    Git names objects by their content, so the same ids always give the same bytes.
     """
     run = session.run
     assert run is not None
@@ -121,7 +121,8 @@ async def read_context(request: Request) -> Response:
 
 
 def fit_found_window(log: LogReader, session: Session, agent: AgentSpec) -> tuple[AgentSpec, str]:
-    """Blocks. The agent with the window that its model's server told at the last run, and the place that told it."""
+    """Fit the agent to the context window that its model's server reported at the last run. Also returns the source of
+    that figure. Blocking."""
     for record in log.read(session.id, kinds=("prompt_assembled",), newest_first=True, limit=MOST_OPENINGS):
         match decode(record.kind, record.payload) if record.payload is not None else None:
             case ev.PromptAssembled(model=model, window_tokens=int(tokens), window_source=str(source)) if (
@@ -134,7 +135,7 @@ def fit_found_window(log: LogReader, session: Session, agent: AgentSpec) -> tupl
 def view_assembled(
     session: Session, agent: AgentSpec, assembled: Assembled, source: str | None = None
 ) -> dict[str, Any]:
-    """In the order a model gets it: instructions, conversation, opening."""
+    """View the prompt in the order in which a model gets it: instructions, conversation, opening."""
     run = session.run
     assert run is not None
     return {
@@ -212,7 +213,8 @@ def view_offered(event: ev.TurnRequested) -> dict[str, Any]:
 
 
 def read_counted(log: LogReader, session: Session) -> dict[str, Any] | None:
-    """Blocks. The last answered request as it was estimated, and as its provider counted it; None before the first."""
+    """Return the input tokens of the last answered request: our estimate, and the provider's count. None if there is
+    none. Blocking."""
     answered: ev.TurnAnswered | None = None
     for record in log.read(session.id, kinds=("turn_answered", "turn_requested"), newest_first=True, limit=8):
         match decode(record.kind, record.payload) if record.payload is not None else None:

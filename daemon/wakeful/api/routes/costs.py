@@ -1,7 +1,7 @@
-"""The route of `costs`: the ledger of runs, brought up to the log's present end, and its sums.
+"""The route of `costs`: updates the ledger of runs to the end of the log, and returns its sums.
 
-The first question reads the whole log, off the loop, in pages (5 s of CPU for a million records); later ones only what
-was recorded since.
+The first request reads the whole log in pages, off the loop (5 s of CPU for a million records). Later requests read
+only the newer records.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ PAGE = 1_000
 
 
 class Accounts:
-    """The one ledger of a daemon. Two questions at once must not take the same records twice."""
+    """The ledger of the daemon, with a lock: two requests at once must not count the same records twice."""
 
     def __init__(self) -> None:
         self._ledger = Ledger()
         self._turn = Lock()
-        # Archives of sessions that were archived before this daemon started, and are still to be counted.
+        # The payloads of archived sessions whose runs are still to be counted, by session and seq. Needed for sessions
+        # that were archived before this daemon started.
         self._archived: dict[str, dict[int, bytes]] = {}
 
     def sum_by(
@@ -43,9 +44,10 @@ class Accounts:
         archives: dict[str, Path],
         ids: frozenset[str] | None = None,
     ) -> dict[tuple[Any, ...], list[float]]:
-        """Blocks as long as there are records it did not take yet.
+        """Count the new records and return the sums. Blocking.
 
-        `archives` are the bundles of archived sessions, by their ids. `ids` are the sessions to count; None: all.
+        `archives` are the bundles of archived sessions, by session id. `ids` are the sessions to count, or None for
+        all.
         """
         with self._turn:
             ledger, end = self._ledger, log.position()
@@ -53,15 +55,15 @@ class Accounts:
                 position, records = log.read_after(ledger.position, PAGE, COUNTED)
                 for record in records:
                     ledger.take(record, self._find_archived(record, archives) if record.payload is None else None)
-                # Behind the records it was taken with: what a failed read left out is read again.
+                # Set only after the records were counted, so that a failed read is repeated.
                 ledger.position = position
             self._archived.clear()
             return ledger.sum_by(keys, since, ids)
 
     def _find_archived(self, record: Record, archives: dict[str, Path]) -> bytes | None:
-        """A bundle is read once, for all its runs.
+        """Find the payload of a record in the bundle of its session. A bundle is read once, for all its runs.
 
-        If a bundle cannot be read, its runs have no figures, and `doctor` reports it.
+        If a bundle cannot be read, its runs count without figures, and `doctor` reports it.
         """
         path = archives.get(record.session)
         if path is None:

@@ -1,29 +1,28 @@
 """Tokens that people hand out (GET /tokens, POST /tokens, POST /tokens/revoke), and the names of secrets (GET
 /secrets).
 
-Only the daemon's own user reaches the tokens. The text of a token is in the one answer that makes it, and nowhere
-else. The value of a secret is in no answer. Secrets are looked at anew for each answer: a person who set one need not
-wait for the next look.
+Only the daemon's own user reaches the tokens. The text of a token is only in the answer that makes it. The value of a
+secret is in no answer. Secrets are looked up again for each answer, so that a secret that was just set is shown.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from wakeful.api.bodies import read_routed
-from wakeful.api.gate.people import People
 from wakeful.api.gate.tokens import LONGEST_NOTE, Token, Tokens
 from wakeful.api.problems import WrongBody
-from wakeful.api.requests import answer_json, find_named, service_of
+from wakeful.api.requests import answer_json, change_credentials, find_named, service_of
 from wakeful.api.service import Service
 from wakeful.core.deciding.agent_obstacles import list_needed, list_signing
 from wakeful.verbs.verb import SCOPES
 from wakeful.views.times import show_time, show_time_or_none
 
-# A century; longer would not fit a time that people can read.
+# The longest life of a token: a century. A longer one could not be shown as a date.
 LONGEST_SECONDS = 100 * 365 * 86400.0
 
 
@@ -39,33 +38,35 @@ async def make_token(request: Request) -> Response:
     now = service.moment().wall
     session = find_named(service, body.session).id if body.session is not None else None
     expires_at = now + int(body.seconds * 1_000_000) if body.seconds is not None else None
-    people: People = request.app.state.people
-    person = people.get(body.person).name if body.person is not None else None
+    tokens, people = _tokens_of(request), request.app.state.people
     scopes = tuple(one for one in SCOPES if one in (body.scopes or ())) or SCOPES
-    token, text = _tokens_of(request).make(
-        scopes, now, session=session, expires_at=expires_at, note=body.note, person=person
-    )
+
+    def make() -> tuple[Token, str]:
+        person = people.get(body.person).name if body.person is not None else None
+        return tokens.make(scopes, now, session=session, expires_at=expires_at, note=body.note, person=person)
+
+    token, text = await change_credentials(request, make)
     return answer_json({**_view(service, token), "token": text})
 
 
 def _check_new(body: Any) -> None:
-    # A person's token reaches as far as their role, unless it is narrowed.
+    # A token of a person may have no scope: their role limits it.
     if not body.scopes and body.person is None:
         raise WrongBody(f"a token has at least one scope: {', '.join(SCOPES)}")
     if body.seconds is not None and not 0 < body.seconds <= LONGEST_SECONDS:
-        raise WrongBody("a token lasts longer than no time, and at most a hundred years")
+        raise WrongBody("the life of a token is more than 0 seconds and at most a hundred years")
     if body.note is not None and len(body.note) > LONGEST_NOTE:
         raise WrongBody(f"--note has at most {LONGEST_NOTE} characters")
 
 
 async def revoke_token(request: Request) -> Response:
     body = await read_routed(request, "POST /tokens/revoke")
-    _tokens_of(request).revoke(body.id)
+    await change_credentials(request, partial(_tokens_of(request).revoke, body.id))
     return answer_json({"id": body.id, "words": "revoked; it opens nothing from now on"})
 
 
 def _view(service: Service, token: Token) -> dict[str, Any]:
-    """Never its digest. A session that is gone has its id left."""
+    """View a token, without its digest. A session that no longer exists is shown by its id."""
     session = service.core.state.sessions.get(token.session) if token.session is not None else None
     return {
         "id": token.id,

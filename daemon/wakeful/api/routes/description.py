@@ -1,4 +1,4 @@
-"""GET /openapi.json: the description of this very API."""
+"""GET /openapi.json: the description of this API."""
 
 from __future__ import annotations
 

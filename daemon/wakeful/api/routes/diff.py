@@ -1,5 +1,5 @@
-"""The route of `diff`: two sides, each NAME or NAME@POSITION, compared off the loop;
-with `contents=true` also what stood in their files."""
+"""The route of `diff`: compares two sides, each NAME or NAME@POSITION, off the loop. With `contents=true` also the
+contents of their files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from wakeful.history.positions import fold_position
 from wakeful.run_files.files_at_positions import Files, Wrote, compare_positions, read_files, read_found
 from wakeful.views.differences import compare
 
-# More runs than anyone reads of; the versions at both ends are exact all the same.
+# The most runs that are listed between the two sides. The versions of both sides are exact anyway.
 MOST_RUNS = 1_000
 WRITES = ("run_finished", "session_merged")
 
@@ -40,9 +40,9 @@ async def read_diff(request: Request) -> Response:
 
 
 def find_side(service: Service, text: str | None, side: str) -> tuple[Session, str | None]:
-    """The session a side names, and the position behind the last `@`.
+    """Find the session that a side names, and the position after the last `@`.
 
-    A session's name may hold an `@` itself, and wins.
+    A session's name may itself contain an `@`. If the whole text is a name, it counts as the name.
     """
     if not text:
         raise CallerError(f"{side} is missing; expected NAME or NAME@POSITION, such as payroll@12")
@@ -69,11 +69,11 @@ def _compare(
 
 
 def _compare_contents(service: Service, a: Session, b: Session) -> dict[str, Any]:
-    """`known` says of each side whether the files of any run are recorded there;
-    without them nothing can be compared."""
+    """Compare the files of both sides. `known` is True for a side if the files of any run are recorded there. If it is
+    False for one side, nothing can be compared."""
     files = [read_files(service.blobs, _list_writes(service.log, one)) for one in (a, b)]
     if a.id == b.id and files.count(None) == 1:
-        # One side is before any run: what the first run after it found is what was there.
+        # One side is before any run. Its files are those that the first run found.
         early = files.index(None)
         files[early] = _read_first(service, (a, b)[1 - early])
     known = [one is not None for one in files]
@@ -84,7 +84,7 @@ def _compare_contents(service: Service, a: Session, b: Session) -> dict[str, Any
 
 
 def _list_writes(log: LogReader, session: Session, *, newest_first: bool = True) -> Iterator[Wrote]:
-    """Where files are recorded, along the line that led to this state: not on branches that were left by a rewind."""
+    """Yield the records of files along the line that led to this state. Branches that a rewind left do not count."""
     line = close_line(session.lineage.line, session.id, session.seq)
     for stretch in reversed(line) if newest_first else line:
         for record in log.read(

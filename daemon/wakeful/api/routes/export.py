@@ -1,8 +1,8 @@
-"""The route of `export`: records of all sessions, or of some, in the order they were recorded,
-as lines for other tools.
+"""The route of `export`: records of all sessions, or of some, in the order they were recorded, as lines for other
+tools.
 
 The export ends where the log ended when the request came, so that it also ends while the log grows. The log is read in
-pages off the loop: a million records are streamed while the daemon goes on.
+pages off the loop, so that a million records do not delay the daemon.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ FORMATS = ("jsonl",)
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Bounds of an export, each inclusive; None where there is none. `ids` are those of the sessions.
+    """The bounds of an export, each inclusive. None means no bound. `ids` are the ids of the sessions.
 
-    `is_loaded`: with the histories that were loaded, which happened elsewhere."""
+    `is_loaded`: include the loaded histories, which were recorded elsewhere."""
 
     ids: frozenset[str] | None
     kinds: tuple[str, ...] | None
@@ -60,7 +60,7 @@ async def export(request: Request) -> Response:
         read_bound(request, service, "until"),
         is_loaded,
     )
-    # One session's own order is the order of recording, and its index spares reading the others.
+    # For one session, its own index avoids reading the records of all others. The order is the same.
     pages = (
         _pages_of_one(service, next(iter(ids)), wanted)
         if ids is not None and len(ids) == 1
@@ -80,7 +80,7 @@ def _encode_next(service: Service, pages: Iterator[list[Record]]) -> bytes | Non
     if page is None:
         return None
     sessions = service.core.state.sessions
-    # A session that is not folded, such as one that is here to be read by its forks, has an id and no name.
+    # A loaded history that only its forks read is not a session here, so it has an id but no name.
     return b"".join(
         encode_export(record, sessions[record.session].name if record.session in sessions else None) for record in page
     )

@@ -1,8 +1,8 @@
-"""Finds the writer of one file of an output: the newest run,
-merge or rewind whose record of files shows a change of that file.
+"""Finds the writer of one file of an output: the newest run, merge or rewind whose record of files shows a change of
+that file.
 
 An output may be a pattern of many files, and its version covers all of them together. This module reads the log, the
-blobs and the present file. It blocks meanwhile, so it is called off the loop.
+blobs and the present file. Blocking: called off the loop.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from wakeful.system.blobs import DamagedBlob, UnknownBlob
 from wakeful.views.why import FileWriter
 
 WRITING = ("run_finished", "session_merged", "session_rewound")
-# So many records of runs and calls are read to find the one that wrote a file.
+# The most records of runs and calls that are searched for the writer of a file.
 MOST_RECORDS = 400
 
 
 def find_file_writer(service: Service, session: Session, binding: FileBinding, path: str) -> FileWriter | None:
-    """None where no record of files tells: it is a folder, nobody wrote it, or contents were not kept."""
+    """Find the writer of a file. None if no record of files shows it: the path is a folder, the session never wrote it,
+    or contents were not kept."""
     root = session.spec.root if session.spec is not None else "/"
     name = os.path.relpath(path, root) if os.path.commonpath((root, path)) == root else path
     for record in service.log.read(session.id, kinds=WRITING, limit=MOST_RECORDS, newest_first=True):
@@ -51,7 +52,7 @@ def find_file_writer(service: Service, session: Session, binding: FileBinding, p
 def _find_change(
     service: Service, address: str, name: str, binding: str | None
 ) -> tuple[Entry | None, Entry | None] | None:
-    """Return the file's entries before and after the record. None: they are the same, or the record cannot be read."""
+    """Return the file's entries before and after a run or call. None if they are the same, or cannot be read."""
     try:
         for one in read_record(service.blobs, address).bindings:
             if not one.is_written or one.after is None or binding not in (None, one.name):

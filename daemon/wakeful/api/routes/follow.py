@@ -1,9 +1,8 @@
-"""The stream of a follower: records as they become durable, words in flight between them,
-and the reasons why sessions wait.
+"""The stream of a follower: records as they become durable, the text of answers in progress, and the reasons why
+sessions wait.
 
-The last two are no records. Words are read from `LiveWords` by position, so that a follower which does not read costs
-nothing; what a session waits for is asked of the core now and then. One for each follower that wants it,
-on the loop alone.
+The last two are not recorded. Text is read from `LiveWords` by position, so a stalled follower costs nothing. The
+reason why a session waits is read from the core every `ASKED_EVERY_SECONDS`. Used on the loop only.
 """
 
 from __future__ import annotations
@@ -20,19 +19,18 @@ from wakeful.core.deciding.may_start import STARTING, find_queue
 from wakeful.core.record.state import Session
 from wakeful.eventlog.contract import LogReader, Record
 
-# A follower that does not read keeps so many records in memory, and no more:
-# the rest stays in the log until it reads on.
+# The most records, and bytes of records, that a stalled follower keeps in memory. The rest stays in the log until it
+# reads on.
 FOLLOWED_AT_ONCE = 32
 FOLLOWED_BYTES = 64 * 1024
 READ_AT_ONCE_BYTES = 16 * 1024
-# How often the sessions that somebody follows by name are asked what they wait for,
-# and how long they wait before that is told.
+# Seconds between checks why the sessions that are followed by name wait, and the shortest wait that is reported.
 ASKED_EVERY_SECONDS = 0.25
 WORTH_TELLING_SECONDS = 0.4
 
 
 class LiveFollower:
-    """`heard` is set whenever there may be something to tell."""
+    """Reads the live lines of one follower. `heard` is set whenever there may be new lines."""
 
     def __init__(self, service: Service, names: set[str] | None, heard: asyncio.Event) -> None:
         self._service = service
@@ -40,14 +38,14 @@ class LiveFollower:
         self._names = names
         self._heard = heard
         self._position = self._words.position
-        # Session -> what it waits for, since when, and whether that was told.
+        # By name of the session: what it waits for, since when, and whether that was reported.
         self._waiting: dict[str, tuple[str, float, bool]] = {}
         self._words.listeners.add(heard)
-        # Words of a turn under way are told at once.
+        # There may already be text of a turn in progress.
         heard.set()
 
     async def wait(self) -> None:
-        """Wait until there may be something to tell."""
+        """Wait until there may be new lines."""
         if self._names is None:
             await self._heard.wait()
             return
@@ -62,7 +60,7 @@ class LiveFollower:
         before = self._position
         self._position, pieces, is_lost = self._words.read_after(before, READ_AT_ONCE_BYTES)
         if self._position > before:
-            # There may be more.
+            # There may be more text to read.
             self._heard.set()
         if is_lost:
             lines.append(LiveLine("", 0, Said(turn=0, attempt=0, kind="lost")))
@@ -86,7 +84,7 @@ class LiveFollower:
                 yield name, words
 
     def _find_words(self, name: str) -> str | None:
-        """The reason why a run does not start yet; None if there is no such reason, or nothing is to run."""
+        """Return the reason why a run does not start yet. None if there is no such reason, or no run is due."""
         core = self._service.core
         session_id = core.state.ids.get(name)
         session = core.state.get(session_id) if session_id is not None else None
@@ -99,16 +97,16 @@ class LiveFollower:
 
 
 def _is_asked_again(session: Session) -> bool:
-    """Does a question wait that the run under way has not read?"""
+    """Is there a question that arrived after the run under way started, and that it will not read?"""
     assert session.run is not None
     last = int(session.run.versions.get("message", "0"))
     return any(one.asker is not None and one.position > last for one in session.list_unread())
 
 
 class RecordPage(NamedTuple):
-    """The records after a position, each as a line; those of sessions that are not here any more are left out.
+    """The records after a position, each as a line. Records of sessions that no longer exist are left out.
 
-    `reached` is the position behind them."""
+    `reached` is the position after them."""
 
     reached: int
     lines: tuple[FollowLine, ...]
@@ -116,14 +114,13 @@ class RecordPage(NamedTuple):
 
 
 class RecordPages:
-    """Pages of records that followers share: all of them wake at once, and most of them want the same records.
+    """Pages of records that followers share, because all of them wake at once, and most want the same records.
 
-    A page is kept for one round of the loop, and only while the log has no newer record: it is what a read of one's own
-    would give."""
+    A page is cached for one turn of the loop, and only while the log has no newer record. So it equals a fresh read."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        # By the position before it, and that of the log's newest record.
+        # By the position before the page, and the newest position of the log.
         self._kept: dict[tuple[int, int], RecordPage] = {}
 
     def read(self, position: int) -> RecordPage:
@@ -154,10 +151,13 @@ async def follow_records(
     is_wanted: RecordFilter | None = None,
     pause_seconds: float = 0.0,
 ) -> AsyncIterator[list[FollowLine | LiveLine]]:
-    """Records as they become durable, of these sessions or of all; `listeners` are set when there are new ones.
+    """Yield the records of these sessions (None for all) as they become durable. `listeners` are set when there are new
+    records.
 
-    `is_live`: and words between them. `after`: the position to begin after, instead of the present one. `is_wanted`:
-    only these records. `pause_seconds`: how long to wait for more of them.
+    - `is_live`: also yield the text of answers in progress.
+    - `after`: the position to begin after, instead of the newest.
+    - `is_wanted`: yield only these records.
+    - `pause_seconds`: wait this long for more records before each list.
     """
     position = service.log.position() if after is None else after
     heard = asyncio.Event()
@@ -187,12 +187,12 @@ async def follow_records(
             found: list[FollowLine | LiveLine] = list(choose(page))
             if page.has_more:
                 heard.set()
-                # Others have their turn before the next page, and whoever ends this is heard: a reader that left would
-                # read all.
+                # Let other work run before the next page, and let a cancellation arrive. Otherwise a follower whose
+                # client has left would read the whole log.
                 await asyncio.sleep(0)
             del page
             found += live.read() if live is not None else ()
-            # None is held here while it is sent.
+            # Keep no reference to the lines while they are sent, so that their memory can be freed.
             batches = [found] if found else []
             del found
             while batches:
@@ -209,8 +209,8 @@ class Placed(NamedTuple):
 
 
 def read_placed(log: LogReader, position: int) -> tuple[int, list[Placed]]:
-    """The next records with their positions, and the position after them. Imported records leave gaps between the
-    positions; then they are read one by one."""
+    """Read the next records with their positions, and the position after them. Imported records leave gaps between the
+    positions. If there are gaps, records are read one by one."""
     reached, records = log.read_after(position, FOLLOWED_AT_ONCE, most_bytes=FOLLOWED_BYTES)
     if reached - position == len(records):
         return reached, [Placed(*one) for one in enumerate(records, position + 1)]
@@ -220,7 +220,7 @@ def read_placed(log: LogReader, position: int) -> tuple[int, list[Placed]]:
         if not found:
             break
         placed.append(Placed(position, found[0]))
-        # A page may have been followed by newer records: those are of the next page.
+        # Newer records may have been added meanwhile. They belong to the next page.
         if len(placed) == len(records):
             break
     return reached, placed

@@ -1,6 +1,6 @@
-"""`GET /health` and `GET /metrics`: how the daemon is doing, for people, probes and Prometheus.
+"""`GET /health` and `GET /metrics`: the health of the daemon, for people, probes and Prometheus.
 
-Both answer from memory and hold the loop for milliseconds, also where there are 10,000 sessions.
+Both answer from memory and hold the loop for milliseconds, even with 10,000 sessions.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from wakeful.monitoring.metrics import list_process_families, list_session_famil
 from wakeful.monitoring.metrics_text import OPEN_TYPE, PLAIN_TYPE, Family, counted, write_metrics
 from wakeful.monitoring.verified import read_verified
 
-# A probe reads the status alone: 200 is healthy, 503 is not.
+# The status of an unhealthy daemon. A probe reads only the status; 200 is healthy.
 UNHEALTHY = 503
 
 
@@ -75,7 +75,7 @@ async def find_health(service: Service, refusals: Mapping[str, int]) -> Health:
 
 
 def _list_knocks(request: Request) -> Iterator[Family]:
-    """Deliveries to webhooks that left no record."""
+    """Yield the metric of webhook deliveries that left no record."""
     knocks: Knocks = request.app.state.knocks
     turned_away = {
         "duplicate": sum(knocks.duplicates.values()),
@@ -87,12 +87,13 @@ def _list_knocks(request: Request) -> Iterator[Family]:
 
 
 def _is_stranger(request: Request) -> bool:
-    """Over TCP a probe shows no token, and learns nothing but whether all is well."""
+    """Is the caller unidentified? A probe over TCP shows no token, and is answered only whether the daemon is
+    healthy."""
     caller = caller_of(request)
     return caller.uid is None and caller.token is None and caller.run is None and caller.member is None
 
 
 def _read_refusals(request: Request) -> Mapping[str, int]:
-    """The requests that the gate turned away, by reason."""
+    """Return the number of refused requests, by kind."""
     refusals: Refusals = request.app.state.refusals
     return {str(kind): count for kind, count in refusals.read().items()}

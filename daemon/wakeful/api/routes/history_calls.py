@@ -1,9 +1,8 @@
-"""The calls on history, prepared: what a caller names by position,
-mark or name becomes a call that carries the past it needs.
+"""Prepares and finishes the calls about history: save, rewind, fork, merge, resolve, compress, migrate, erase.
 
-POST /call/VERB with a body in people's words (`to: "2h"`, `at: "before-audit"`); the log is read off the loop, and the
-core judges the call on the state of that moment. With `dry_run` the answer says what would be done,
-and nothing is recorded.
+The body of POST /call/VERB names a position in people's terms (`to: "2h"`, `at: "before-audit"`). It becomes a call
+that carries the past state that the core needs. The log is read off the loop, and the core judges the call by the state
+at that moment. With `dry_run`, the answer describes what would be done, and nothing is recorded.
 """
 
 from __future__ import annotations
@@ -50,19 +49,19 @@ from wakeful.system.blobs import DamagedBlob, UnknownBlob
 from wakeful.text.display import count
 from wakeful.views.differences import compare
 
-# Shorter words stand everywhere.
+# The shortest erased text that is searched for in other records. Shorter texts occur everywhere.
 SHORTEST_SECRET = 6
 MOST_WORDS = 8
 MOST_FOUND = 100
 
-# The ids of sessions whose records come in from another host just now.
+# The ids of sessions whose records are being imported from another host.
 _MOVING: set[str] = set()
-# A merge does not wait for a fork that keeps changing: after so many tries the caller is told so.
+# The most tries to prepare a merge. If the fork still changes after them, the merge is refused.
 _MERGES_PREPARED = 3
 
 
 class ArrivalRecord(Struct, frozen=True, kw_only=True):
-    """The fields of a record that the receipt does not hold itself. `payload` is the record's JSON text."""
+    """The fields of the arrival record that the receipt itself does not have. `payload` is its JSON text."""
 
     at: int
     kind: str
@@ -74,8 +73,8 @@ class ArrivalRecord(Struct, frozen=True, kw_only=True):
 
 
 class Receipt(Struct, frozen=True, kw_only=True):
-    """A load's answer to the host that a session came from: the session lives here now,
-    and this is its record of the move."""
+    """The answer of a load to the host that a session came from: the session now lives on the new host. `seq` and
+    `hash` are those of the record of its arrival."""
 
     move: str
     session: str
@@ -83,7 +82,7 @@ class Receipt(Struct, frozen=True, kw_only=True):
     seq: int
     hash: str
     host: str
-    # The record of its arrival, which both logs have in common. None: an older release gave the receipt.
+    # The record of the arrival, which both logs have in common. None if an older release made the receipt.
     record: ArrivalRecord | None = None
 
 
@@ -114,7 +113,7 @@ async def prepare_rewind(service: Service, body: Any) -> Prepared:
             found["files"] = view_restore(await asyncio.to_thread(_plan_files, service, session, past.seq))
         return Preview(words, found)
     if body.files and session.spec is None:
-        raise CallerError(f"{session.name} has no spec, so nobody knows where its files are")
+        raise CallerError(f"{session.name} has no spec, so the folder of its files is not known")
     if not body.files:
         return calls.Rewind(name=body.name, to=past.seq, past=past.recollect())
     record = await asyncio.to_thread(_keep_record, service, session, past.seq, body.force)
@@ -131,13 +130,13 @@ def _plan_files(service: Service, session: Session, to: int, until: int | None =
         session.id, from_seq=to + 1, to_seq=until, kinds=("run_finished", "session_merged", "session_rewound")
     )
     if session.spec is None:
-        raise CallerError(f"{session.name} has no spec, so nobody knows where its files are")
+        raise CallerError(f"{session.name} has no spec, so the folder of its files is not known")
     return plan_restore(service.blobs, session.spec.root, _list_writes(records))
 
 
 def _list_writes(records: Iterable[Record]) -> Iterator[tuple[int | str, str | None]]:
-    """List the session's writes in order: those of its runs, and those of merges and rewinds,
-    which count as its own (rule 44)."""
+    """Yield the session's writes in order: those of its runs, and those of merges and rewinds, which count as its own
+    (rule 44)."""
     for record in records:
         match decode(record.kind, record.payload) if record.payload is not None else None:
             case RunFinished(run=run, files=files):
@@ -153,8 +152,8 @@ def _list_writes(records: Iterable[Record]) -> Iterator[tuple[int | str, str | N
 async def restore_files(
     service: Service, name: str, to: int, *, is_forced: bool, until: int | None
 ) -> list[dict[str, Any]]:
-    """After the rewind is durable, and holds its session: its files go back one by one,
-    and each says what became of it (rule 44)."""
+    """Restore the files of a rewind one by one, and return the result for each file (rule 44). Called when the rewind
+    is durable, while it holds the session."""
     session = service.core.state.by_name(name)
     async with owning_writes(service, session.id) as written:
         done = await asyncio.to_thread(_restore_files, service, session, to, until, is_forced)
@@ -163,7 +162,8 @@ async def restore_files(
 
 
 async def finish_rewind_again(service: Service, body: Any, key: str, author: str) -> More:
-    """The files of a rewind that a daemon which died had recorded; what went back already stays as it is."""
+    """Restore the files of a rewind that was recorded by a daemon which then died. Files that it had already restored
+    stay as they are."""
     if not body.files:
         return {}
     session = service.core.state.by_name(body.name)
@@ -200,7 +200,7 @@ async def prepare_fork(service: Service, body: Any) -> Prepared:
     if body.at is not None:
         past = await _read_past(service, session, body.at)
     elif session.run is not None:
-        # Its last safe point: what a run does half way belongs to the run.
+        # Fork from the record before the run's start, because the fork must not contain half of a run.
         past = await _read_past(service, session, str(session.run.seq - 1))
     else:
         past = session
@@ -272,9 +272,12 @@ async def _prepare_merge_once(service: Service, body: Any) -> Prepared:
 
 
 def _find_between(service: Service, session: Session, fork: Session) -> list[Stretch] | None:
-    """The records between a session and one that came of it, nearest to the latter first: none for a fork made here,
-    those of the sessions between for one that was loaded from a bundle of a fork.
-    None: it did not come of this session."""
+    """Find the stretches of records between a session and its descendant, nearest to the descendant first.
+
+    - Empty for a fork that was made here.
+    - The records of the sessions in between, for a fork of a fork that was loaded from a bundle.
+    - None if `fork` does not descend from this session.
+    """
     origins = list_origins(service.log, fork)
     place = next((number for number, one in enumerate(origins) if one.session == session.id), None)
     return origins[:place] if place is not None else None
@@ -285,8 +288,8 @@ def _read_fork(
 ) -> tuple[Session, str]:
     if base_seq > 1 or not between:
         return fold_until(service.log, fork, base_seq), summarise_fork(service.log, fork, base_seq)
-    # The sessions between learnt things that are new here.
-    # So the base is the record at which the first of them forked from this session.
+    # What the sessions in between learnt is new to this session. So the base of the merge is the record at which the
+    # first of them was forked from this session.
     parted = list_origins(service.log, fork)[len(between)]
     assert parted.last is not None
     return fold_until(service.log, session, parted.last), summarise_fork(service.log, fork, base_seq, between)
@@ -315,7 +318,7 @@ def _find_conflict(session: Session, key: str) -> int:
 async def prepare_compress(service: Service, body: Any) -> Prepared:
     session = find_named(service, body.name)
     if body.keep < 0:
-        raise CallerError(f"so many messages cannot be kept: {body.keep}; 0 or more can")
+        raise CallerError(f"keep={body.keep}: expected a number of messages, 0 or more")
     call = await asyncio.to_thread(make_compress, service.log, session, body.keep, ByRule())
     if body.dry_run:
         return Preview(
@@ -328,7 +331,7 @@ async def prepare_compress(service: Service, body: Any) -> Prepared:
 async def prepare_migrate(service: Service, body: Any) -> Prepared:
     session = find_named(service, body.name)
     if sum((body.receipt is not None, body.give_up, bool(body.agent or body.model))) > 1:
-        raise CallerError("an agent or model, a receipt, or giving up: these are three different calls")
+        raise CallerError("give an agent or model, or a receipt, or --give-up; these are three different calls")
     if session.id in _MOVING:
         raise CallerError(f"{session.name} is being moved just now; ask again in a moment")
     if body.give_up:
@@ -359,7 +362,8 @@ async def prepare_migrate(service: Service, body: Any) -> Prepared:
 
 @contextmanager
 def moving(session_id: str, name: str) -> Iterator[None]:
-    """Records come in while the session is closed here: nobody may open it meanwhile, or bring it in a second time."""
+    """Mark a session as moving while its records are imported, so that no other call opens it or imports it again.
+    Raises CallerError if it is already marked."""
     if session_id in _MOVING:
         raise CallerError(f"{name} is being moved just now; ask again in a moment")
     _MOVING.add(session_id)
@@ -370,8 +374,8 @@ def moving(session_id: str, name: str) -> Iterator[None]:
 
 
 def _take_arrival(service: Service, session: Session, receipt: Receipt, arrival: ArrivalRecord) -> Session:
-    """Take the record of the arrival over, so that both logs stay one history;
-    the session as it is seen from here after that."""
+    """Append the record of the arrival, so that both logs stay one history. Returns the session as this host sees it
+    after that record."""
     payload = arrival.payload.encode()
     record = Record(
         session.id, receipt.seq, arrival.at, arrival.kind, arrival.author, arrival.run, arrival.parent,
@@ -385,7 +389,8 @@ def _take_arrival(service: Service, session: Session, receipt: Receipt, arrival:
 
 
 def _check_model(service: Service, session: Session, body: Any) -> None:
-    """Refuse a model that is no name of one, or that could not be reached, as an agent's file does."""
+    """Raise CallerError if the model's name is malformed, or if the agent has no address for the model. An agent's file
+    is checked in the same way."""
     if body.model is None:
         return
     try:
@@ -403,7 +408,7 @@ def _check_model(service: Service, session: Session, body: Any) -> None:
 
 
 def _find_agent(service: Service, agent: str | None) -> None:
-    """An agent is a file; one that has none would never work."""
+    """Raise CallerError if the agent has no file, because the session could never run."""
     if agent is None:
         return
     problem = find_name_problem(agent)
@@ -430,7 +435,8 @@ async def prepare_erase(service: Service, body: Any) -> Prepared:
 
 
 def _is_erasure_recorded(service: Service, session: Session, seq: int) -> bool:
-    """Was it asked for before, and the bytes did not go: an archive that could not be read, a daemon that died?"""
+    """Was this erasure recorded before, without the bytes being removed? That happens if an archive could not be read,
+    or if the daemon died."""
     records = service.log.read(session.id, from_seq=seq + 1, kinds=("payload_erased",))
     events = (decode(record.kind, record.payload) for record in records if record.payload is not None)
     return any(isinstance(event, PayloadErased) and event.erased == seq for event in events)
@@ -453,7 +459,7 @@ def _read_record(service: Service, session: Session, seq: int) -> Record:
 
 
 def _find_others(service: Service, session: Session, seq: int, words: list[str]) -> list[str]:
-    """Where else the same words stand: rewinds and forks carry what they brought back."""
+    """Find other records with the same text. Rewinds and forks copy the text that they bring back."""
     names = {one.id: one.name for one in service.core.state}
     found: dict[str, None] = {}
     needles = {text: msgspec.json.encode(text)[1:-1] for text in words if len(text) >= SHORTEST_SECRET}
@@ -470,7 +476,7 @@ def _find_others(service: Service, session: Session, seq: int, words: list[str])
 
 
 def _find_told(service: Service, session: Session, seq: int, words: Iterable[str]) -> Iterator[str]:
-    """The openings of runs after it that told a model these words, whole."""
+    """Yield the later runs of the session whose opening prompt contains one of these texts as a whole."""
     shown = [text.strip() for text in words]
     for record in service.log.read(session.id, from_seq=seq + 1, kinds=("prompt_assembled",)) if shown else ():
         told = decode(record.kind, record.payload) if record.payload is not None else None
@@ -485,7 +491,8 @@ def _find_told(service: Service, session: Session, seq: int, words: Iterable[str
 
 
 def _find_archived(service: Service, needles: list[str]) -> Iterator[str]:
-    """The same in sessions that are archived, which no search finds: to be erased once they are loaded."""
+    """Yield the records of archived sessions that contain these texts. The search of the log does not find them; they
+    can be erased after the session is loaded."""
     archives = [(one.name, one.closed.bundle) for one in service.core.state if isinstance(one.closed, Archived)]
     for name, bundle in archives if needles else ():
         try:
@@ -496,19 +503,20 @@ def _find_archived(service: Service, needles: list[str]) -> Iterator[str]:
 
 
 def _quote(text: str) -> str:
-    """The text's words, as a search takes them."""
+    """Return the words of a text as a search query."""
     return " ".join("".join(letter if letter.isalnum() else " " for letter in text).split()[:MOST_WORDS]) or text
 
 
 async def finish_erase(service: Service, name: str, seq: int) -> list[str]:
-    """The bytes go once the record that says so is durable; returns where else the same words stand."""
+    """Remove the bytes of an erased payload. Called when the record of the erasure is durable. Returns the other
+    records with the same text."""
     session = service.core.state.by_name(name)
     record = next(service.log.read(session.id, from_seq=seq, to_seq=seq), None)
     if record is None or record.payload is None:
         return []
     payload = msgspec.json.decode(record.payload)
     addresses = find_addresses(record.kind, payload)
-    # The log last: killed before it, the payload is still there and can be erased once more, with all that it named.
+    # The log comes last. If the daemon dies before, the payload still exists, and can be erased again with its blobs.
     await asyncio.to_thread(
         erase_from_archives, Path(service.places.state) / "archive", session.id, seq, blobs=addresses
     )
@@ -528,7 +536,7 @@ async def _read_past(service: Service, session: Session, position: str) -> Sessi
 
 
 async def finish_rewind(service: Service, done: Done) -> More:
-    """Restore the files, where that was asked for."""
+    """Restore the files, if that was asked for."""
     call = done.call
     if not call.files:
         return {}
@@ -540,7 +548,7 @@ async def finish_fork(service: Service, done: Done) -> More:
 
 
 async def finish_merged(service: Service, done: Done) -> More:
-    """Write the files of the merge. A merge without files may still find those of an earlier one to be written."""
+    """Write the files of the merge. If it has none, finish an earlier merge whose files were not written."""
     call = done.call
     if call.record is not None:
         return await finish_files(service, call.name, call.fork, call.record)
@@ -552,7 +560,7 @@ async def finish_merged_again(service: Service, body: Any, key: str, author: str
 
 
 async def finish_migrate(service: Service, done: Done) -> More:
-    """A session that stays after all follows its spec again."""
+    """Let the session follow its spec again, if the move was given up."""
     if isinstance(done.call, calls.Thaw) and not done.reply.is_repeated:
         service.report_spec_again(done.call.name)
     return {}
@@ -560,7 +568,7 @@ async def finish_migrate(service: Service, done: Done) -> More:
 
 async def finish_erased(service: Service, done: Done) -> More:
     others = await finish_erase(service, done.call.name, done.call.seq)
-    return {"words": f"{done.reply.words}; the same words stand in {', '.join(others)}"} if others else {}
+    return {"words": f"{done.reply.words}; the same text is also in {', '.join(others)}"} if others else {}
 
 
 async def finish_erased_again(service: Service, body: Any, key: str, author: str) -> More:

@@ -1,5 +1,5 @@
-"""The calls of a session's life and memory: most become their call as they are, `rename` and `open` also see to the
-spec's file.
+"""The calls about a session's life and memory. Most bodies become their call unchanged; `rename` and `open` also handle
+the spec's file.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from wakeful.specs.scalars import find_name_problem
 
 
 async def prepare_rename(service: Service, body: calls.Rename) -> calls.Rename:
-    # A name becomes a path below sessions.d: it must stay there.
+    # The name becomes a path in sessions.d, and must not lead out of it.
     problem = find_name_problem(body.new) or service.find_rename_obstacle(body.name, body.new)
     if problem is not None:
         raise CallerError(problem)
@@ -22,7 +22,8 @@ async def prepare_rename(service: Service, body: calls.Rename) -> calls.Rename:
 
 
 async def finish_rename(service: Service, done: Done) -> More:
-    """Move the file after the session. Moved before it, the file would show one session gone and another born."""
+    """Rename the file after the session. If the file were renamed first, the daemon would see one session vanish and
+    another appear."""
     reply = done.reply
     return await _rename_file(service, done.call.name, done.call.new, reply.words, is_repeated=reply.is_repeated)
 
@@ -33,7 +34,7 @@ async def finish_rename_again(service: Service, body: calls.Rename, key: str, au
 
 async def _rename_file(service: Service, old: str, new: str, words: str, *, is_repeated: bool) -> More:
     ids = service.core.state.ids
-    # Both names may be those of other sessions by now.
+    # Both names may belong to other sessions by now.
     if is_repeated and (old in ids or new not in ids):
         return {"name": new}
     # A fork has no file.

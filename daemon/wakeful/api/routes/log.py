@@ -1,7 +1,6 @@
-"""The route of `log` and `history`: the records of one session within bounds, as lines.
+"""The route of `log` and `history`: the selected records of one session, as lines.
 
-Records are read in pages off the loop, so that a million of them, or a search for one among a million, goes on beside
-the daemon's own work.
+Records are read in pages off the loop, so that reading or searching a million records does not delay the daemon.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from wakeful.views.records import view_record
 from wakeful.views.search_results import matches
 
 PAGE = 500
-# `last` is answered in one piece, which has to fit in memory; whoever wants more asks for a range, which streams.
+# The most records of `last`, whose answer must fit in memory. A range (from, to) is streamed, and has no limit.
 MOST_LAST = 10_000
 _OUTCOMES = get_args(Outcome)
 
@@ -77,7 +76,7 @@ async def read_log(request: Request) -> Response:
 
 
 def _read_outcome_kinds(request: Request) -> tuple[str, ...] | None:
-    """The kinds asked for. Only the end of a run has an outcome."""
+    """Read the kinds of record in the query. With `outcome`, only `run_finished`, the one kind that has an outcome."""
     kinds, outcome = read_kinds(request), request.query_params.get("outcome")
     if outcome is None:
         return kinds
@@ -89,9 +88,9 @@ def _read_outcome_kinds(request: Request) -> tuple[str, ...] | None:
 
 
 class Wanted(NamedTuple):
-    """Which records are lines, beyond what the log itself can choose.
+    """The conditions that the log itself cannot check. A record that does not meet them is left out.
 
-    `outcome`: how the run ended. `text`: what the record says somewhere.
+    `outcome`: the outcome of the run. `text`: a text that the record contains.
     """
 
     outcome: str | None = None
@@ -106,10 +105,11 @@ class Wanted(NamedTuple):
 
 
 class Telling(NamedTuple):
-    """How records become lines.
+    """The form of the lines.
 
-    `words`: for people. `archived`: whose payloads are in a bundle. `of`: the session,
-    where it is not the one asked for.
+    - `words`: add the text for people.
+    - `archived`: the records whose payloads are in a bundle.
+    - `of`: the id of the session, if it is not the requested one but an origin of it.
     """
 
     words: bool
@@ -123,7 +123,7 @@ class Telling(NamedTuple):
 async def _stream_past(
     service: Service, session: Session, bounds: dict[str, Any], telling: Telling
 ) -> AsyncIterator[bytes]:
-    """The records that it came with, oldest first, then its own; each of those says whose it is."""
+    """Yield the records of the sessions that it came from, oldest first, then its own. The former name theirs."""
     for origin in reversed(await asyncio.to_thread(list_origins, service.log, session)):
         last = min(one for one in (origin.last, bounds["to_seq"]) if one is not None)
         async for lines in _stream_log(
@@ -146,7 +146,7 @@ def _read_newest(
 def _read_limited(
     service: Service, session_id: str, first: int, limit: int, bounds: dict[str, Any], telling: Telling
 ) -> tuple[bytes, int | None]:
-    """A page of lines, and the seq that the next one begins at; None: this was the last one."""
+    """Read a page of lines. Also returns the seq where the next page begins, or None after the last page."""
     records = service.log.read(session_id, from_seq=first, **bounds)
     page = list(islice((record for record in records if telling.wanted.holds(record, telling)), limit + 1))
     after = page.pop().seq if len(page) > limit else None
@@ -170,8 +170,8 @@ async def _stream_log(
 def _read_page(
     service: Service, session_id: str, first: int, bounds: dict[str, Any], telling: Telling, hashes: StateHashes | None
 ) -> tuple[bytes, int | None]:
-    """The lines of the next page of records, and the seq the page after it begins at;
-    None when this was the last one."""
+    """Read the lines of a page of records. Also returns the seq where the next page begins, or None after the last
+    page."""
     page = list(service.log.read(session_id, from_seq=first, limit=PAGE, **bounds))
     wanted: Iterator[Record] = (record for record in page if telling.wanted.holds(record, telling))
     return b"".join(_encode(record, telling, hashes) for record in wanted), page[-1].seq + 1 if len(
@@ -184,7 +184,7 @@ def _start_hashes(service: Service, session_id: str, telling: Telling) -> StateH
 
 
 def _encode(record: Record, telling: Telling, hashes: StateHashes | None) -> bytes:
-    """A line of the contract; `words`, for people, and `state_hash` only when asked for."""
+    """Encode a record as a line. It has `words` and `state_hash` only if they were requested."""
     view = view_record(record)
     if hashes is not None:
         view["state_hash"] = hashes.at(record.seq)
@@ -196,7 +196,7 @@ def _encode(record: Record, telling: Telling, hashes: StateHashes | None) -> byt
 
 
 def _say(record: Record, telling: Telling) -> str:
-    """The words of a record for people. Every record has some."""
+    """Describe a record for people. Never empty."""
     event = decode(record.kind, record.payload) if record.payload is not None else None
     return f"{narrate(event) or tell(event)}{tell_price(event)}" if event is not None else _say_missing(record, telling)
 

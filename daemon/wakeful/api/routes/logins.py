@@ -1,15 +1,16 @@
-"""Browsers: a person asks for a link (POST /dashboard), the page logs in with its code (POST /login), and out again
-(POST /logout).
+"""Logins of browsers: a person asks for a link (POST /dashboard), the page logs in with the code of the link (POST
+/login), and later logs out (POST /logout).
 
-A login gives a token, which the page keeps for itself, and a cookie, which no script can read. They open something
-together alone: cookies are sent to every port of a host, and tokens can be read by a script. A person of another
-machine, who cannot ask for a link, logs in with a token that they were given.
+A login gives a token, which the page keeps, and a cookie, which no script can read. They work only together, because
+cookies are sent to every port of a host, and tokens can be read by a script. A person on another machine, who cannot
+ask for a link, logs in with a token that they were given.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -25,36 +26,37 @@ from wakeful.api.gate.network import NetworkPeer
 from wakeful.api.gate.network_callers import NetworkCallers, find_cookie, find_cookie_name
 from wakeful.api.gate.tokens import BrowserRights, Tokens
 from wakeful.api.problems import Forbidden, WrongBody
-from wakeful.api.requests import answer_json, caller_of, service_of
+from wakeful.api.requests import answer_json, caller_of, change_credentials, service_of
 from wakeful.api.tcp_port import TcpPort
 from wakeful.errors import CallerError
 from wakeful.views.times import show_time
 
-# The engines that browsers name, the most telling first: Edge also says Chrome, and Chrome also says Safari.
+# The names in User-Agent, the most specific first: Edge also names Chrome, and Chrome also names Safari.
 _BROWSERS = ("Edg", "OPR", "Firefox", "Chrome", "Safari")
 _SHOWN = {"Edg": "Edge", "OPR": "Opera"}
-# As long as a browser keeps one at most. The daemon ends a login that is not used.
+# The longest time that a browser keeps a cookie. The daemon ends unused logins sooner.
 _COOKIE_SECONDS = 400 * 86400
 
 
 class DashboardBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`is_closing`: log every browser out and close the port."""
+    """The body of POST /dashboard. `is_closing` logs every browser out and closes the port."""
 
     is_closing: bool = False
 
 
 class LoginBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`code` is that of a link; None: the request shows a token instead."""
+    """The body of POST /login. `code` is the code of a link, or None if the request shows a token instead."""
 
     code: str | None = None
 
 
 async def open_dashboard(request: Request) -> Response:
-    """Only somebody at the control socket gets here, without a token."""
+    """Open the port and return a link with a one-time code. Only the daemon's own user gets here, at the control
+    socket and without a token."""
     tcp: TcpPort = request.app.state.tcp
     body = await _read(request, DashboardBody)
     if body.is_closing:
-        return answer_json(_close(request, tcp))
+        return answer_json(await _close(request, tcp))
     caller = caller_of(request)
     url = tcp.open_for_person()
     codes: Codes = request.app.state.codes
@@ -65,13 +67,13 @@ async def open_dashboard(request: Request) -> Response:
 
 
 def _find_rights(caller: Caller) -> BrowserRights:
-    """As much as a token can have: trust and tokens stay at the control socket."""
+    """Return all rights that a token can have. Trust and tokens are reached at the control socket only."""
     return BrowserRights()
 
 
-def _close(request: Request, tcp: TcpPort) -> dict[str, Any]:
+async def _close(request: Request, tcp: TcpPort) -> dict[str, Any]:
     tokens: Tokens = request.app.state.tokens
-    browsers = tokens.revoke_browsers()
+    browsers = await change_credentials(request, tokens.revoke_browsers)
     tcp.close_for_person()
     words = "closed" if tcp.url is None else f"the port stays open by the settings, at {tcp.url}"
     return {"url": tcp.url, "words": f"{browsers} logged out; {words}"}
@@ -84,7 +86,8 @@ async def log_in(request: Request) -> Response:
     tokens: Tokens = request.app.state.tokens
     note = _name_browser(request.headers.get("user-agent", ""))
     now = service_of(request).moment().wall
-    token, cookie = tokens.make_for_browser(rights, now, note=note, shown=find_cookie(request.scope))
+    make = partial(tokens.make_for_browser, rights, now, note=note, shown=find_cookie(request.scope))
+    token, cookie = await change_credentials(request, make)
     person = rights.person or name_person(os.geteuid()).removeprefix("person:")
     answer = answer_json({"token": token, "person": person, "scopes": rights.scopes})
     is_secure = peer.entrance.is_tls or request.headers.get("origin", "").startswith("https:")
@@ -109,7 +112,7 @@ async def _take_code(request: Request, peer: NetworkPeer, text: str) -> BrowserR
     code = codes.take(text)
     if code is None:
         await guesses.refuse(
-            "this code opens nothing: it was used already, or is older than five minutes; ask for another with: "
+            "this code is not valid: it was used already, or is older than five minutes; ask for another with: "
             "wakeful dashboard",
             "code",
         )
@@ -123,7 +126,7 @@ async def _take_code(request: Request, peer: NetworkPeer, text: str) -> BrowserR
 
 
 async def _take_token(request: Request) -> BrowserRights:
-    """A token is exchanged for a login that reaches as far and is over with it."""
+    """Exchange a token for a login with the same rights, which ends when the token ends."""
     callers: NetworkCallers = request.app.state.network_callers
     token = await callers.find_token(request.scope)
     if token.cookie is not None:
@@ -138,7 +141,7 @@ async def log_out(request: Request) -> Response:
     if token is None or token.cookie is None:
         raise CallerError("only a browser logs out; a token is revoked with: wakeful token revoke ID")
     tokens: Tokens = request.app.state.tokens
-    tokens.revoke(token.id)
+    await change_credentials(request, partial(tokens.revoke, token.id))
     answer = answer_json({"words": "logged out; the token and the cookie open nothing from now on"})
     answer.delete_cookie(find_cookie_name(request.scope), httponly=True, samesite="strict")
     return answer
@@ -152,7 +155,7 @@ def _find_peer(request: Request) -> NetworkPeer:
 
 
 def _name_browser(agent: str) -> str:
-    """For the list of tokens. The header is the browser's own word: nothing of it is kept but a known name."""
+    """Name the browser for the list of tokens. The header could contain anything, so only a known name is kept."""
     name = next((one for one in _BROWSERS if f"{one}/" in agent), None)
     return f"browser, {_SHOWN.get(name, name)}" if name is not None else "browser"
 

@@ -1,7 +1,7 @@
 """POST /mcp: the verbs as tools of MCP, over HTTP.
 
-The package of MCP is imported when the first client asks, off the loop. A client is judged twice: at the gate, as
-every caller is, and then each of its calls by the route of the verb, as if the client had asked for that route.
+The package `mcp` is imported off the loop when the first client connects. A client is judged twice: first at the gate,
+like every caller, then each of its calls by the route of the verb, as if the client had requested that route.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ MISSING = (
     "MCP needs the package `mcp`, which is not installed: pip install 'wakeful[agents]' where the daemon's own "
     "packages are; the daemon finds it without a restart"
 )
-# `POST /mcp?allow=dangerous`: the tools that close, remove, replace or go back are offered, too.
+# `POST /mcp?allow=dangerous` also offers the tools that close, remove, replace or rewind.
 ALLOW, DANGEROUS = "allow", "dangerous"
-# Parts of an answer that wait for their reader.
+# The most parts of an answer that wait for their reader.
 _PARTS_AT_ONCE = 16
 
-# Answers a request as this caller: gate.Gate.answer_as.
+# Answers a request as this caller: `Gate.answer_as`.
 AnswerAs = Callable[[Caller, Scope, Receive, Send], Awaitable[None]]
 
 
 async def answer_mcp(request: Request) -> Any:
     serving: McpServing = request.app.state.mcp
-    # Read here, so that too large a body is refused in our words.
+    # Read here, so that a body that is too large is refused with our own message.
     left: list[Message] = [{"type": "http.request", "body": await read_body(request), "more_body": False}]
     answer = await serving.find()
 
@@ -61,7 +61,7 @@ async def refuse_stream(request: Request) -> Response:
 
 
 class McpServing:
-    """The one server of MCP of this daemon. Nothing of it is there before somebody asks."""
+    """The MCP server of this daemon. It is started by the first request."""
 
     def __init__(self, answer_as: AnswerAs) -> None:
         self._answer_as = answer_as
@@ -69,7 +69,7 @@ class McpServing:
         self._finding = asyncio.Lock()
 
     async def find(self) -> Any:
-        """The answer to the request, as an ASGI application."""
+        """Return the ASGI application that answers MCP requests. Starts the server if necessary."""
         async with self._finding:
             if self._serving is None:
                 self._serving = await self._start()
@@ -81,7 +81,7 @@ class McpServing:
 
     async def _start(self) -> Any:
         try:
-            # Takes seconds of a core.
+            # The import takes seconds of CPU.
             http = await asyncio.to_thread(importlib.import_module, "wakeful.mcp_server.http")
         except ModuleNotFoundError as missing:
             if missing.name not in ("mcp", "mcp_types"):
@@ -100,7 +100,7 @@ class McpServing:
 
 
 class InnerDaemon:
-    """This daemon, as one caller reaches it: requests are made inside of the process."""
+    """This daemon, as one caller reaches it. Requests are made inside the process."""
 
     def __init__(self, answer_as: AnswerAs, caller: Caller) -> None:
         self._answer_as = answer_as
@@ -131,7 +131,8 @@ class InnerDaemon:
         body: Mapping[str, Any] | None = None,
         key: str | None = None,
     ) -> AsyncIterator[_Exchange]:
-        """Entered when the head of the answer is there. An answer that nobody reads any more is ended."""
+        """Make a request. Yields when the head of the answer has arrived. The answer is cancelled when the context
+        ends."""
         exchange = _Exchange(json.dumps(body).encode() if body is not None else b"")
         scope = _make_scope(method, path, query, key)
         answering = asyncio.create_task(exchange.run(self._answer_as, self._caller, scope), name=f"mcp {path}")
@@ -145,7 +146,7 @@ class InnerDaemon:
 
 
 class _Exchange:
-    """One request inside of the process, and its answer."""
+    """One request inside the process, and its answer."""
 
     def __init__(self, body: bytes) -> None:
         self._sent: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
@@ -156,13 +157,13 @@ class _Exchange:
         try:
             await answer_as(caller, scope, self._receive, self._parts.put)
         finally:
-            # The reader learns of an early end.
+            # Report an early end to the reader.
             with suppress(asyncio.QueueFull):
                 self._parts.put_nowait(None)
 
     async def _receive(self) -> Message:
         if not self._sent:
-            # The client is there until this request is ended.
+            # Wait for ever: the client counts as connected until the request is cancelled.
             await asyncio.get_running_loop().create_future()
         return self._sent.pop()
 
@@ -195,7 +196,7 @@ def _make_scope(method: str, path: str, query: Mapping[str, Any] | None, key: st
         "http_version": "1.1",
         "method": method,
         "scheme": "http",
-        # Names may hold slashes, so the path is matched as it would be sent.
+        # Names may contain slashes, so the path stays encoded, as it would be sent.
         "path": path,
         "raw_path": path.encode(),
         "root_path": "",

@@ -1,4 +1,4 @@
-"""Notifiers (GET /notify) and a message by hand (POST /notify/test)."""
+"""The routes of notifiers: their state (GET /notify), and a test message (POST /notify/test)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def send_test(request: Request) -> Response:
 
 
 def view_notifiers(service: Service) -> list[dict[str, Any]]:
-    """Every notifier with what it delivered, in the order of wakeful.yaml."""
+    """View every notifier with its deliveries, in the order of wakeful.yaml."""
     return [_view(notifier, ledger) for notifier, ledger in service.notifications.list_posts()]
 
 

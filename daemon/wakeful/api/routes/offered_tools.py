@@ -1,8 +1,8 @@
-"""The tools of an agent's last run as its requests recorded them, and the MCP servers it had to do without: for people
-who ask, and for the next run.
+"""The tools that an agent's last run offered to its model, and the MCP servers that were down. Both come from the
+recorded requests.
 
-Blocks: the log is read. A server that did not start in its time is not waited for again by the runs of the next
-minutes.
+Used by `show`, `why` and `context`, and by the next run: for ten minutes, runs do not wait for a server that was too
+slow to start. Blocking: the log is read.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from wakeful.core.spec.agent import AgentSpec, McpServer
 from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import LogReader
 
-# For so long a server that was too slow is not waited for.
+# The time in which runs do not wait for a server that was too slow.
 SLOW_MICROSECONDS = 10 * 60 * 1_000_000
-# The first record of a run has the definitions of its tools.
+# The most requests searched for one with tools. Usually only the first request of a run has them.
 _MOST_REQUESTS = 1_000
 _MOST_RUNS = 20
 
 
 def list_down(log: LogReader, session: Session) -> tuple[DownServer, ...]:
-    """The servers that its newest run was without when it last told its tools."""
+    """List the servers that were down when the newest run last recorded its tools."""
     event, _ = read_offered(log, session)
     newest = session.run or session.last_run
     return event.servers_down if event is not None and newest is not None and event.run == newest.run else ()
 
 
 def find_slow_servers(log: LogReader, session: Session, agent: AgentSpec, now: int) -> tuple[DownServer, ...]:
-    """The servers that a run waited for in vain a moment ago, and whose declaration is the same."""
+    """Find the servers that were too slow for a recent run, and whose declaration has not changed since."""
     event, at = read_offered(log, session)
     slow = (
         [replace(one, since=one.since or at) for one in event.servers_down if one.is_slow] if event is not None else []
@@ -45,9 +45,9 @@ def find_slow_servers(log: LogReader, session: Session, agent: AgentSpec, now: i
 
 
 def read_offered(log: LogReader, session: Session) -> tuple[ev.TurnRequested | None, int]:
-    """The last request that told the tools of its run, and its moment; None before the first.
+    """Find the last request that recorded the tools of its run, and its time. None if there is none.
 
-    Those of MCP servers are known when a run starts.
+    The tools of MCP servers are only known once a run has started.
     """
     for record in log.read(session.id, kinds=("turn_requested",), newest_first=True, limit=_MOST_REQUESTS):
         match decode(record.kind, record.payload) if record.payload is not None else None:
@@ -57,7 +57,7 @@ def read_offered(log: LogReader, session: Session) -> tuple[ev.TurnRequested | N
 
 
 def _read_servers(log: LogReader, session: Session, run: int) -> dict[str, McpServer]:
-    """The servers of an earlier run, as they were declared."""
+    """Read the servers of an earlier run, as they were declared then."""
     for record in log.read(session.id, kinds=("run_started",), newest_first=True, limit=_MOST_RUNS):
         match decode(record.kind, record.payload) if record.payload is not None else None:
             case ev.RunStarted(run=number, agent=AgentSpec() as agent) if number == run:

@@ -1,7 +1,7 @@
-"""The steps of `open`: a session without a file, whose spec stands in the log; and GET /sessions/{name}/spec, its text.
+"""The steps of `open`: a session without a file, whose spec is in the log; and GET /sessions/{name}/spec, the text.
 
-The text of the spec is made from the arguments, read as any file would be, and kept with the declaration: so that
-`wakeful new NAME --from NAME` can write the file later.
+The text of the spec is made from the arguments, parsed like a file, and recorded with the declaration. So `wakeful new
+NAME --from NAME` can write the file later.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from wakeful.specs.new import Answers, render_open
 
 
 def is_new(service: Service, body: Any) -> bool:
-    """Does this open a session that is not there yet?"""
+    """Does this request open a session that does not exist yet?"""
     return body.name not in service.core.state.ids and not body.again
 
 
@@ -47,7 +47,7 @@ async def prepare_open(service: Service, body: Any) -> calls.Open:
         known = f"there are {', '.join(sorted(agents))}" if agents else "agents are declared in sessions.d/agents/"
         raise CallerError(f"no agent is called {body.agent!r}: {known}")
     if body.prompt and body.agent is None:
-        raise CallerError(f"{body.name} was given a prompt, and nobody to answer it; name an agent with --agent")
+        raise CallerError(f"{body.name} was given a prompt, but no agent to answer it; name an agent with --agent")
     root = _find_root(service, body.root)
     text = render_open(body.name, Answers(**given), root)
     spec = await asyncio.to_thread(service.read_spec, body.name, text)
@@ -56,11 +56,11 @@ async def prepare_open(service: Service, body: Any) -> calls.Open:
 
 
 def _find_root(service: Service, root: str | None) -> str | None:
-    """None: the folder that holds sessions.d, as for any spec."""
+    """Check the root folder of a new session. None if it is the folder of sessions.d, which is the default."""
     if root is None:
         return None
     if not root.startswith("/") or not os.path.isdir(root):
-        raise CallerError(f"{root!r} is no folder of this machine; root is the absolute path of one")
+        raise CallerError(f"{root!r} is not a folder of this machine; root is the absolute path of a folder")
     root = os.path.normpath(root)
     return None if root == str(service.places.specs.parent) else root
 
@@ -84,7 +84,7 @@ async def read_spec(request: Request) -> Response:
 
 
 def find_text(log: LogReader, session: Session) -> str | None:
-    """Blocks. The text that a session was opened with; None where a file declares it, or nobody wrote one."""
+    """Find the text that a session was opened with. None if a file declares it, or if there is no text. Blocking."""
     if session.declaration.is_filed:
         return None
     for record in log.read(session.id, kinds=("spec_declared",), newest_first=True):

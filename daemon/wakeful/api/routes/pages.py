@@ -1,9 +1,9 @@
-"""The files of the dashboard (GET / and GET /assets/…), and the reports of browsers about its policy (POST
-/csp-report).
+"""The files of the dashboard (GET / and GET /assets/…), and the reports of browsers about its content security policy
+(POST /csp-report).
 
-The files lie in api/dashboard of the package, index.html and the folder assets. They have nothing of anybody, so nobody
-has to show a token for them. The policy lets the page load only what comes from here, and no script that stands in the
-page itself: a word of a log that became a script would not run.
+The files are index.html and the folder assets, in api/dashboard of the package. They contain no user data, so they need
+no token. The policy lets the page load files only from this daemon, and runs no inline script. So text of a log that
+was injected as a script would not run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from wakeful.api.problems import WrongBody, answer_problem
 
 FOLDER = Path(__file__).parent.parent / "dashboard"
 PAGE_FILE = "index.html"
-# One part of a path. No percent signs either: the path is taken as it was sent.
+# One segment of a path. It has no percent sign, because the path is matched as it was sent, not decoded.
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@-]*")
 _TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -62,13 +62,13 @@ POLICY = "; ".join(
 HEADERS = {
     "Content-Security-Policy": POLICY,
     "Reporting-Endpoints": f'policy="{REPORT_PATH}"',
-    # The names of files stay from one version to the next, so a browser asks each time whether they changed.
+    # File names do not change between versions, so a browser must check each time whether the content changed.
     "Cache-Control": "no-cache",
 }
 
 
 class PageFile(NamedTuple):
-    """`tag` is a hash of the content."""
+    """A file in memory. `stamp` changes with the file on disk; `tag`, the ETag, is a hash of the content."""
 
     stamp: tuple[int, ...]
     content: bytes
@@ -76,14 +76,14 @@ class PageFile(NamedTuple):
 
 
 class Pages:
-    """The files of one folder, each read when it is first asked for and again when it changed."""
+    """The files of one folder. Each is read when it is first requested, and again after it changed."""
 
     def __init__(self, folder: Path = FOLDER) -> None:
         self._folder = folder
         self._read: dict[str, PageFile] = {}
 
     def find(self, name: str) -> PageFile | None:
-        """A file by its path in the folder; None where there is none that is served. Blocks."""
+        """Find a file by its path in the folder. None if there is no such file, or it may not be served. Blocking."""
         parts = name.split("/")
         if os.path.splitext(name)[1] not in _TYPES or not all(_PART.fullmatch(part) for part in parts):
             return None
@@ -123,7 +123,7 @@ async def _answer(request: Request, name: str) -> Response:
 
 
 async def take_policy_report(request: Request) -> Response:
-    """Counted, and nothing of it is kept: anybody who reaches the port may send one."""
+    """Count a report. Nothing of it is kept, because anyone who reaches the port may send one."""
     body = await read_body(request, LARGEST_REPORT_BYTES)
     try:
         msgspec.json.decode(body)

@@ -1,8 +1,8 @@
-"""The participants of a session: the authors of its records, how much each did, and when last;
-and whose role its spec says by uid.
+"""The participants of a session: the authors of its records, with the number and the time of their actions. Also checks
+roles that a spec gives by uid.
 
-The log is counted once, and then only the records since: a cache, kept while the daemon lives. Records that the daemon
-itself writes as runs come and go do not count and are not read. Blocks while it reads: called off the loop.
+The counts are cached while the daemon lives, so only new records are read. Records that the daemon itself writes do not
+count, and are not read. Reading is blocking: called off the loop.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from wakeful.eventlog.codec import KINDS
 from wakeful.eventlog.contract import LogReader
 from wakeful.views.session_page import Part, add_part
 
-# Nearly all records of a long log, and never a person's.
+# The kinds that only the daemon writes: nearly all records of a long log.
 _OF_THE_DAEMON = (
     "wake_requested",
     "wake_extended",
@@ -33,23 +33,24 @@ _ASKED = tuple(kind for kind in KINDS.values() if kind not in _OF_THE_DAEMON)
 
 
 def refuse_by_uid(core: Core, call: Call, caller: Caller) -> None:
-    """Raise CallerError where `people` gives this user's uid a role that does not reach that far.
+    """Raise CallerError if `people` of the spec gives the caller's uid a role that is not enough for the call.
 
-    The core judges by the author's name. Asked right before a call is handed over: nothing is awaited in between.
+    The core itself judges by the author's name only. Called right before the call is passed to the core, with no await
+    in between.
     """
     for session in find_called(core, call):
         refuse_by_role(session, call, caller.judged_as, caller.uid)
 
 
 def find_accounts(session: Session) -> dict[str, int]:
-    """The authors that uids of the spec's `people` stand for: a person is one participant,
-    however the spec names them."""
+    """Find the author of each uid in the spec's `people`. A person is one participant, whether the spec names them by
+    account or by uid."""
     people = session.spec.people if session.spec is not None else {}
     return {name_person(int(key)): int(key) for key in people if key.isdecimal()}
 
 
 class Roster:
-    """The parts of every session that was asked about, each up to some seq."""
+    """A cache of the parts of sessions, each counted up to some seq."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[int, dict[str, Part]]] = {}

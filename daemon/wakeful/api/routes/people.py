@@ -1,12 +1,13 @@
-"""People whom the owner lets in (GET /people, POST /people/add, /people/role, /people/remove), and who is here now
-(GET /presence, POST /presence); what the caller may do themselves (GET /me).
+"""The routes of people: those whom the owner lets in (GET /people, POST /people/add, /people/role, /people/remove), who
+is present (GET /presence, POST /presence), and what the caller may do (GET /me).
 
-Only the daemon's own user reaches the people. Presence leaves out the sessions that the caller may not see.
+Only the daemon's own user reaches /people. Presence omits the sessions that the caller may not see.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -21,7 +22,7 @@ from wakeful.api.gate.tokens import Tokens
 from wakeful.api.live_feed import view_present
 from wakeful.api.presence import Presence
 from wakeful.api.problems import Forbidden
-from wakeful.api.requests import answer_json, caller_of, find_named, service_of, sight_of
+from wakeful.api.requests import answer_json, caller_of, change_credentials, find_named, service_of, sight_of
 from wakeful.api.service import Service
 from wakeful.core.calls.roles import ROLES, find_role, find_smaller
 from wakeful.core.spec.session import Role
@@ -31,7 +32,7 @@ from wakeful.views.times import show_time
 
 
 class AddBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`session` is the name of the session that the role is for; None: every session."""
+    """The body of POST /people/add. `session` is the name of the session that the role is for, or None for all."""
 
     name: str
     role: Role
@@ -39,7 +40,7 @@ class AddBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class RoleBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`role` None takes the role away."""
+    """The body of POST /people/role. If `role` is None, the role is removed."""
 
     name: str
     role: Role | None
@@ -68,7 +69,8 @@ async def add_person(request: Request) -> Response:
     service, body = service_of(request), await _read(request, AddBody)
     session = find_named(service, body.session) if body.session is not None else None
     words = f"let in as {body.role} of {session.name if session is not None else 'every session'}"
-    person = people_of(request).add(
+    add = partial(
+        people_of(request).add,
         body.name,
         body.role,
         session.id if session is not None else None,
@@ -76,6 +78,7 @@ async def add_person(request: Request) -> Response:
         by=caller_of(request).author,
         now=service.moment().wall,
     )
+    person = await change_credentials(request, add)
     return answer_json(_view(service, person) | {"words": words})
 
 
@@ -83,7 +86,8 @@ async def set_role(request: Request) -> Response:
     service, body = service_of(request), await _read(request, RoleBody)
     where = body.session if body.session is not None else "every session"
     words = f"now {body.role} of {where}" if body.role is not None else f"no role of their own for {where} any more"
-    person = people_of(request).set_role(
+    change = partial(
+        people_of(request).set_role,
         body.name,
         body.role,
         _find_id(service, people_of(request), body) if body.session is not None else None,
@@ -91,11 +95,13 @@ async def set_role(request: Request) -> Response:
         by=caller_of(request).author,
         now=service.moment().wall,
     )
+    person = await change_credentials(request, change)
     return answer_json(_view(service, person) | {"words": words})
 
 
 def _find_id(service: Service, people: People, body: RoleBody) -> str:
-    """The role of a session that is gone can still be taken away, by its id."""
+    """Find the id of the session in the body. To remove a role, the id itself is accepted, because the session may no
+    longer exist."""
     assert body.session is not None
     if body.role is None and body.session in people.get(body.name).sessions:
         return body.session
@@ -105,17 +111,22 @@ def _find_id(service: Service, people: People, body: RoleBody) -> str:
 async def remove_person(request: Request) -> Response:
     service, body = service_of(request), await _read(request, RemoveBody)
     tokens: Tokens = request.app.state.tokens
-    people = people_of(request)
-    people.get(body.name)
-    # Tokens first: an owner who adds the name again later must not find old tokens open.
-    revoked = tokens.revoke_of(body.name)
-    words = "removed" + (f", with {count(revoked, 'token')}" if revoked else "")
-    people.remove(body.name, words, by=caller_of(request).author, now=service.moment().wall)
+    people, author, now = people_of(request), caller_of(request).author, service.moment().wall
+
+    def remove() -> tuple[int, str]:
+        people.get(body.name)
+        # Revoke the tokens first. Otherwise they could work again if the name is added again later.
+        revoked = tokens.revoke_of(body.name)
+        words = "removed" + (f", with {count(revoked, 'token')}" if revoked else "")
+        people.remove(body.name, words, by=author, now=now)
+        return revoked, words
+
+    revoked, words = await change_credentials(request, remove)
     return answer_json({"name": body.name, "words": words, "revoked": revoked})
 
 
 def _view(service: Service, person: Person) -> dict[str, Any]:
-    """Sessions that are gone have their id left."""
+    """View a person. A session that no longer exists is shown by its id."""
     name = _namer(service)
     return {
         "name": person.name,
@@ -143,7 +154,8 @@ def presence_of(request: Request) -> Presence:
 
 
 async def read_me(request: Request) -> Response:
-    """A page offers these verbs. The gate still judges each call, because a role may change in between."""
+    """Return the verbs that the caller may call, for a page to offer. The gate still judges each call, because a role
+    may change in between."""
     service, caller, sight = service_of(request), caller_of(request), sight_of(request)
     only = caller.token.session if caller.token is not None else None
     usual: Role | None = None if only is not None else "maintainer" if caller.member is None else caller.member.role
@@ -181,7 +193,7 @@ async def read_presence(request: Request) -> Response:
 
 
 async def say_presence(request: Request) -> Response:
-    """A page that stays open says that somebody is still here, or is typing."""
+    """Note that the caller is still present or is typing. Sent by a page that stays open."""
     service, caller, body = service_of(request), caller_of(request), await _read(request, PresenceBody)
     if not sight_of(request).sees_name(body.name):
         raise Forbidden(f"you have no role in a session called {body.name!r}; `wakeful list` shows those you have")

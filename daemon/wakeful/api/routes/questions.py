@@ -1,7 +1,7 @@
-"""GET /sessions/{name}/question: what a session asks a person, and what a yes would let it work on.
+"""GET /sessions/{name}/question: the question that a session asks a person, and what the answer yes would allow.
 
-For a run: what changed since the last success, as diffs. For a tool call of an agent: its arguments, and the diff of
-the file that it would write. Also finds who answered last: for somebody who comes second, and for `why`. Reads alone.
+For a run: the changes since the last success, as diffs. For a tool call of an agent: its arguments, and the diff of the
+file that it would write. Also finds the last answer, for a person who answers second, and for `why`. Reads only.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from wakeful.views.causes import view_causes
 from wakeful.views.times import say_time, show_time, show_time_or_none
 from wakeful.views.why import describe_cause
 
-# Records read back in search of the call an agent asks about. It belongs to the last turn nearly always.
+# The most records searched for the call that an agent asks about. It is nearly always in the last turn.
 MOST_TURNS = 20
-# Records read back in search of an answer.
+# The most records searched for an answer.
 MOST_ANSWERS = 20
-# A longer diff is cut, and says so: a person reads the files then.
+# The most characters of a diff. A longer diff is cut, with a remark that the person should read the file.
 LONGEST_DIFF = 200_000
 
 
 class LastAnswer(Struct, frozen=True):
-    """The answer to the last question of a session: by whom, when, what, and why."""
+    """The answer to the last question of a session: its author, time, text and reason."""
 
     author: str
     at: int
@@ -91,7 +91,7 @@ async def read_question(request: Request) -> Response:
 
 
 async def compare_commits(service: Service, spec: SessionSpec, causes: tuple[ev.Cause, ...]) -> dict[str, Compared]:
-    """The commits since the last success, by binding."""
+    """Compare the commits of each binding with those of the last success."""
     found: dict[str, Compared] = {}
     for cause in causes:
         binding = spec.binding(cause.binding)
@@ -131,7 +131,7 @@ def _view_diff(service: Service, changed: Changed) -> dict[str, Any]:
 
 
 def _view_call(service: Service, session: Session, question: Question) -> dict[str, Any] | None:
-    """The call that waits for the answer: what it would do, and to a file it would write, how that would change."""
+    """View the tool call that waits for the answer: its name, its arguments, and the diff of a file it would write."""
     for record in service.log.read(session.id, kinds=("turn_answered",), newest_first=True, limit=MOST_TURNS):
         event = decode(record.kind, record.payload) if record.payload is not None else None
         if not isinstance(event, ev.TurnAnswered):
@@ -144,7 +144,7 @@ def _view_call(service: Service, session: Session, question: Question) -> dict[s
 
 
 class _Writing(Struct):
-    """The arguments of the tools that write files: the whole content, or one piece in the place of another."""
+    """The arguments of the tools that write files: the whole content, or one text that replaces another."""
 
     path: str
     content: str | None = None
@@ -159,7 +159,7 @@ def _view_writing(service: Service, session: Session, tool: str, arguments: str)
     try:
         given = msgspec.json.decode(arguments, type=_Writing)
     except msgspec.DecodeError:
-        # The tool itself will say what is wrong with them.
+        # The tool itself will report what is wrong with the arguments.
         return None
     before = read_now(session.spec.root, given.path)
     if given.content is not None:
@@ -171,7 +171,7 @@ def _view_writing(service: Service, session: Session, tool: str, arguments: str)
 
 
 def find_last_answer(log: LogReader, session: Session) -> LastAnswer | None:
-    """Blocks. The newest answer of a person, or the daemon's own where nobody answered in time."""
+    """Find the newest answer of a person, or of the daemon if no person answered in time. Blocking."""
     kinds = ("question_answered", "wake_withdrawn")
     for record in log.read(session.id, kinds=kinds, newest_first=True, limit=MOST_ANSWERS):
         found = _read_answer(record)
@@ -201,7 +201,7 @@ def view_answer(service: Service, last: LastAnswer | None) -> dict[str, Any] | N
 
 
 def say_refusal(log: LogReader, session: Session) -> list[str]:
-    """Blocks. That the last wake of a session was refused, by whom and why; nothing where it was not."""
+    """Report who refused the last wake of a session, and why. Empty if it was not refused. Blocking."""
     if session.wake is not None or session.run is not None:
         return []
     kinds = ("wake_withdrawn", "run_started", "wake_requested")
@@ -215,7 +215,7 @@ def say_refusal(log: LogReader, session: Session) -> list[str]:
 
 @asynccontextmanager
 async def tell_first(service: Service, call: calls.Answer) -> AsyncIterator[None]:
-    """A second answer is refused, with the name of the first person who answered."""
+    """Refuse a second answer with a CallerError that names the person who answered first, and their answer."""
     try:
         yield
     except NothingAsked as refusal:

@@ -1,6 +1,7 @@
-"""POST /replay: a recorded run again, on what it found then. Lines of JSON: what is missing first, the report last.
+"""POST /replay: runs a recorded run again, with the inputs it had then.
 
-The answer is a stream because a run may take hours, and because who stops listening ends it.
+The answer is a stream of JSON lines. The first names the inputs that are missing, the last is the report. It is a
+stream because a run may take hours, and because the replay ends when the client disconnects.
 """
 
 from __future__ import annotations
@@ -41,7 +42,10 @@ async def replay(request: Request) -> Response:
 
 
 def find_recorded(service: Service, session: Session, run: int) -> Recorded:
-    """Blocks. The run as the log knows it: the session when it started, and the record of its end."""
+    """Read a run from the log: the session as it was at the run's start, and the record of its end. Blocking.
+
+    Raises CallerError if there is no such run, or it cannot be replayed.
+    """
     log = service.log
     started = next(log.read(session.id, kinds=("run_started",), run=run, limit=1), None)
     if started is None:
@@ -58,7 +62,7 @@ def find_recorded(service: Service, session: Session, run: int) -> Recorded:
         raise CallerError(f"{session.name} {session.trust_words}")
     if started.seq <= session.declaration.foreign_until and past.spec != session.spec:
         raise CallerError(
-            f"run {run} of {session.name} happened elsewhere, under a spec that nobody has trusted here; "
+            f"run {run} of {session.name} happened elsewhere, under a spec that is not trusted here; "
             "it cannot be replayed"
         )
     if past.run is None:

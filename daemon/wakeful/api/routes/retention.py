@@ -1,9 +1,8 @@
-"""Retention carried out: sessions that are due go to the archive, one by one, and each of them can be loaded back.
+"""Carries out retention: archives the sessions that are due, one by one. Each of them can be loaded again.
 
-Outputs of old runs go to compressed files, from which they are read when somebody asks for them.
-
-A person asks for it with `wakeful archive --due`; service/retention_rounds.py asks every hour.
-bundles/retention_rules.py and bundles/old_outputs.py decide what is due. Nothing is ever deleted here.
+Outputs of old runs are moved to compressed files, from which they can still be read. A person requests this with
+`wakeful archive --due`; service/retention_rounds.py does so every hour. bundles/retention_rules.py and
+bundles/old_outputs.py decide what is due. Nothing is ever deleted here.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ OUTPUTS = "outputs"
 
 
 class Named(NamedTuple):
-    """The body of an archive that nobody asked for by HTTP."""
+    """The body of `archive`, for a session that retention archives without a request."""
 
     name: str
 
 
 async def archive_all(desk: Desk, body: Any) -> Answer:
-    """`archive --due`: everything that retention allows, or with `dry_run` what that would be."""
+    """Archive everything that is due (`archive --due`). With `dry_run`, only list it."""
     due = await find_due(desk.service)
     outputs = await find_outputs(desk)
     if body.dry_run:
@@ -70,7 +69,7 @@ def _view_outputs(service: Service, outputs: DueOutputs) -> list[Answer]:
 
 
 async def find_outputs(desk: Desk) -> DueOutputs:
-    """The outputs of old runs that are due, by the session's own bounds, the daemon's, or the usual ones."""
+    """Find the outputs of old runs that are due, by the bounds of the session, else of the daemon, else the default."""
     core = desk.service.core
     general = core.settings.retention
     usual = general if general != Retention() else USUAL_OUTPUTS
@@ -83,7 +82,7 @@ async def find_outputs(desk: Desk) -> DueOutputs:
 
 
 async def archive_outputs(desk: Desk, due: DueOutputs) -> Moved | None:
-    """Move outputs into one file of this round, which is read back before anything leaves its place."""
+    """Move outputs into the archive file of the day. It is read back before the originals are removed."""
     if not due.addresses:
         return None
     archive = BlobArchive(desk.state / ARCHIVE / OUTPUTS)
@@ -92,12 +91,12 @@ async def archive_outputs(desk: Desk, due: DueOutputs) -> Moved | None:
 
 
 def _at_hand(desk: Desk) -> Blobs:
-    """The blobs that are not archived yet."""
+    """Return the store of the blobs that are not archived."""
     return Blobs(str(desk.state / "blobs"))
 
 
 async def find_due(service: Service) -> tuple[Due, ...]:
-    """The sessions that are due. Where no bound is set, nothing is read."""
+    """Find the sessions that are due. If no bound is set, nothing is read."""
     core = service.core
     general = core.settings.retention
     own = {
@@ -132,7 +131,7 @@ def _is_owed(service: Service, session: Session) -> bool:
 
 
 async def archive_due(desk: Desk, due: tuple[Due, ...]) -> list[Answer]:
-    """Each by itself: one that woke meanwhile is left for another time."""
+    """Archive each session separately. A session that woke meanwhile is skipped until another time."""
     answers = []
     for one in due:
         try:
@@ -146,5 +145,5 @@ ALL_ACTS: dict[str, Act] = {**ACTS, "due": archive_all}
 
 
 async def carry_all(request: Request) -> Response:
-    """POST /bundle/{verb}, those that concern all sessions included."""
+    """POST /bundle/{verb}, including `due`, which concerns all sessions."""
     return await carry(request, ALL_ACTS)

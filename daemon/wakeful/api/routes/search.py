@@ -1,4 +1,4 @@
-"""The route of `search`: words over the logs of all sessions, answered by the log's own index, off the loop."""
+"""The route of `search`: finds words in the logs of all sessions, by the log's own index, off the loop."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from wakeful.history.positions import list_origins
 from wakeful.views.search_results import encode_find, split_words
 
 FOUND = 20
-# More than a page of finds is a question for `export`.
+# The most results of a search. `export` serves those who need more.
 MOST_FOUND = 1_000
 
 
@@ -58,7 +58,7 @@ async def search(request: Request) -> Response:
 
 
 class Place(NamedTuple):
-    """The beginning of a page: so many finds into those up to a moment."""
+    """The beginning of a page: the results up to the time `until`, without the first `skipped`."""
 
     until: int
     skipped: int
@@ -74,7 +74,7 @@ async def _answer_page(
     session: Session | None,
     ids: frozenset[str] | None,
 ) -> Response:
-    """Later records do not move the finds of a page to the next one."""
+    """Answer one page. `until` is fixed by the first page, so newer records do not shift results to the next page."""
     until, skipped = place or Place(bounds["until"] or service.moment().wall, 0)
     if skipped > MOST_FOUND:
         raise CallerError(f"a search finds at most {MOST_FOUND} in all; narrow it, or use `wakeful export`")
@@ -94,8 +94,8 @@ async def _answer(
     session: Session | None,
     ids: frozenset[str] | None,
 ) -> AsyncIterator[bytes]:
-    """The first search of a long log makes its index (half a minute for a million records): the headers do not wait for
-    it, so that who asked knows that it is being worked on."""
+    """Yield the results. They are streamed, so that the headers are sent at once: the first search of a long log builds
+    its index, which takes half a minute for a million records."""
     yield await asyncio.to_thread(_search, service, text, limit, bounds, session, ids)
 
 
@@ -109,11 +109,11 @@ def _search(
 ) -> bytes:
     """Search the log. A search of one session includes the records it was forked or loaded with.
 
-    `ids` are the sessions of which the caller may know; None: all.
+    `ids` are the sessions that the caller may see, or None for all.
     """
     sessions, words = service.core.state.sessions, split_words(text)
     if session is None and ids is not None:
-        # One by one: the finds of other sessions must not take the places of theirs.
+        # Search each session separately, so that results of hidden sessions do not use up the limit.
         found = [
             record
             for one in sorted(ids)
@@ -128,7 +128,7 @@ def _search(
         for past, last in pasts.items():
             records = service.log.search(text, limit=limit, **{**bounds, "session": past})
             found += [record for record in records if last is None or record.seq <= last]
-    # Records that were loaded only to be read have the name of the session that came of them.
+    # Loaded records that belong to no session here are shown under the name of the session that was loaded from them.
     named = {
         one.lineage.origin.session: f"{one.name}, before it was loaded"
         for one in sessions.values()

@@ -1,9 +1,9 @@
-"""The routes that read sessions, what is recorded now, output, and what runs use.
+"""The routes that read sessions, facts, output, and the resources of runs.
 
 They change nothing and never hold the loop for long.
 
-`wakeful top` asks every second or two: rows of sessions at rest are kept between two questions, and only the process
-trees of runs are measured. CPU is told in seconds so far; a client that asks twice knows the share.
+`wakeful top` asks every second or two. So the rows of idle sessions are cached, and only the process trees of runs are
+measured. CPU is given in seconds so far; a client computes the share from two answers.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from wakeful.views.times import show_time
 from wakeful.views.why import view_down
 
 RUNS_SHOWN = 10
-# A started run and its end, for each run shown, and the one under way.
+# Two records for each run shown, its start and its end, and one for the run under way.
 RUN_RECORDS = 2 * RUNS_SHOWN + 1
-# A run's output so far arrives at once; after this much silence we have it.
+# Seconds of silence after which the output so far has been read. It arrives without pauses.
 QUIET_SECONDS = 0.05
-# A header of so many characters, six for each of them at most, is taken by every client.
+# The most characters of a hint in a header. JSON may write each as six, and every client accepts that length.
 _LONGEST_HINT = 1000
 _PART_BYTES = 64 * 1024
 
@@ -92,7 +92,8 @@ async def read_sessions(request: Request) -> Response:
     encoded = rows.encode(core, moment, page, is_brief=is_brief, present=present)
     if not is_brief:
         return Response(encoded, media_type=JSON, headers=headers)
-    # For the table people read, with what they would miss in it: the specs that made no session, or not their latest.
+    # The brief list is for the table of `wakeful list`. It adds the refused specs, whose sessions are missing from the
+    # table or not up to date.
     refused = service.problems() if wanted == Filter() and ids is None else {}
     body = msgspec.json.encode({"sessions": msgspec.Raw(encoded), "refused": refused})
     return Response(body, media_type=JSON, headers=headers)
@@ -108,7 +109,7 @@ def _read_filter(request: Request) -> Filter:
 
 
 def _find_present(request: Request) -> dict[str, list[dict[str, Any]]]:
-    """The people who are in each session now."""
+    """Find the people who are present in each session."""
     presence: Presence = request.app.state.presence
     found: dict[str, list[dict[str, Any]]] = {}
     for one in presence.list_present():
@@ -135,7 +136,7 @@ async def read_session(request: Request) -> Response:
     roster: Roster = request.app.state.roster
     parts = await asyncio.to_thread(roster.parts, service.log, session.id, session.seq)
     down = await asyncio.to_thread(list_down, service.log, session) if session.owner is not None else ()
-    # The session is found again, since the loop went on meanwhile: the rest is of one moment.
+    # Find the session again, because it may have changed meanwhile. From here on all is read at one moment.
     session = find_session(request, service)
     records = service.log.read(
         session.id, kinds=("run_started", "run_readopted", "run_finished"), limit=RUN_RECORDS, newest_first=True
@@ -150,7 +151,7 @@ async def read_session(request: Request) -> Response:
         usage=service.usage(session.id),
     )
     shown["servers_down"] = view_down(service.redact(down))
-    # The agents that one message can be put to.
+    # The agents that a message can be addressed to.
     shown["agents"] = sorted(service.core.agents)
     shown["present"] = _find_present(request).get(session.id, [])
     sight = sight_of(request)
@@ -167,13 +168,13 @@ async def read_session(request: Request) -> Response:
 
 
 async def find_past(service: Service, session: Session, position: str) -> Session:
-    """The session at a position of its past. Off the loop: a long history without a snapshot takes a while to fold."""
+    """Fold the session at a past position. In a thread, because a long history without a snapshot takes a while."""
     now = service.moment().wall
     return await asyncio.to_thread(fold_position, service.log, session, position, now)
 
 
 def find_problem(problems: dict[str, str], session: Session) -> str | None:
-    """The problem of its own file, or of its agent's file."""
+    """Find the problem of the session's file, or else of its agent's file."""
     agent = session.spec.agent if session.spec is not None else None
     return problems.get(session.name) or (problems.get(f"agents/{agent}") if agent is not None else None)
 
@@ -184,7 +185,7 @@ async def read_facts(request: Request) -> Response:
 
 
 async def read_output(request: Request) -> Response:
-    """A run's output as bytes; what the bounds left out lies between `Wakeful-Head` bytes and the rest."""
+    """Return a run's output as bytes. If the output was too long, the omitted part was after `Wakeful-Head` bytes."""
     service = service_of(request)
     session = find_session(request, service)
     find = request.query_params.get("find")
@@ -204,15 +205,15 @@ async def read_output(request: Request) -> Response:
         head, tail, total = await asyncio.to_thread(service.output, session.id, run)
     headers = {"Wakeful-Run": str(run), "Wakeful-Head": str(len(head)), "Wakeful-Total": str(total)}
     if run != open_run and (hint := await asyncio.to_thread(find_hint, service, session, run)) is not None:
-        # A header is ASCII, and a line.
+        # JSON, because a header must be ASCII and one line.
         headers["Wakeful-Hint"] = json.dumps(hint[:_LONGEST_HINT])
     return Response(head + tail, media_type="application/octet-stream", headers=headers)
 
 
 async def _find_in_output(service: Service, session_id: str, run: int, text: str, *, is_open: bool) -> Response:
-    """The lines of a run's output that contain a text, each as `12:line`. The search blocks, so it has a thread."""
+    """Find the lines of a run's output that contain a text, each as `12:line`. The search runs in a thread."""
     if is_open:
-        # The gap of a present output is a line of it.
+        # The output of a run under way already has a line for its omitted part.
         so_far = await _read_so_far(service, session_id)
         total = len(so_far)
         found = await asyncio.to_thread(find_lines, so_far, text)
@@ -266,7 +267,7 @@ def _measure_daemon(pid: int) -> dict[str, float | int]:
 
 
 def _view_runs(service: Service) -> dict[str, dict[str, object]]:
-    """The runs under way by the id of their session. Between two processes of a run there is nothing to measure."""
+    """View the runs under way, by session id. `usage` is None between two processes of a run."""
     found: dict[str, dict[str, object]] = {}
     for session_id in service.core.state.running:
         run = service.core.state.get(session_id).run

@@ -1,6 +1,7 @@
-"""The streams: `GET /follow`, every record as it becomes durable, and `GET /live`, what a dashboard shows.
+"""The streams: `GET /follow`, every record as it becomes durable, and `GET /live`, the changes that a dashboard shows.
 
-Both are server-sent events, which go on from a position; `follow` is also lines of JSON, which the command line reads.
+Both are server-sent events, and can continue from a position. `follow` can also send lines of JSON, which the command
+line reads.
 """
 
 from __future__ import annotations
@@ -39,29 +40,29 @@ from wakeful.views.records import encode_line, view_record
 from wakeful.views.session_page import DAEMON
 
 _PART_BYTES = 64 * 1024
-# Events wait so long for others: a saved file makes four records within some 20 ms, and each send to each of many
-# streams delays the run that has just begun. Lines wait for nothing, since programs wait for them.
+# Seconds that an event waits for more events. A saved file makes four records within some 20 ms, and each send to each
+# of many streams would delay the run that has just begun. Lines of JSON do not wait, because programs wait for them.
 TOGETHER_SECONDS = 0.1
 
 
 async def read_live(request: Request) -> Response:
-    """GET /live?after=…&name=…: a snapshot, or what happened since `after`, and then what happens."""
+    """GET /live?after=…&name=…: a snapshot, or the events since `after`, and then each new event."""
     feed: LiveFeed = request.app.state.feed
     service = service_of(request)
     names = request.query_params.getlist("name")
-    # By id: a stream goes on when its session is renamed.
+    # Ids, so that a stream goes on when its session is renamed.
     chosen = {find_named(service, name).id for name in names}
     after = request.headers.get("last-event-id") or request.query_params.get("after")
     sight = sight_of(request)
     sees: Sees = chosen.__contains__ if names else None
     if caller_of(request).member is not None:
-        # Asked anew for every batch: a role may be taken away meanwhile.
+        # Checked again for every batch, because a role may be taken away while the stream is open.
         sees = sight.sees if not names else lambda one: one in chosen and sight.sees(one)
     return answer_events(_hold_presence(feed.stream(after, sees), request, chosen), request)
 
 
 async def _hold_presence(lines: AsyncIterator[bytes], request: Request, ids: set[str]) -> AsyncIterator[bytes]:
-    """A stream of named sessions counts as looking at them for as long as it lasts."""
+    """Pass the lines on. While the stream lasts, the caller counts as looking at the sessions that it names."""
     presence: Presence = request.app.state.presence
     caller, wall = caller_of(request), service_of(request).moment().wall
     with ExitStack() as held:
@@ -73,7 +74,7 @@ async def _hold_presence(lines: AsyncIterator[bytes], request: Request, ids: set
 
 
 def _write_lines(lines: list[FollowLine | LiveLine], *, with_words: bool, as_events: bool) -> bytes:
-    """The lines one behind the other, as lines of JSON or as events. That of a record is written once for everybody."""
+    """Join the lines, as lines of JSON or as events. The line of a record is encoded once for all streams."""
     form = with_words, as_events
     texts: list[bytes] = []
     for line in lines:
@@ -87,7 +88,7 @@ def _write_lines(lines: list[FollowLine | LiveLine], *, with_words: bool, as_eve
 
 
 def _line_of_follow(line: FollowLine | LiveLine, with_words: bool) -> bytes:
-    """A line of the log with its session; `words` are null for what the daemon did and nobody waits for."""
+    """Encode a line with the name of its session. `words` is null for a routine record of the daemon itself."""
     if isinstance(line, LiveLine):
         return (
             msgspec.json.encode(
@@ -121,7 +122,7 @@ async def follow(request: Request) -> Response:
         after = await asyncio.to_thread(find_position_before, service.log, since)
     lines = service.follow(
         names,
-        # Words in flight are of no record: they would come between those that somebody chose.
+        # Text in progress belongs to no record, so a filter of records leaves it out.
         is_live=is_live and is_wanted is None,
         after=after,
         is_wanted=is_wanted,
@@ -129,7 +130,7 @@ async def follow(request: Request) -> Response:
     )
     if caller_of(request).member is not None:
         lines = _leave_out(lines, sight_of(request))
-    # Subscribed before the headers leave: who has them and then acts, misses nothing.
+    # Subscribe before the headers are sent, so that a client that has them and then acts misses nothing.
     first = asyncio.ensure_future(cast("Any", anext(lines)))
     await asyncio.sleep(0)
     write = partial(_write_lines, with_words=with_words, as_events=as_events)
@@ -141,7 +142,7 @@ async def follow(request: Request) -> Response:
 async def _leave_out(
     batches: AsyncIterator[list[FollowLine | LiveLine]], sight: Sight
 ) -> AsyncIterator[list[FollowLine | LiveLine]]:
-    """The lines of sessions that the caller sees at that moment."""
+    """Pass on the lines of the sessions that the caller may see at that moment."""
     async with aclosing(cast("Any", batches)):
         async for lines in batches:
             seen = [line for line in lines if _is_seen(line, sight)]
@@ -152,25 +153,29 @@ async def _leave_out(
 def _is_seen(line: FollowLine | LiveLine, sight: Sight) -> bool:
     if isinstance(line, FollowLine):
         return sight.sees(line.record.session)
-    # Lost words are of no session.
+    # A line without a session reports that text was lost.
     return not line.session or sight.sees_name(line.session)
 
 
 def _read_after(request: Request, service: Service) -> int | None:
-    """The position to go on after; what a browser sends when it comes back counts before the address."""
+    """Read the position to continue after. `Last-Event-ID`, which a reconnecting browser sends, overrides `after`.
+
+    Raises CallerError if the position is not in this log.
+    """
     last = request.headers.get("last-event-id")
     after = read_number(request, "after") if last is None else read_digits("Last-Event-ID", last)
     newest = service.log.position()
     if after is not None and after > newest:
         raise CallerError(
-            f"position {after} is not in this log, whose newest is {newest}: it was restored, or it is another; "
-            "begin anew, without a position"
+            f"position {after} is not in this log, whose newest is {newest}: the log was restored, or it is another "
+            "one; start again without a position"
         )
     return after
 
 
 def _write_event(line: FollowLine | LiveLine, with_words: bool) -> bytes:
-    """The same line as an event: `record`, or `words` for words in flight, which nobody goes on from."""
+    """Encode a line as an event: `record`, or `words` for text in progress. `words` has no id, because a stream cannot
+    continue from it."""
     data = _line_of_follow(line, with_words).rstrip(b"\n")
     if isinstance(line, LiveLine):
         return write_event("words", data)
@@ -188,8 +193,8 @@ async def _stream_follow(
         try:
             while True:
                 text = write(await following)
-                # A reader that does not read has the text of one page here, and a part of it on the way. The awaited
-                # future would hold the records as well, so it is deleted.
+                # For a stalled reader, only the text of one page stays in memory here. The awaited future would keep
+                # its records as well, so it is deleted.
                 del following
                 for start in range(0, len(text), _PART_BYTES):
                     yield text[start : start + _PART_BYTES]

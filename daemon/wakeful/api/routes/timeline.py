@@ -1,7 +1,7 @@
-"""The routes of `timeline` and `graph`: what the dashboard draws. Both only read.
+"""The routes of `timeline` and `graph`, which the dashboard draws. Both only read.
 
-The first question for the timeline reads the whole log, off the loop, in pages; later ones read only what was recorded
-since.
+The first request for the timeline reads the whole log in pages, off the loop. Later requests read only the newer
+records.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DEPTH = 2
 
 
 class Timelines:
-    """The one timeline of a daemon. Two questions at once must not take the same records twice."""
+    """The timeline of the daemon, with a lock: two requests at once must not take the same records twice."""
 
     def __init__(self) -> None:
         self._timeline = Timeline()
@@ -35,7 +35,7 @@ class Timelines:
     def read(
         self, log: LogReader, ids: frozenset[str] | None, since: int, until: int, most: int
     ) -> tuple[list[Bar], list[Mark]]:
-        """Blocks as long as there are records that it did not take yet."""
+        """Take the new records and list the bars and marks. Blocking."""
         with self._turn:
             timeline, end = self._timeline, log.position()
             while timeline.position < end:

@@ -1,9 +1,8 @@
-"""POST /call/trace and GET /sessions/{name}/trace: a run that is traced, and what a traced run asked for,
-with the lines to paste.
+"""POST /call/trace and GET /sessions/{name}/trace: runs a session with tracing, and shows what a traced run was denied,
+with the lines to paste into its spec.
 
-The call activates the session as any other call does. The record of the run's end holds the findings of the trace. The
-lines to paste are made from that record and the spec as it is now, so that they can be asked for again. Nothing here
-changes a spec.
+The call activates the session as any other call does. The record of the run's end has the findings. The lines to paste
+are made from that record and the present spec, so they can be requested again. Nothing here changes a spec.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ from wakeful.eventlog.codec import decode
 from wakeful.specs.trace_suggestions import Paste, spell, suggest
 from wakeful.text.display import count
 
-# A trace is looked for among so many of the latest runs, where none is named.
+# The number of latest runs that are searched for a trace if no run is named.
 _LATEST = 100
 
 
 async def prepare_trace(service: Service, body: Any) -> calls.Trace:
-    """Refuse a trace where strace is missing, before anything runs."""
+    """Raise OperatorError if no run can be traced, such as without strace, before anything runs."""
     obstacle = await asyncio.to_thread(service.find_tracing_obstacle)
     if obstacle is not None:
         raise OperatorError(obstacle)
@@ -57,10 +56,8 @@ async def read_trace(request: Request) -> Response:
 
 
 def find_hint(service: Service, session: Session, run: int) -> str | None:
-    """Return the hint recorded with a failed run.
-
-    If the hint only suggests a trace, return the denials of the last traced run. Blocks.
-    """
+    """Return the hint recorded with a failed run. If it only suggests a trace and a traced run was denied something,
+    return that instead. Blocking."""
     finished = next(_read_ends(service, session, run), None)
     if finished is None or finished.hint is None or "wakeful trace" not in finished.hint:
         return finished.hint if finished is not None else None
@@ -83,7 +80,8 @@ def _read_ends(service: Service, session: Session, run: int | None) -> Iterator[
 
 
 def _find_traced(service: Service, session: Session, run: int | None) -> RunFinished:
-    """Blocks. The end of this run, or of the latest that was traced."""
+    """Find the end of this run, or of the latest traced run if `run` is None. Raises CallerError if it was not traced.
+    Blocking."""
     traced = next((end for end in _read_ends(service, session, run) if end.trace is not None), None)
     if traced is None:
         which = (
@@ -104,9 +102,9 @@ def _suggest(session: Session, trace: Traced, has_passed: bool) -> Paste:
 
 
 def _list_absent(paste: Paste, root: str) -> list[str]:
-    """List the paths that are to be allowed and do not exist. Blocks.
+    """List the paths to be allowed that do not exist. Blocking.
 
-    A person has to make them first, since a path that does not exist is not opened.
+    A person must create them first, because the isolation cannot open a path that does not exist.
     """
     places = [os.path.join(root, os.path.expanduser(path)) for path in (paste.allow or {}).get("write", ())]
     return [path for path in places if not os.path.exists(path)]

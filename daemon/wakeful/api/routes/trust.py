@@ -1,11 +1,14 @@
-"""The routes of trust: what waits for a person, how it differs from what was trusted, and the person's word.
+"""The routes of trust: list what waits for a person, show how it differs from what was trusted, and take the decision.
 
-Only the daemon's own user gets here, never a run and never a token. A person's word is recorded in the log of each
-session it lets run before the ledger takes it: a daemon that dies in between has recorded a word that is not in force,
-and never the other way round.
+Only the daemon's own user reaches them, never a run and never a token. A decision is recorded in the log of each
+session that it lets run, and only then written to the ledger. If the daemon dies in between, the log has a decision
+that is not in force. The reverse cannot happen.
 """
 
 from __future__ import annotations
+
+import asyncio
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -24,13 +27,15 @@ async def list_trust(request: Request) -> Response:
 
 
 async def show_trust(request: Request) -> Response:
-    return answer_json(service_of(request).trust.show(decode_name(request.path_params["name"])))
+    desk, name = service_of(request).trust, decode_name(request.path_params["name"])
+    return answer_json(await asyncio.to_thread(desk.show, name, desk.find_loaded(name)))
 
 
 async def accept(request: Request) -> Response:
     service, caller = service_of(request), caller_of(request)
     asked = await read_routed(request, "POST /trust/accept")
-    trusting = service.trust.prepare(asked.name, asked.digest)
+    loaded = service.trust.find_loaded(asked.name)
+    trusting = await asyncio.to_thread(service.trust.prepare, asked.name, asked.digest, loaded)
     await _record(service, caller, trusting)
     return answer_json({"name": asked.name, "words": "trusted", "sessions": sorted(trusting.sessions)})
 
@@ -39,11 +44,11 @@ async def attach(request: Request) -> Response:
     service, caller = service_of(request), caller_of(request)
     asked = await read_routed(request, "POST /trust/attach")
     if asked.digest is None:
-        return answer_json(service.trust.preview(asked.folder, asked.project))
-    project = service.trust.attach(asked.folder, asked.project, asked.digest)
-    # Now its sessions are there, asleep: their logs can take who trusts them.
+        return answer_json(await asyncio.to_thread(service.trust.preview, asked.folder, asked.project))
+    project = await asyncio.to_thread(service.trust.attach, asked.folder, asked.project, asked.digest)
+    # After this the project's sessions exist, asleep, so that their logs can record the decision.
     await service.read_specs()
-    trusting = service.trust.prepare_project(project, asked.digest)
+    trusting = await asyncio.to_thread(service.trust.prepare_project, project, asked.digest)
     await _record(service, caller, trusting)
     return answer_json(
         {"name": project.name, "folder": project.folder, "words": "attached", "sessions": sorted(trusting.sessions)}
@@ -53,7 +58,7 @@ async def attach(request: Request) -> Response:
 async def detach(request: Request) -> Response:
     service = service_of(request)
     asked = await read_routed(request, "POST /trust/detach")
-    project = service.trust.detach(asked.project)
+    project = await asyncio.to_thread(service.trust.detach, asked.project)
     await service.read_specs()
     return answer_json(
         {"name": project.name, "folder": project.folder, "words": "let go; its sessions keep their records"}
@@ -63,9 +68,9 @@ async def detach(request: Request) -> Response:
 async def follow(request: Request) -> Response:
     service = service_of(request)
     asked = await read_routed(request, "POST /trust/follow")
-    project = service.trust.follow(asked.folder, is_followed=asked.is_followed)
+    project = await asyncio.to_thread(partial(service.trust.follow, asked.folder, is_followed=asked.is_followed))
     await service.read_specs()
-    words = "followed as it is edited" if asked.is_followed else "pinned: what changes waits for your word"
+    words = "followed as it is edited" if asked.is_followed else "pinned: changes wait for your decision"
     return answer_json({"name": project.name, "folder": project.folder, "words": words})
 
 
@@ -78,5 +83,5 @@ async def _record(service: Service, caller: Caller, trusting: Trusting) -> None:
         refuse_by_uid(service.core, call, caller)
     for call in made:
         await service.call(call, author=caller.author, key=None, run=None)
-    service.trust.commit(trusting)
+    await asyncio.to_thread(service.trust.commit, trusting)
     await service.read_specs()

@@ -2,9 +2,9 @@
 makes a delivery by hand.
 
 A delivery is judged in this order: its address, its size, its signature and time, the filter of its binding. Its body
-is a blob on disk before the record that names it, and the sender hears of it after both are durable. A delivery that
-comes again is known by its id, which is the key of its record. Whoever has not signed leaves no record: refusals are
-only counted.
+is stored as a blob before the record that names it, and the sender is answered when both are durable. A repeated
+delivery is recognised by its id, which is the idempotency key of its record. Refusals leave no record; they are only
+counted.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from wakeful.webhooks.senders import (
     verify,
 )
 
-# The sender may try again after so many seconds.
+# Seconds after which the sender may try again.
 RETRY_SECONDS = "60"
 PREFIX = "/webhook/"
 _SECOND = 1_000_000
@@ -60,21 +60,21 @@ class NotNow(OperatorError):
 
 
 class Knocks:
-    """Deliveries to each webhook since the daemon started that left no record. On the loop alone."""
+    """Counts the deliveries that left no record since the daemon started, by webhook. Used on the loop only."""
 
     def __init__(self) -> None:
         self.duplicates: dict[tuple[str, str], int] = {}
         self.refused: dict[tuple[str, str], int] = {}
         # The time and the reason of the last refusal.
         self.refusals: dict[tuple[str, str], tuple[int, str]] = {}
-        # Knocks at addresses that nobody has.
+        # Deliveries to addresses that do not exist.
         self.unknown = 0
 
     def count_duplicate(self, place: tuple[str, str]) -> None:
         self.duplicates[place] = self.duplicates.get(place, 0) + 1
 
     def say_refusals(self, session: Session) -> list[str]:
-        """A sentence for each webhook of a session that has refused somebody."""
+        """Return a sentence for each webhook of a session that has refused a delivery."""
         found = []
         for binding in session.spec.webhooks if session.spec is not None else ():
             if (refusal := self.refusals.get((session.id, binding.name))) is not None:
@@ -104,7 +104,7 @@ class Arrival(Struct, frozen=True, kw_only=True):
 
 
 class TestBody(Struct, frozen=True, kw_only=True):
-    """A delivery by hand: what a file holds, and what the sender would call it."""
+    """A test delivery: the content of a file, and the event and id that the sender would give it."""
 
     name: str
     payload: str
@@ -144,7 +144,7 @@ async def receive(request: Request) -> Response:
 
 
 async def test(request: Request) -> Response:
-    """Sign the payload as its sender would, and take it the way that all deliveries go."""
+    """Sign a test payload as its sender would, and take it like any delivery."""
     service, knocks = service_of(request), _knocks_of(request)
     body: TestBody = build(TestBody, decode_body(await read_body(request, 4 * 1024 * 1024)))
     session = find_named(service, body.name)
@@ -179,11 +179,12 @@ async def list_webhooks(request: Request) -> Response:
     return answer_json({"webhooks": rows, "unknown_addresses": knocks.unknown})
 
 
-# -- the way of a delivery --------------------------------------------------------------------------
+# -- the steps of a delivery ------------------------------------------------------------------------
 
 
 def _find_address(service: Service, address: str) -> tuple[Session, WebhookBinding]:
-    """The name of a session may hold slashes, sent as they are or escaped."""
+    """Find the webhook of an address. Raises NoWebhook if there is none. The session's name may contain slashes, plain
+    or escaped."""
     name, _, bound = unquote(address).rpartition("/")
     session_id = service.core.state.ids.get(name)
     session = service.core.state.get(session_id) if session_id is not None else None
@@ -208,7 +209,7 @@ def _refuse_closed(session: Session) -> None:
     if isinstance(session.closed, Moving):
         raise NotNow("the session is moving to another host; try again later")
     if session.closed is not None:
-        raise WebhookClosed("the session behind this address is closed, and takes nothing any more")
+        raise WebhookClosed("the session behind this address is closed, and accepts no more deliveries")
 
 
 async def _read(request: Request, binding: WebhookBinding) -> bytes:
@@ -229,7 +230,8 @@ def _lower(request: Request) -> dict[str, str]:
 
 
 def _read_secrets(service: Service, binding: WebhookBinding) -> list[bytes]:
-    """A file that somebody wrote by hand ends with a line break, which is no part of the secret."""
+    """Read the secrets of a webhook. A line break at the end is removed, because a file written by hand ends with one.
+    Raises NotNow if a secret is missing."""
     try:
         return [service.read_secret(name).rstrip(b"\r\n") for name in binding.secrets]
     except OperatorError as error:
@@ -245,7 +247,7 @@ def _verify(service: Service, arrival: Arrival, now: float) -> None:
 
 
 def _find_challenge(binding: WebhookBinding, payload: Payload) -> str | None:
-    """Slack asks once, when its address is set, for a text to be sent back."""
+    """Find the text that Slack wants back. It asks for it once, when the address is configured."""
     match payload.document:
         case {"type": "url_verification", "challenge": str() as challenge} if binding.sender == "slack":
             return challenge
@@ -254,7 +256,7 @@ def _find_challenge(binding: WebhookBinding, payload: Payload) -> str | None:
 
 
 async def _take(service: Service, knocks: Knocks, arrival: Arrival, payload: Payload, *, author: str) -> dict[str, Any]:
-    """Keep a verified delivery. Returns when it is on disk."""
+    """Record a verified delivery. Returns when it is on disk."""
     session, binding = arrival.session, arrival.binding
     delivery = find_delivery_id(binding.sender, arrival.headers, arrival.body, payload.document)
     event = find_event(binding.sender, arrival.headers, payload.document)
@@ -295,7 +297,7 @@ async def _take(service: Service, knocks: Knocks, arrival: Arrival, payload: Pay
 
 
 def _keep(service: Service, content: bytes) -> str:
-    """In a thread: the body without the values of secrets, on disk when this returns."""
+    """Store the body without the values of secrets. It is on disk when this returns. Blocking. Any thread."""
     redacted: bytes = service.redact(content)
     return service.blobs.put(redacted)
 
@@ -353,7 +355,7 @@ def _view(
         "waiting": known.position - int(session.marks.seen.get(binding.identity, "0")),
         "filtered": known.filtered,
         "last_at": show_time_or_none(known.last_at or None),
-        # Since the daemon started: these leave no record.
+        # Counted since the daemon started, because they leave no record.
         "duplicates": knocks.duplicates.get(place, 0),
         "refused": knocks.refused.get(place, 0),
         "last_refusal": None if refusal is None else {"at": show_time_or_none(refusal[0]), "reason": refusal[1]},

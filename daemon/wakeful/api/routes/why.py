@@ -1,4 +1,4 @@
-"""The routes that explain: why something is as it is, what a change would do, and whether the daemon is well."""
+"""The routes of `why`, `plan` and `doctor`: the cause of a state, the effect of a change, the health of the daemon."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ from wakeful.api.routes.sessions import find_problem
 from wakeful.api.routes.trace import find_hint
 from wakeful.api.service import PathVerdict, Service
 from wakeful.api.tcp_port import TcpPort
+from wakeful.core.deciding.machine import Core
 from wakeful.core.looking.path_reports import CannotTell, Excluded, Found, NearlyMatched, NotYetLooked
 from wakeful.core.record.events import SessionMerged
+from wakeful.core.record.observations import Enforceable
 from wakeful.core.record.state import DamagedSession, Session
 from wakeful.core.spec.zones import is_zone_known
 from wakeful.errors import CallerError
@@ -37,18 +39,19 @@ from wakeful.views.waves import plan_now, plan_paths
 from wakeful.views.why import FileWriter, find_last_change, find_version, has_failed, why_output, why_session
 from wakeful.workspaces.fork_workspaces import measure
 
-# Enough runs to find the one that wrote what is there now; older ones would have written it long ago.
+# The most records searched for the run that wrote the present version of an output.
 RUN_RECORDS = 400
 
 
 async def explain_why(request: Request) -> Response:
-    """`x` as it was typed, and `path`, the same made absolute by the caller: a run wins, then the name of a session."""
+    """Explain `x`, as the caller typed it: a run, else a session, else a path. `path` is `x` made absolute by the
+    caller."""
     service = service_of(request)
     x, path = request.query_params.get("x"), request.query_params.get("path")
     ids = sight_of(request).list_ids()
     session, run = find_asked(service, x, request.query_params.get("run"))
     if session is not None and ids is not None and session.id not in ids:
-        # As if there were none.
+        # Answer as if the session did not exist.
         session = None
     if session is not None and run is not None:
         return answer_json(await asyncio.to_thread(why_run, service, session, run, ids))
@@ -84,7 +87,7 @@ async def explain_why(request: Request) -> Response:
         refuse_refused(service, x)
     if path is None or not path.startswith("/"):
         raise CallerError(
-            f"no session is called {x!r}, and it is no absolute path either; `wakeful list` shows the sessions"
+            f"no session is called {x!r}, and it is not an absolute path; `wakeful list` shows the sessions"
         )
     path = os.path.normpath(path)
     writers = [one for one in find_writers(service.core, path) if ids is None or one.session.id in ids]
@@ -113,7 +116,7 @@ def _why_path(
         for one in service.explain_path(path)
         if ids is None or service.core.state.ids.get(one.session) in ids
     ]
-    # A path that no session of theirs covers is none of their business.
+    # The caller learns nothing about a path that none of their sessions covers.
     change = find_last_change(service.core, path) if ids is None or inputs or outputs else None
     words = [sentence for output in outputs for sentence in output["words"]]
     words += [f"{one['session']}, {one['binding']}: {one['words']}" for one in inputs]
@@ -132,7 +135,8 @@ def _why_path(
 
 
 def _say_verdict(service: Service, verdict: PathVerdict) -> str:
-    """Moments and versions read as everywhere else: the digest of one file alone would be found nowhere again."""
+    """Describe a verdict. It shows the version of the whole binding, as other answers do, because the digest of a
+    single file appears nowhere else."""
     match verdict.meaning:
         case Excluded(by):
             return f"excluded by {by}"
@@ -179,7 +183,7 @@ async def explain_plan(request: Request) -> Response:
 
 
 def _narrow_plan(plan: dict[str, Any], sight: Sight) -> dict[str, Any]:
-    """The plan without the sessions that the caller may not see. Its waves keep their numbers."""
+    """Remove the sessions that the caller may not see from a plan. The waves keep their numbers."""
     waves = [
         [
             entry | {"upstream": [name for name in entry["upstream"] if sight.sees_name(name)]}
@@ -193,7 +197,7 @@ def _narrow_plan(plan: dict[str, Any], sight: Sight) -> dict[str, Any]:
 
 
 async def explain_health(request: Request) -> Response:
-    """The health that only the daemon itself knows; the command line looks at the machine."""
+    """Report the state of the daemon for `doctor`. The command line itself checks the machine."""
     service = service_of(request)
     core = service.core
     degraded = []
@@ -232,7 +236,7 @@ async def explain_health(request: Request) -> Response:
             "guarded": view_guarded(core, service.moment()),
             "unfinished_merges": await asyncio.to_thread(_view_unfinished, service),
             "workspaces": await asyncio.to_thread(_view_workspaces, list(core.state)),
-            "isolation": view_enforceable(service),
+            "isolation": view_enforceable(core, await asyncio.to_thread(service.enforceable)),
             "trust": service.trust.view(),
             "notifiers": view_notifiers(service),
             "limits": view_limits(core.settings.limits, core.state),
@@ -245,19 +249,16 @@ async def explain_health(request: Request) -> Response:
 
 
 def view_http(request: Request) -> dict[str, Any]:
-    """The TCP port: its address (None while closed), its connections, and its refusals."""
+    """View the TCP port: its address (None while closed), its connections, and its refusals."""
     tcp: TcpPort = request.app.state.tcp
     refusals: Refusals = request.app.state.refusals
     return {"url": tcp.url, "connections": tcp.connections.view(), "refusals": refusals.read()}
 
 
-def view_enforceable(service: Service) -> dict[str, Any]:
-    """The isolation that this machine can enforce, and the sessions that go without it."""
-    found = service.enforceable()
+def view_enforceable(core: Core, found: Enforceable) -> dict[str, Any]:
+    """View the isolation that this machine can enforce, and the sessions that run without isolation."""
     unisolated = [
-        one.name
-        for one in service.core.state
-        if one.is_live and one.spec is not None and not one.spec.confinement.is_enforced
+        one.name for one in core.state if one.is_live and one.spec is not None and not one.spec.confinement.is_enforced
     ]
     return {
         "landlock": found.landlock,
@@ -266,13 +267,13 @@ def view_enforceable(service: Service) -> dict[str, Any]:
         "shielding": found.is_shielding,
         "bounding": found.is_bounding,
         "kept_closed": list(found.kept_closed),
-        "allow_unisolated": service.core.settings.allow_unisolated,
+        "allow_unisolated": core.settings.allow_unisolated,
         "unisolated": sorted(unisolated),
     }
 
 
 def _view_tokens(tokens: Tokens) -> dict[str, str | None]:
-    """Why no token opens anything, where that is so."""
+    """Report the problem of the file of tokens, because of which no token works. None if there is no problem."""
     try:
         tokens.list_all()
     except TokensUnreadable as problem:
@@ -281,7 +282,7 @@ def _view_tokens(tokens: Tokens) -> dict[str, str | None]:
 
 
 def _view_workspaces(sessions: list[Session]) -> list[dict[str, Any]]:
-    """Places of forks that ended: left to be looked at, and removed by a person alone."""
+    """List the workspaces of forks that were terminated. They stay until a person removes them."""
     ended = [
         (one.name, one.lineage.workspace.folder)
         for one in sessions
@@ -292,7 +293,7 @@ def _view_workspaces(sessions: list[Session]) -> list[dict[str, Any]]:
 
 
 def _view_unfinished(service: Service) -> list[dict[str, str]]:
-    """Merges that are recorded, and whose files a daemon that died did not write."""
+    """List the merges that are recorded, but whose files were not written because the daemon died."""
     wanted = set(service.workspaces.list_unfinished())
     found = []
     for session in list(service.core.state) if wanted else ():

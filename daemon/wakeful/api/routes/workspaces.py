@@ -1,7 +1,8 @@
-"""Forks and merges with files: a workspace made before the fork is recorded, files written after the merge is.
+"""Forks and merges with files: makes a workspace before the fork is recorded, and writes files after the merge is
+recorded.
 
-Called around the calls of history.py. A workspace made for a fork that is then refused is removed again. If the daemon
-died before it wrote the files of a merge, the merge is finished when it is asked for once more.
+`history_calls` uses it. If a fork is refused, its workspace is removed again. If the daemon died before it wrote the
+files of a merge, repeating the merge writes them.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from wakeful.workspaces.merge import Plan
 
 
 async def prepare_workspace(service: Service, call: calls.Fork, folder: str | None) -> calls.Fork:
-    """The fork with a place of its own.
+    """Make a workspace for the fork, and return the call with it.
 
-    Where the name is taken nothing is made: the call is refused, or was carried out before.
+    If the name is taken, nothing is made: the call will be refused, or was carried out before.
     """
     if call.new in service.core.state.ids:
         return call
@@ -41,7 +42,7 @@ def say_place(call: calls.Fork) -> str:
 
 @asynccontextmanager
 async def keeping_place(service: Service, call: calls.Call) -> AsyncIterator[None]:
-    """Surround a call: the workspace or plan that was made for it is removed where the call is refused."""
+    """Surround a call. If the call is refused, remove the workspace or plan that was made for it."""
     record = call.record if isinstance(call, calls.Merge) else None
     if record is not None:
         await service.workspaces.begin(record)
@@ -67,10 +68,10 @@ async def plan_files(service: Service, session: Session, fork: Session, base_seq
 
 @asynccontextmanager
 async def owning_writes(service: Service, session_id: str) -> AsyncIterator[set[str]]:
-    """Around the writing of files for a session that is held for it:
-    the paths that were written become its own (rule 44).
+    """Surround the writing of files for a session that is held meanwhile. The paths that the caller adds to the set
+    become the session's own writes (rule 44).
 
-    Also where the rest failed: who is held must be let go."""
+    Reported also after an error, because the report releases the session."""
     written: set[str] = set()
     try:
         yield written
@@ -79,10 +80,10 @@ async def owning_writes(service: Service, session_id: str) -> AsyncIterator[set[
 
 
 async def finish_files(service: Service, name: str, fork_name: str, made: str | None = None) -> dict[str, Any]:
-    """Write the files of the newest merge, which holds its session; each path says what became of it.
+    """Write the files of the newest merge, which holds its session. Returns the result for each path.
 
-    `made` is the record of the merge that was just carried out: whatever became of its mark, its files are not written
-    yet. The same merge asked for by somebody else at that moment is refused, and takes the mark away."""
+    `made` is the record of the merge that was just carried out. Its files are written even if its mark as unfinished is
+    gone: the same merge, requested by another caller at that moment, is refused and removes the mark."""
     session = service.core.state.by_name(name)
     async with owning_writes(service, session.id) as written:
         found = _find_unfinished(service, session, fork_name, made)
@@ -99,7 +100,7 @@ async def finish_files(service: Service, name: str, fork_name: str, made: str | 
 
 
 async def finish_merge(service: Service, name: str, fork_name: str, author: str) -> dict[str, Any]:
-    """The same for a merge that a daemon which died had recorded: its session is held anew."""
+    """Write the files of a merge that was recorded by a daemon which then died. The session is held again for it."""
     session = service.core.state.by_name(name)
     found = _find_unfinished(service, session, fork_name)
     if found is None:
@@ -112,8 +113,8 @@ async def finish_merge(service: Service, name: str, fork_name: str, author: str)
 def _find_unfinished(
     service: Service, session: Session, fork_name: str, made: str | None = None
 ) -> tuple[int, SessionMerged, str] | None:
-    """The newest merge of this fork, if its files are still to be written: its seq, what it says,
-    and the blob that lists them."""
+    """Find the newest merge of this fork, if its files are still to be written. Returns its seq, its event, and the
+    address of the record of files."""
     seq, merge = next(_list_merges(service, session, service.core.state.by_name(fork_name).id), (0, None))
     if (
         merge is None
@@ -125,8 +126,8 @@ def _find_unfinished(
 
 
 def _list_merges(service: Service, session: Session, fork: str) -> Iterator[tuple[int, SessionMerged]]:
-    """Merges of this fork that brought files, newest first, with their seq;
-    those on a branch that was left by a rewind do not count."""
+    """Yield the merges of this fork that brought files, newest first, with their seq. Merges on a branch that a rewind
+    left do not count."""
     for record in service.log.read(session.id, kinds=("session_merged",), newest_first=True):
         event = decode(record.kind, record.payload) if record.payload is not None else None
         if (

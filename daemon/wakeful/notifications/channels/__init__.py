@@ -1,1 +1,1 @@
-"""The ways a message leaves: one module for each, and `send.py`, which chooses."""
+"""The channels of messages: `http`, `mail` and `program`. `send` chooses one."""

@@ -1,7 +1,7 @@
 """Messages over HTTP: signed webhooks, ntfy and any other address.
 
 The user wrote the address in wakeful.yaml, so private addresses are allowed. No redirect is followed: a 3xx is a
-failure. 410 means that the receiver wants no more.
+failure. 410 means that the receiver wants no more messages.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _JSON = {"Content-Type": "application/json"}
 _GONE = 410
 _SUCCESS = range(200, 300)
 _REDIRECT = range(300, 400)
-# Statuses with which a server may say when to come back.
+# The statuses with which a server may ask us to try again later (`Retry-After`).
 _LATER = (429, 503)
 _QUOTED_BYTES = 300
 _QUOTING_SECONDS = 2.0
-# As ntfy names them: https://docs.ntfy.sh/emojis/
+# The names of emojis in ntfy: https://docs.ntfy.sh/emojis/
 _TAGS = {"failed": "x", "asks": "question", "sleeping": "zzz", "budget": "moneybag", "recovered": "white_check_mark"}
 
 
@@ -37,7 +37,7 @@ async def send_webhook(channel: WebhookChannel, message: Message, secret: bytes)
     except ValueError as error:
         return Refused(f"the secret {channel.secret} cannot sign: {error}")
     body = as_json(message)
-    # Signed anew for each attempt: receivers refuse a timestamp older than five minutes.
+    # Signed again for each attempt, because receivers refuse a timestamp older than five minutes.
     headers = sign(key, message.id, int(time.time()), body)
     return await _post(channel.url, "POST", {**_JSON, **headers}, body)
 
@@ -80,7 +80,7 @@ def _decode(secret: bytes) -> str:
 
 
 def _encode_header(text: str) -> str:
-    """A title that is not ASCII, as RFC 2047 has it: ntfy decodes it."""
+    """Encode a title that is not ASCII by RFC 2047. ntfy decodes it."""
     if text.isascii():
         return text
     return f"=?UTF-8?B?{base64.b64encode(text.encode()).decode()}?="
@@ -114,7 +114,7 @@ async def _post(url: str, method: str, headers: Mapping[str, str], body: bytes) 
 
 
 async def _quote(reader: asyncio.StreamReader) -> str:
-    """The beginning of the answer's body, if it comes soon."""
+    """Read the beginning of the answer's body, if it arrives soon."""
     try:
         async with asyncio.timeout(_QUOTING_SECONDS):
             found = await reader.read(_QUOTED_BYTES)

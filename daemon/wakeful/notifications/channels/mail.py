@@ -1,6 +1,7 @@
 """Messages by e-mail, with smtplib in a thread.
 
-TLS always, by STARTTLS or from the first byte, unless the server is on this machine or the user wrote `tls: false`.
+TLS is always required, by STARTTLS or from the first byte, unless the server is on this machine or the user wrote
+`tls: false`.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ from wakeful.errors import OperatorError
 from wakeful.notifications.contract import Delivered, Refused, Sent
 from wakeful.notifications.messages import Message, as_text
 
-# For each step of the conversation with the server.
+# The most seconds of each step of the conversation with the server.
 STEP_SECONDS = 15.0
 _SUBMISSION_PORT = 587
 _TLS_PORT = 465
 
 
 class MailRefused(OperatorError):
-    """The server cannot be used as it is; the message says why."""
+    """The server cannot be used. The message has the reason."""
 
 
 def send_mail(channel: EmailChannel, message: Message, host: str, password: bytes | None) -> Sent:
-    """Blocks: in a thread."""
+    """Send a mail. Blocking: called in a thread."""
     mail = make_mail(channel, message, host)
     try:
         refused = _deliver(channel, mail, password)
@@ -44,9 +45,9 @@ def make_mail(channel: EmailChannel, message: Message, host: str) -> EmailMessag
     mail["From"] = channel.sender
     mail["To"] = ", ".join(channel.to)
     mail["Date"] = formatdate(message.at / 1e6, localtime=False)
-    # The same for every attempt, so that a mail that came twice is known to be one.
+    # The same id for every attempt, so that mail programs recognise a duplicate.
     mail["Message-ID"] = f"<{message.id}@{_find_domain(channel.sender)}>"
-    # No answering machine answers it.
+    # Keeps automatic responders from answering.
     mail["Auto-Submitted"] = "auto-generated"
     mail.set_content(f"{as_text(message)}\n\n-- \nwakeful on {host}, notifier {message.notifier}\n")
     return mail
@@ -56,7 +57,7 @@ def _deliver(channel: EmailChannel, mail: EmailMessage, password: bytes | None) 
     parts = urlsplit(channel.server)
     host = parts.hostname or ""
     is_local = _is_local(host)
-    # On this machine nobody listens in between, and local servers have certificates of their own making.
+    # Traffic on this machine cannot be intercepted, and local servers have self-signed certificates.
     trusts_any = is_local or not channel.is_tls_needed
     if parts.scheme == "smtps":
         port = parts.port or _TLS_PORT
@@ -69,7 +70,7 @@ def _deliver(channel: EmailChannel, mail: EmailMessage, password: bytes | None) 
             client.ehlo()
         elif not trusts_any:
             raise MailRefused(
-                "the server offers no TLS, so nothing was sent; use smtps://, or write tls: false if you trust the way"
+                "the server offers no TLS, so nothing was sent; use smtps://, or tls: false if you trust the network"
             )
         return _hand_over(client, channel, mail, password)
 

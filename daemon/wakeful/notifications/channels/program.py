@@ -1,8 +1,8 @@
 """Messages to a program, and to the desktop by notify-send.
 
-The program runs as the daemon's user, without a shell and outside every run: no session may be able to write it. It
-gets the message as JSON on standard input, a few variables, and limits of time, CPU and file size. Its end ends its
-process group. What it printed is kept in words when it fails.
+The program runs as the daemon's user, without a shell and outside every run. So it is refused if a session may write
+it. It gets the message as JSON on standard input, a few variables, and limits of time, CPU and file size. When it ends,
+its process group is killed. If it fails, the end of its output is part of the problem.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _DESKTOP_TEXT = 400
 
 
 class Programs:
-    """`environ` is all that a program gets besides the message. `find_writer` names a session that may write a path."""
+    """Runs programs. `environ` is the whole environment besides the message. `find_writer` names a session that may
+    write a path, if there is one."""
 
     def __init__(self, folder: str, environ: Mapping[str, str], find_writer: Callable[[str], str | None]) -> None:
         self._folder = folder
@@ -52,7 +53,8 @@ class Programs:
         return shutil.which(path, path=self._environ.get("PATH", ""))
 
     def _find_problem(self, program: str, argv: Sequence[str]) -> str | None:
-        """A program that a run can write is a way out of that run's isolation."""
+        """Return a problem if a run may write the program or a file among its arguments. The run could escape its
+        isolation by changing it."""
         named = (program, *(os.path.join(self._folder, word) for word in argv[1:] if "/" in word or "." in word))
         for path in named:
             if os.path.isfile(path) and (writer := self._find_writer(os.path.realpath(path))) is not None:
@@ -65,7 +67,7 @@ class Programs:
             return Refused(f"there is no program {argv[0]}; name it with its path, or put it on the daemon's PATH")
         if (problem := self._find_problem(program, argv)) is not None:
             return Refused(problem)
-        # Files and no pipes: a grandchild that keeps one open delays nobody.
+        # Files instead of pipes, so that a grandchild that keeps them open does not delay us.
         given, output = os.memfd_create("message"), os.memfd_create("output")
         try:
             os.write(given, as_json(message))
@@ -83,7 +85,7 @@ class Programs:
         return Refused(f"{argv[0]} {how}" + (f": {said}" if said else ""))
 
     async def _await(self, program: str, argv: Sequence[str], given: int, output: int, message: Message) -> int:
-        # On the loop, as every process of the daemon: what is spawned in a thread may carry the mark of a run.
+        # Spawned on the loop, like every process of the daemon. A process spawned in a thread may be marked as a run's.
         process = await asyncio.create_subprocess_exec(
             program,
             *argv[1:],

@@ -1,4 +1,4 @@
-"""Chooses the way of a message by its channel, hands out the secret it needs, and bounds the attempt in time."""
+"""Sends a message by its channel: reads the secret that the channel needs, and limits the time of the attempt."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from wakeful.notifications.channels.program import Programs
 from wakeful.notifications.contract import ATTEMPT_SECONDS, Refused, Sent
 from wakeful.notifications.messages import Message
 
-# SMTP takes several steps, each with a limit of its own.
+# The most seconds of an attempt by mail. SMTP takes several steps, each with a limit of its own.
 MAIL_SECONDS = 60.0
 
 
 class ChannelSender:
-    """`read_secret` gives the value of a secret, or raises OperatorError with what to do."""
+    """Sends messages. `read_secret` returns the value of a secret, or raises OperatorError with the remedy."""
 
     def __init__(self, programs: Programs, read_secret: Callable[[str], bytes], host: str) -> None:
         self._programs = programs
@@ -40,7 +40,7 @@ class ChannelSender:
             async with asyncio.timeout(limit):
                 return await self._send(channel, message)
         except TimeoutError:
-            return Refused(f"no end within {limit:.0f} s")
+            return Refused(f"not finished within {limit:.0f} s")
         except OperatorError as error:
             return Refused(str(error))
 

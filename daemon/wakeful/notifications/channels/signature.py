@@ -11,9 +11,9 @@ PREFIX = "whsec_"
 
 
 def read_key(secret: bytes) -> bytes:
-    """`whsec_` and base64, as the standard has it; any other secret is the key as it stands.
+    """Read the key of a secret: `whsec_` and base64, as the standard defines. Any other secret is the key itself.
 
-    Raises ValueError where the prefix is there and no base64 follows.
+    Raises ValueError if there is no base64 after the prefix.
     """
     text = secret.strip()
     if not text.startswith(PREFIX.encode()):
@@ -21,11 +21,11 @@ def read_key(secret: bytes) -> bytes:
     try:
         return base64.b64decode(text[len(PREFIX) :], validate=True)
     except binascii.Error as error:
-        raise ValueError(f"it begins with {PREFIX}, and what follows is no base64") from error
+        raise ValueError(f"it begins with {PREFIX}, and what follows is not base64") from error
 
 
 def sign(key: bytes, message_id: str, timestamp: int, body: bytes) -> dict[str, str]:
-    """The three headers of a signed message; `timestamp` is of this attempt, in seconds."""
+    """Return the three headers of a signed message. `timestamp` is the time of this attempt, in seconds."""
     signed = f"{message_id}.{timestamp}.".encode() + body
     digest = base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
     return {

@@ -1,2 +1,2 @@
-"""A run's isolation: `reach` derives what the run may touch from its order; `confined_spawn` has the kernel enforce it
-before the run's first instruction."""
+"""A run's isolation: `reach` derives from a run's order what the run may touch, and `confined_spawn` makes the kernel
+enforce it before the run's first instruction."""

@@ -1,10 +1,10 @@
-"""`isolation: strict`: a run in a view of the machine of its own, made by bubblewrap before its first instruction.
+"""`isolation: strict`: bubblewrap gives a run its own view of the machine, before the run's first instruction.
 
-The view holds what `reach` grants and nothing else: no home, no /tmp, no sockets of others, no processes of others, and
-no network unless it is declared. A process under Landlock may not mount, so here the mounts take the place of
-Landlock's rules for files; what mounts cannot do (ports, abstract sockets where the network is open) Landlock still
-does, and the system call filter is the same as everywhere. `Preparation` makes a view in a thread, `LiveRun` launches
-in it; `find_obstacle` says why that cannot be done on this machine, and `StrictnessWatch` reports it.
+The view shows only the places that `reach` grants: no home, no /tmp, no sockets or processes of others, and no network
+unless it is declared. A process under Landlock may not mount, so mounts replace Landlock's rules for files. Landlock
+still limits what mounts cannot: ports, and abstract sockets if the network is open. The system call filter is the same
+as under `standard`. `Preparation` makes a view in a thread, and `LiveRun` launches in it. `find_obstacle` returns why
+this machine cannot do that, and `StrictnessWatch` reports it.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from wakeful.runners.isolation.system_places import PROGRAMS, SETTINGS, is_of_sy
 from wakeful.runners.process.program import Spawn, Spawned
 
 _PATIENCE_SECONDS = 10.0
-# How often it is tried again where it cannot be had.
+# Seconds between two trials while bubblewrap does not work.
 LOOK_SECONDS = 10.0
 _BEING_TRIED = "isolation: strict needs bubblewrap, which is being tried"
 _PRIVATE = ("--unshare-pid", "--unshare-ipc")
-# Of memory, each: what a program puts into /tmp instead of TMPDIR, and semaphores and the like.
+# The most memory for files in /tmp (of programs that do not use TMPDIR), and in /dev/shm (semaphores and the like).
 _TEMPORARY_BYTES = 256 << 20
 _SHARED_BYTES = 64 << 20
-# Its own in a view, and empty but for what the run is granted there: its folder,
-# where the system has no better place in memory.
+# Private in a view, and empty except for the run's own folder, if that lies here because the system has no better place
+# in memory.
 _SHARED = "/dev/shm"
 # Language runtimes count the cores here. The other parts of /sys that `standard` shows (control groups) are not worth
 # their mounts: without them, runtimes use /proc.
@@ -51,14 +51,14 @@ _CORES = "/sys/devices/system"
 
 
 def find_obstacle() -> str | None:
-    """Why no run can be isolated strictly here, in words with what mends it; None where it can.
+    """Return why no run can be isolated strictly on this machine, and what to do about it. None if it can.
 
-    Blocks: one empty run.
+    Blocking: it tries an empty run.
     """
     program = shutil.which("bwrap")
     if program is None:
         return "isolation: strict needs bubblewrap, which is not installed (sudo apt install bubblewrap)"
-    # It is the first process of its namespace itself: bubblewrap waits for it, and leaves none to us.
+    # With --as-pid-1 the program is the first process of its namespace. bubblewrap waits for it, and no orphan is left.
     trial = [
         program,
         *_PRIVATE,
@@ -91,7 +91,7 @@ def find_obstacle() -> str | None:
     said = " ".join(done.stdout.split()) or f"exit code {done.returncode}"
     return (
         "isolation: strict needs bubblewrap, which cannot make namespaces here: "
-        f"{said} (wakeful doctor says what mends it)"
+        f"{said} (wakeful doctor shows how to fix it)"
     )
 
 
@@ -103,13 +103,13 @@ def find_unenforced(network: bool | tuple[str, ...]) -> tuple[str, ...]:
     words += find_network_gaps(network)
     if os.geteuid() != 0:
         words.append("links that are swapped in while its view is made")
-    # Its view has no files, processes and ports of others to begin with: of the kernel's gaps these are left.
+    # The gaps of Landlock do not count: the view contains no files, processes or ports of others.
     words += (gap.words for gap in find_kernel_gaps() if gap not in find_landlock_gaps(probe_abi()))
     return tuple(words)
 
 
 class Source(Struct, frozen=True):
-    """Where the content of a place comes from: a path, or a descriptor of ours."""
+    """The origin of a place's content: a path, or a descriptor of the daemon."""
 
     place: str | int
 
@@ -118,7 +118,7 @@ class Source(Struct, frozen=True):
 
 
 class ReadBeside(Protocol):
-    """Something in a folder of outputs that is only read: where it is, and a descriptor that keeps it."""
+    """An entry in a folder of outputs that the run may only read: its path, and an open descriptor."""
 
     @property
     def path(self) -> str: ...
@@ -136,14 +136,14 @@ class WriteArea(Protocol):
 
 
 class BubblewrapLaunch:
-    """A `Launch` into a view. Keeps what it shows open until it is closed, which is when the run has ended."""
+    """A `Launch` into a view. It keeps the places of the view open until `close`, at the end of the run."""
 
     def __init__(
         self, order: RunOrder, environment: Mapping[str, str], reach: Reach, staging: WriteArea | None
     ) -> None:
-        """Blocks: looks at every place once, and fills the write area.
+        """Blocking: it looks at every place once, and fills the write area.
 
-        Raises OperatorError, or OSError where a place cannot be opened.
+        Raises OperatorError, or OSError if a place cannot be opened.
         """
         program = shutil.which("bwrap")
         if program is None:
@@ -163,14 +163,14 @@ class BubblewrapLaunch:
             raise
 
     def __call__(self, spawn: Spawn[Spawned]) -> Spawned:
-        """Blocks until bubblewrap is spawned."""
+        """Blocking until bubblewrap is spawned."""
         network = self._policy.network
         if not network or probe_abi() < (SCOPE_ABI if network is True else TCP_ABI):
             return self._spawn(spawn, f"/proc/{os.getpid()}/fd")
         return self._spawn_restricted(spawn)
 
     def close(self) -> None:
-        """Safe to repeat."""
+        """Close the places of the view, and end the spawning thread. Safe to repeat."""
         self._is_over.set()
         opened, self._opened = self._opened, []
         for fd in opened:
@@ -182,8 +182,10 @@ class BubblewrapLaunch:
         return fd
 
     def _spawn(self, spawn: Spawn[Spawned], held: str) -> Spawned:
-        """`held` is where bubblewrap finds our descriptors: handed on, they would be the run's,
-        and lead out of its view."""
+        """Spawn bubblewrap. `held` is the folder of /proc in which it finds the daemon's descriptors.
+
+        The descriptors are not inherited, because the run would then have them, and they lead out of its view.
+        """
         words = (word.spell(held) if isinstance(word, Source) else word for word in self._arguments)
         fds = [_remember("arguments", b"\0".join(map(os.fsencode, words)) + b"\0")]
         prefix = [self._program, "--args", str(fds[0])]
@@ -197,10 +199,10 @@ class BubblewrapLaunch:
                 os.close(fd)
 
     def _spawn_restricted(self, spawn: Spawn[Spawned]) -> Spawned:
-        """An open network also opens abstract sockets: Landlock closes these, and ports that are not listed.
+        """Spawn bubblewrap from a thread under Landlock, which closes abstract sockets, and ports that are not listed.
 
-        A restricted process may not read the descriptors of an unrestricted one. The spawning thread is therefore
-        restricted, too. It lives as long as the run, because bubblewrap reads that thread's descriptors.
+        A restricted process may not read the descriptors of an unrestricted one, so the thread restricts itself, too.
+        It lives as long as the run, because bubblewrap reads the descriptors through it.
         """
         thread = Spawner()
 
@@ -230,16 +232,16 @@ class BubblewrapLaunch:
 
 
 class _View:
-    """Collects what is to be seen, and says it in bubblewrap's words."""
+    """Collects the places that a run sees, and writes them as bubblewrap's arguments."""
 
     def __init__(self, order: RunOrder, reach: Reach, open_grant: Callable[[Grant], int]) -> None:
         self._order = order
         self._reach = reach
         self._open = open_grant
-        # By place: where its content comes from (a path, or a descriptor), and whether it may be written.
+        # Place -> the origin of its content (a path or a descriptor), and whether the run may write it.
         self._shown: dict[str, tuple[str | int, bool]] = {}
         self._links: dict[str, str] = {}
-        # A cache by path: the target of a link, None for any other path. Most places share their upper folders.
+        # A cache: path -> the link's target, None if it is not a link. Most places have the same upper folders.
         self._targets: dict[str, str | None] = {}
         self._asked: list[str] = []
 
@@ -248,8 +250,7 @@ class _View:
         return self._shown
 
     def gather(self, staging: WriteArea | None) -> None:
-        """Bindings and the rest of its reach first, then the folders of outputs, which take the place of what they
-        hold."""
+        """Collect the granted places, then the folders of outputs, which replace the granted places inside them."""
         for grant in self._reach.policy.grants:
             if grant.rights & (READ_FILE | WRITE_FILE):
                 self._show(grant)
@@ -266,7 +267,7 @@ class _View:
             self._shown[one.path] = (_choose_source(one.fd, one.path), False)
 
     def _is_output(self, path: str) -> bool:
-        """Is it part of a folder of outputs, so that what of it is only read is shown there one by one?"""
+        """Is this path part of an output folder? Its read-only entries are then shown one by one."""
         for area in self._reach.areas:
             if contains(area.folder, path) and path != area.folder:
                 below = os.path.relpath(path, area.folder)
@@ -294,13 +295,12 @@ class _View:
             if not self._is_shown(path)
             for word in ("--symlink", target, path)
         ]
-        # From the outside in: what lies in a place is put on top of it.
+        # Outer places first, because an inner place is mounted on top of the outer one.
         for path, source, kind in sorted(self._list_mounts(), key=lambda mount: mount[0].count("/")):
             words += [kind, path] if source is None else [kind, Source(source), path]
-        # Nobody may lean on /run being there, least of all who looks for sockets in it.
-        # The socket of this daemon is one file.
+        # /run is not shown, because it contains sockets. Only the socket of this daemon is.
         words += ["--ro-bind-try", Source(self._order.socket), self._order.socket]
-        # As root, sysctls can be written without any capability.
+        # /proc is read-only, because root can write sysctls without any capability.
         words += [
             "--remount-ro",
             "/proc",
@@ -324,7 +324,7 @@ class _View:
         try:
             fd = self._open(grant)
         except (FileNotFoundError, NotADirectoryError, GoesInCircles):
-            # As under `standard`: what is not there (any more) is not granted.
+            # As under `standard`, a place that does not exist (any more) is not granted.
             return
         # The view shows the file that was opened, at its real path, wherever links led.
         real = os.readlink(f"/proc/self/fd/{fd}")
@@ -341,7 +341,7 @@ class _View:
         self._shown[real] = (source, is_writable or (known is not None and known[1]))
 
     def _follow(self, path: str) -> None:
-        """The links on the way to a place are part of what a program sees: it is told the way, not where it leads."""
+        """Show the links in a path. Programs use the path as it is spelled, not the real path."""
         path = f"/{path.lstrip('/')}"
         for _ in range(40):
             found = self._find_link(path)
@@ -352,7 +352,7 @@ class _View:
             path = os.path.normpath(os.path.join(os.path.dirname(link), target, os.path.relpath(path, link)))
 
     def _find_link(self, path: str) -> tuple[str, str] | None:
-        """The first symbolic link on the way to a path, and where it leads."""
+        """Find the first symbolic link in a path, and its target."""
         parts = path.split("/")
         for count in range(2, len(parts) + 1):
             above = "/".join(parts[:count])
@@ -373,10 +373,10 @@ class _View:
                 yield from ("--ro-bind", Source(place), place)
         yield from ("--ro-bind", Source(SETTINGS), SETTINGS)
         for path, is_folder in list_secrets():
-            # Every mount that bubblewrap binds costs 0.2 ms: what is shut for us anyway is not hidden as well.
+            # Every bind mount costs 0.2 ms, so a file that the daemon's user cannot read anyway is not covered.
             if any(contains(place, path) for place in self._asked) or not os.access(path, os.R_OK, effective_ids=True):
                 continue
-            # Opening a device where devices do not work fails with "permission denied", as it would for everybody else.
+            # /dev/null covers a file: the mount allows no devices, so opening it fails with "permission denied".
             yield from ("--perms", "0000", "--tmpfs", path) if is_folder else ("--ro-bind", Source(os.devnull), path)
         for real in list_resolver() if self._reach.policy.network else ():
             yield from ("--ro-bind-try", Source(real), real)
@@ -385,7 +385,7 @@ class _View:
         for path, (source, is_writable) in self._shown.items():
             yield path, source, "--bind" if is_writable else "--ro-bind"
         for place in self._reach.policy.shielded:
-            # A repository in a folder that is written directly.
+            # A repository in a folder that the run writes directly.
             if place not in self._shown and self._lies_in_shown(place):
                 yield place, place, "--ro-bind-try"
         for place in self._reach.guarded:
@@ -394,7 +394,7 @@ class _View:
             if place == self._reach.specs or not os.path.isdir(place):
                 yield place, place, "--ro-bind-try"
             elif not is_of_system(place):
-                # The log, the blobs of others, the secrets: not even to be read.
+                # The log, the blobs of others and the secrets must not even be read.
                 yield place, None, "--tmpfs"
 
     def _lies_in_shown(self, place: str) -> bool:
@@ -402,7 +402,7 @@ class _View:
 
 
 def _choose_source(fd: int, real: str) -> str | int:
-    """The opened descriptor, if bubblewrap may read it from the daemon; otherwise the real path.
+    """Return the descriptor if bubblewrap may read it from the daemon, otherwise the real path.
 
     Without root, bubblewrap runs in a user namespace of its own and may not read the daemon's descriptors.
     """
@@ -416,7 +416,7 @@ def _keep_capabilities() -> Iterable[str]:
 
 
 def _read_link(path: str) -> str | None:
-    """Where a link leads; None for what is none, or not there."""
+    """Return the target of a link. None if the path is not a link, or is missing."""
     try:
         return os.readlink(path)
     except OSError:
@@ -424,7 +424,7 @@ def _read_link(path: str) -> str | None:
 
 
 def _remember(name: str, content: bytes) -> int:
-    """A file in memory, to be read once by bubblewrap."""
+    """Make a file in memory, which bubblewrap reads once. The caller closes the descriptor."""
     fd = os.memfd_create(f"wakeful-{name}")
     os.write(fd, content)
     os.lseek(fd, 0, os.SEEK_SET)
@@ -432,12 +432,10 @@ def _remember(name: str, content: bytes) -> int:
 
 
 class StrictnessWatch:
-    """Reports whether runs can be isolated strictly on this machine, as long as a session asks for it.
+    """Reports whether this machine can isolate runs strictly, as long as a session asks for it.
 
-    Where none does, nothing is tried.
-
-    A session that sleeps for want of bubblewrap wakes by itself when that is installed. On the loop; each trial is made
-    in a thread.
+    If no session is strict, nothing is tried. A session that sleeps because bubblewrap is missing wakes by itself once
+    it is installed. Called on the loop; each trial is made in a thread.
     """
 
     def __init__(
@@ -449,21 +447,21 @@ class StrictnessWatch:
         self._words: str | None = None
 
     def look(self, coming: Iterable[SessionSpec]) -> None:
-        """Begin the first trial, if one of these specs, or of those there are, is strict.
+        """Begin the first trial, if one of the coming or present specs is strict.
 
-        Until it is over nothing strict starts.
+        No strict run starts until the trial is over.
         """
         if self._trial is None and _is_needed((*coming, *self._list_specs())):
             self._take(_BEING_TRIED)
             self._trial = asyncio.get_running_loop().create_task(self._try(), name="try bubblewrap")
 
     async def settle(self) -> None:
-        """Return when a first trial that was begun is over."""
+        """Wait until the first trial is over, if it has begun."""
         if self._trial is not None:
             await asyncio.wait((self._trial,))
 
     async def keep(self) -> None:
-        """Try again and again while it cannot be had, until cancelled."""
+        """Repeat the trial while bubblewrap does not work. Runs until it is cancelled."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             if self._words not in (None, _BEING_TRIED) and _is_needed(self._list_specs()):

@@ -1,11 +1,11 @@
 """Spawns a program under a policy: a short-lived thread restricts itself, spawns, and ends.
 
-Landlock, the system call filter, a mount namespace and "no new privileges" belong to a thread and are inherited by what
-it starts, so the run is confined before its first instruction, with no wrapper process and no code between fork and
-exec; the daemon itself is untouched. A thread may begin while the record of the run's start is on its way to disk, and
-waits until it is there (`take_on`); it never outlives the start. Where mounts are needed and no thread may make them, a
-small program takes the thread's place (`_ByLauncher`). The caller is the loop. It waits a bounded time: a thread that
-finds no memory is gone without a word, and the loop waited for ever.
+Landlock, the system call filter, a mount namespace and "no new privileges" belong to a thread, and its children inherit
+them. The run is therefore confined before its first instruction, without a wrapper process and without code between
+fork and exec. The daemon itself is not restricted. A thread may apply the policy while the record of the run's start is
+being written, and waits until that is on disk (`take_on`). It ends with the spawn. If mounts are needed and no thread
+may make them, a small program replaces the thread (`_ByLauncher`). The caller is the loop, and waits a bounded time: a
+thread that gets no memory ends without a report, and the loop once waited for ever.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ from wakeful.runners.process.program import Spawn, Spawned
 
 
 class Grant(Struct, frozen=True):
-    """Rights on a path and all below it. `beneath`: the folder out of which no link on the way may lead."""
+    """Rights on a path and everything below it.
+
+    If `beneath` is set, the path is relative to that folder, and no symbolic link in it may lead out of the folder.
+    """
 
     path: str
     rights: int
@@ -41,7 +44,7 @@ class Grant(Struct, frozen=True):
 
 
 class OpenGrant(Struct, frozen=True):
-    """Rights on a path that somebody keeps open: the system's own places, the same for every run."""
+    """Rights on a path whose descriptor stays open: the system's own places, which are the same for every run."""
 
     fd: int
     rights: int
@@ -51,21 +54,21 @@ class Policy(Struct, frozen=True, kw_only=True):
     """All that a program may touch. Built by `reach`; everything that is not granted is denied."""
 
     system: tuple[OpenGrant, ...] = ()
-    # Narrows what `system` and `grants` open: the secrets among the system's own files.
+    # A second ruleset that keeps secrets of /etc closed, although `system` and `grants` open the folder around them.
     guard: Ruleset | None = None
     grants: tuple[Grant, ...] = ()
-    # True: as the machine has it. Otherwise the TCP ports that may be connected to.
+    # True: the machine's whole network. False: none. Otherwise the TCP ports that the run may connect to.
     network: bool | tuple[int, ...] = False
-    # And those that may be listened on.
+    # The TCP ports that the run may listen on.
     listens: tuple[int, ...] = ()
-    # With a list of ports: UDP is open, since a listed host is a name.
+    # With a list of ports: UDP is open, because a listed host is a name that must be looked up.
     looks_up_names: bool = False
-    # Read-only although a grant covers them, and what lies inside them and is writable all the same.
+    # Places that are read-only although a grant covers them, and the writable places inside them.
     shielded: tuple[str, ...] = ()
     kept_writable: tuple[str, ...] = ()
-    # The same where nothing can be mounted: what lies around them is granted one by one.
+    # Read-only places on a machine that cannot mount: the entries around them are granted one by one.
     spared: tuple[str, ...] = ()
-    # Not to be read although a grant covers it.
+    # Places that cannot be read although a grant covers them.
     hidden: Hidden = Hidden()
 
     @property
@@ -74,12 +77,12 @@ class Policy(Struct, frozen=True, kw_only=True):
 
     @property
     def needs_launcher(self) -> bool:
-        """Does it take mounts that no thread of this process may make?"""
+        """Does this policy need mounts that no thread of this process may make?"""
         return bool(self.shielded) and not can_mount()
 
     @property
     def emptied(self) -> tuple[str, ...]:
-        """The hidden places that lie in a grant; with mounts, an empty folder on top hides each of them.
+        """The hidden places inside a grant, if this policy uses mounts: an empty folder is mounted on each.
 
         The other hidden places need no mount, because no grant covers them.
         """
@@ -90,7 +93,7 @@ class Policy(Struct, frozen=True, kw_only=True):
 
 
 def find_sockets(network: bool | tuple[int, ...], listens: tuple[int, ...], *, looks_up_names: bool) -> Sockets:
-    """Which sockets are left to a program that may connect to these ports, and listen on those."""
+    """Choose the sockets for a program that may connect to the ports `network` and listen on the ports `listens`."""
     if isinstance(network, bool):
         return Sockets(has_network=network)
     return Sockets(
@@ -106,31 +109,31 @@ class ConfinedLaunch:
         self._taken_on: Confinement | None = None
 
     def take_on(self) -> None:
-        """Have a thread take on the policy already, for the next launch.
+        """Let a thread apply the policy in advance, for the next launch.
 
-        Returns at once; an error is raised by that launch.
+        Returns at once. An error of the thread is raised by that launch.
         """
         if self._taken_on is None:
             self._taken_on = _begin_confined(self.policy)
 
     def dismiss(self) -> None:
-        """Safe to repeat."""
+        """End the thread that was started in advance. Safe to repeat."""
         if self._taken_on is not None:
             self._taken_on.dismiss()
             self._taken_on = None
 
     def __call__(self, spawn: Spawn[Spawned]) -> Spawned:
-        """Blocks until the program is spawned. An error of the restriction or of the spawn is raised here."""
+        """Blocking until the program is spawned. Raises the errors of the restriction and of the spawn."""
         confined, self._taken_on = self._taken_on or _begin_confined(self.policy), None
         return confined.spawn(spawn)
 
 
 class Confinement(ABC):
-    """One program to be spawned under a policy that has been taken on."""
+    """Spawns one program under a policy that has been applied."""
 
     @abstractmethod
     def spawn(self, spawn: Spawn[Spawned]) -> Spawned:
-        """Blocks until the process is spawned. Also raises any error from applying the policy."""
+        """Blocking until the process is spawned. Also raises any error from applying the policy."""
 
     @abstractmethod
     def dismiss(self) -> None:
@@ -138,13 +141,15 @@ class Confinement(ABC):
 
 
 def _begin_confined(policy: Policy) -> Confinement:
-    """Usually a thread that takes on the policy, and waits for what it is to spawn, or to be dismissed."""
+    """Begin to apply the policy: usually in a thread, which then waits for a program to spawn, or for `dismiss`."""
     return _ByLauncher(policy) if policy.needs_launcher else _Confined(policy)
 
 
 class _ByLauncher(Confinement):
-    """By a small program that mounts and restricts itself before it becomes the program;
-    what it opens is opened here, and handed over."""
+    """Spawns a small program that mounts, restricts itself, and then becomes the run's program.
+
+    The rulesets are made in this process, and passed to the small program as descriptors.
+    """
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -186,10 +191,10 @@ class _ByLauncher(Confinement):
 
 
 class _Confined(Confinement):
-    """A thread on its way to spawn one program: it restricts itself by a policy, and waits for the program."""
+    """A thread that restricts itself by a policy, waits for a program, spawns it and ends."""
 
     def __init__(self, policy: Policy) -> None:
-        """Raises OSError where the system gives no thread."""
+        """Start the thread. Raises OSError if the system gives no thread."""
         self._policy = policy
         self._spawns: SimpleQueue[Spawn[Any] | None] = SimpleQueue()
         self._thread = Spawner()
@@ -210,15 +215,15 @@ class _Confined(Confinement):
             if spawn is not None and self._thread.may_spawn():
                 self._thread.answer(spawn())
         except OSError as problem:
-            # The kernel's words say it all. With its traceback it would hold this frame,
-            # and both would stay where nobody takes the answer.
+            # The kernel's message is enough. A traceback would refer to this frame, and the frame to the error:
+            # if the caller never reads the answer, both would stay in memory.
             self._thread.answer(None, problem.with_traceback(None))
         except BaseException as problem:
             self._thread.answer(None, problem)
 
 
 def _restrict_self(policy: Policy) -> None:
-    """Confine the calling thread for good. A path that is not there (any more) is not granted."""
+    """Confine the calling thread for good. A path that does not exist (any more) is not granted."""
     if policy.shielded:
         shield(policy.shielded, policy.kept_writable, policy.emptied)
     forbid_new_privileges()
@@ -233,7 +238,7 @@ def _restrict_self(policy: Policy) -> None:
 
 
 def _open_system(system: tuple[OpenGrant, ...], *, has_tcp: bool) -> Ruleset:
-    """A ruleset to begin with."""
+    """Make a ruleset that grants the system's own places."""
     ruleset = Ruleset(has_tcp=has_tcp)
     for kept in system:
         ruleset.allow_known(kept.fd, kept.rights)
@@ -262,8 +267,7 @@ def _allow(ruleset: Ruleset, grant: Grant, hidden: Hidden, spared: tuple[str, ..
 
 
 _LOOK_SECONDS = 0.1
-# So many looks are made for a thread that does not begin at all, and for one that does not come to its spawn: two
-# seconds, and five.
+# The most looks for a thread that does not begin (2 seconds), and for one that does not reach its spawn (5 seconds).
 _LOOKS_FOR_BEGIN = 20
 _LOOKS_FOR_SPAWN = 50
 
@@ -271,21 +275,23 @@ Answer = tuple[Any, BaseException | None]
 
 
 class Spawner:
-    """The thread calls `begin` first, `may_spawn` before its spawn, and `answer` once; the caller calls `start`, and
-    `wait`."""
+    """A thread that spawns a program, and the caller that waits for it.
+
+    The thread calls `begin` first, `may_spawn` before its spawn, and `answer` once. The caller calls `start` and
+    `wait`.
+    """
 
     def __init__(self) -> None:
         self._answers: SimpleQueue[Answer] = SimpleQueue()
-        # Taken once: by the thread, which then spawns, or by a caller that gave up.
+        # Acquired once and never released: by the thread, which then spawns, or by a caller that gave up.
         self._decision = Lock()
-        # The thread's number in the kernel, once it has begun.
+        # The thread's id in the kernel. 0 until the thread has begun.
         self._number = 0
 
     def start(self, live: Callable[[], None]) -> None:
-        """Raises OSError where the system gives no thread."""
+        """Start the thread. Raises OSError if the system gives no thread."""
         try:
-            # Not a Thread, whose start waits until it has begun: a switch of contexts there and back, with a program
-            # under way.
+            # Not `threading.Thread`: its start waits until the thread has begun, which costs two context switches.
             start_new_thread(live, ())
         except RuntimeError as error:
             raise OSError(errno.EAGAIN, f"{os.strerror(errno.EAGAIN)}, no thread") from error
@@ -300,15 +306,16 @@ class Spawner:
         self._answers.put((result, problem))
 
     def wait(self) -> Any:
-        """The result of the spawn. Raises its error, and OSError where the thread is gone."""
+        """Blocking. Return the result of the spawn. Raises the spawn's error, or OSError if the thread is gone."""
         for looks in itertools.count(1):
-            # Before the look at its answers: a thread that is gone has put down all it will.
+            # Asked before the queue is read: a thread that is gone already has put its answer into the queue, or never
+            # will.
             is_gone = self._is_gone()
             try:
                 result, problem = self._answers.get(timeout=_LOOK_SECONDS)
             except Empty:
-                # Counted in looks: the clock goes on while the daemon is stopped. A spawn under way may take long on a
-                # slow disk.
+                # Counted in looks, because the clock also runs while the daemon is stopped. A spawn that has begun is
+                # not limited, because it may take long on a slow disk.
                 most = _LOOKS_FOR_SPAWN if self._number else _LOOKS_FOR_BEGIN
                 if is_gone or (looks >= most and self.may_spawn()):
                     raise OSError(
@@ -320,8 +327,8 @@ class Spawner:
                 try:
                     raise problem
                 finally:
-                    # The traceback of the problem holds this frame. The two would keep each other, and all that the
-                    # spawn refers to.
+                    # The problem's traceback refers to this frame. Without this line, the frame and the problem would
+                    # keep each other in memory, with all that the spawn refers to.
                     del problem
 
     def _is_gone(self) -> bool:

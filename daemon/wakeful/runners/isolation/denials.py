@@ -1,8 +1,8 @@
-"""From the error messages of a denied program to the line of a spec that would allow it.
+"""Finds, from the error messages of a denied program, the line of a spec that would allow the access.
 
 `find_complaints` parses messages and finds the path or address in them; it is pure. `find_hint` compares the findings
-with the run's reach, at the run's end, in a thread. A program chooses every word that it prints, so nothing is decided
-by them: they only lead to a line that a person reads. tests/runners/test_messages.py has one test for each program.
+with the run's reach, at the run's end, in a thread. A program chooses every word that it prints, so the messages decide
+nothing: they only lead to a line that a person reads. tests/runners/test_messages.py has one test for each program.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from wakeful.runners.isolation.reach_check import BY_SYSTEM, NETWORK, Judge, Sta
 from wakeful.runners.isolation.strace import Access, Asked
 from wakeful.runners.isolation.system_places import is_of_system
 
-# As the C library says EACCES, EPERM and EROFS, and as runtimes do that have words of their own.
+# Messages for EACCES, EPERM and EROFS: those of the C library, and those of runtimes with their own texts.
 _DENIED = re.compile(
     r"permission denied|operation not permitted|read-only file system|\bE(?:ACCES|PERM|ROFS)\b|AccessDenied"
     r"|readonly database|unable to open database"
     r"|(?:is )?not (?:owned or is not )?writable",
     re.IGNORECASE,
 )
-# In a view of its own, what a run may not touch is not there.
+# Messages for a missing file. In a private view, a path that the run may not touch does not exist.
 _ABSENT = re.compile(
     r"no such file or directory|\bENOENT\b|NoSuchFile|FileNotFound|cannot find module|not found", re.IGNORECASE
 )
@@ -42,8 +42,8 @@ _BEFORE = re.compile(r"(?:^|[\s:=])((?:\\ |[^\s:'\"‘’`()])+)(?: \(|: ?(?:can
 # `AccessDeniedException: X` (Java), `Permission denied @ rb_sysopen - X` (Ruby).
 _AFTER = re.compile(r"^\w*: ([^\s:'\"]+)")
 _AFTER_SIGN = re.compile(r"^ @ \w+ - (\S+)")
-# Words in quotes or before a colon that are no path: the thread of Java, the method of Ruby, the chain of Rust; and an
-# apostrophe that begins no quote.
+# Text in quotes or before a colon that is not a path: Java's thread, Ruby's method, Rust's chain of causes, and the
+# apostrophe of "can't".
 _UNMEANT = re.compile(
     r"in thread \"[^\"]*\"|in [`'][^']*': |^\s*caused by: |\b(?:can|could|don|would)n?'t (?=open|read|write|create"
     r"|find|load|access)",
@@ -51,7 +51,7 @@ _UNMEANT = re.compile(
 )
 # Rust names the path in one line and the reason in another.
 _FAILED = re.compile(r"failed to (?:open|create|read|write|remove|rename|lock|copy)\b", re.IGNORECASE)
-# Python's multiprocessing puts its locks in /dev/shm, and does not say so.
+# Python's multiprocessing puts its locks in /dev/shm, and its error does not name the path.
 _LOCK = re.compile(r"_multiprocessing\.SemLock|sem_open")
 _LOCKS = "/dev/shm/lock"
 _WRITING = re.compile(
@@ -63,7 +63,7 @@ _TEMPORARY = re.compile(r"temporary file|tempfile", re.IGNORECASE)
 _DATABASE = re.compile(r"readonly database|unable to open database", re.IGNORECASE)
 _DATABASE_NAME = re.compile(r"[^\s'\"=:,;()]+\.(?:db3?|sqlite[23]?|duckdb)\b")
 
-# Names that were not found: git, cargo and curl; wget; node; Java; Go; Python's urllib3.
+# Messages about a host name that was not found: git, cargo and curl; wget; node; Java; Go; Python's urllib3.
 _NAMES = re.compile(
     r"(?:could not resolve host(?:name)?:? |unable to resolve host address [‘'\"]|getaddrinfo E\w+ "
     r"|UnknownHostException: |\blookup |Failed to resolve ['\"]|name or service not known: )"
@@ -79,7 +79,7 @@ _UNNAMED = re.compile(
     r"|socket\.py\", line \d+, in (?:__init__|create_connection)",
     re.IGNORECASE,
 )
-# Hosts with ports: curl and ssh; node; Go; psql; mysql; Redis; Ruby; Python's urllib3.
+# Messages with a host and a port: curl and ssh; node; Go; psql; mysql; Redis; Ruby; Python's urllib3.
 _ADDRESSES = tuple(
     re.compile(text, re.IGNORECASE)
     for text in (
@@ -115,20 +115,21 @@ _UNIX = re.compile(
     r"dial unix (/[^\s:]+)|unix:(?://)?(/[^\s:'\"]+)|connect to local \w+ server through socket '(/[^']+)'",
     re.IGNORECASE,
 )
-# So many lines of an output are read, and so many things taken from it.
+# The last lines of an output that are read, the longest line (in characters), and the most complaints taken.
 _MOST_LINES = 2000
 _LONGEST_LINE = 2000
 _MOST_FOUND = 50
 
 
 class Complaint(Struct, frozen=True, kw_only=True):
-    """A path or an address that a program says it was denied.
+    """A path or an address that a program reports as denied.
 
-    `what` is as it was printed; without one, it is the network as a whole.
-
-    `access` None: reading or writing, the words do not say. `is_absent`: it was not denied but not found.
-    `is_temporary`: no name to declare.
-    `is_word`: it is a path only if there is one of that name."""
+    - `access`: None if the message does not tell reading from writing.
+    - `what`: the path or address as printed. Empty stands for the network as a whole.
+    - `is_absent`: reported as not found, not as denied.
+    - `is_temporary`: a temporary file, whose name is of no use in a spec.
+    - `is_word`: a plain word, which counts as a path only if that path exists.
+    """
 
     access: Access | None
     what: str = ""
@@ -142,9 +143,9 @@ def speaks_of_denial(text: str) -> bool:
 
 
 def find_complaints(text: str, command: str = "") -> list[Complaint]:
-    """Each once, in the order in which they were printed.
+    """List the complaints in a program's output, each once, in the order in which they were printed.
 
-    `command` is what was run: it names addresses and databases that a message leaves out.
+    `command` is the command that was run. It may name an address or a database that the message leaves out.
     """
     found: dict[Complaint, None] = {}
     for line in text.splitlines()[-_MOST_LINES:]:
@@ -153,7 +154,7 @@ def find_complaints(text: str, command: str = "") -> list[Complaint]:
         if len(line) <= _LONGEST_LINE:
             found |= dict.fromkeys(_read_line(_UNMEANT.sub("", line), text, command))
     if any(one.access == "connect" and one.what for one in found):
-        # Where the addresses are known, that there was a network says nothing more.
+        # If addresses are known, the complaint about the network as a whole adds nothing.
         found.pop(Complaint(access="connect"), None)
     elif Complaint(access="connect") in found and (addresses := _list_addresses(command)):
         found.pop(Complaint(access="connect"))
@@ -211,7 +212,7 @@ def _read_paths(line: str, command: str, *, is_denied: bool) -> Iterator[Complai
     quoted = (next(filter(None, groups)) for groups in _QUOTED.findall(line))
     named, is_quoted = [name for name in quoted if _DENIED.search(name) is None], True
     if _DATABASE.search(line) is not None:
-        # A program can read a database only if it can write a journal beside it.
+        # A program can read a database only if it can write a journal next to it.
         access, named = "write", named or _DATABASE_NAME.findall(command)
     elif not named:
         near, is_quoted = _AFTER_SIGN.search(after) or _BEFORE.search(before) or _AFTER.search(after), False
@@ -219,7 +220,7 @@ def _read_paths(line: str, command: str, *, is_denied: bool) -> Iterator[Complai
     is_temporary = _TEMPORARY.search(before) is not None
     for name in named:
         is_word = not is_quoted and access is None and "/" not in name and "." not in name
-        # `me@host: Permission denied (publickey)` is no file, nor is `code: 'EACCES'`.
+        # In `me@host: Permission denied (publickey)` and in `code: 'EACCES'` there is no file name.
         if ("@" not in name or "/" in name) and _ERRNO.fullmatch(name) is None:
             yield Complaint(
                 access=access, what=name, is_absent=phrase.re is _ABSENT, is_temporary=is_temporary, is_word=is_word
@@ -237,26 +238,29 @@ _TEMPORARY_WORDS = "it is a temporary file: declare the file that it replaces as
 
 
 def find_hint(order: RunOrder, standards: Standards | None, cwd: str, text: str) -> str:
-    """Of a run that failed after printing `text`. `standards` None: what it could reach is not known any more."""
+    """Return a hint for a run that failed after printing `text`. Blocking.
+
+    `standards` is None if the run's reach is no longer known.
+    """
     denied = (
         list(_judge_all(standards, find_complaints(text, tell_command(order)), cwd)) if standards is not None else []
     )
     trace = f"`wakeful trace {shlex.quote(order.name)}`"
     if denied:
         rest = f"; and {len(denied) - _TOLD} more: {trace} lists all" if len(denied) > _TOLD else ""
-        # A link may lead to a name that is no text.
+        # A link may lead to a name that is not UTF-8.
         return os.fsencode("; ".join(_say(one, order) for one in denied[:_TOLD]) + rest).decode(
             errors="backslashreplace"
         )
     if speaks_of_denial(text):
-        return f"it may have been denied what it does not declare: {trace} finds out what, and says what to declare"
-    return f"isolation is on ({order.confinement.level}): {trace} tells whether it was denied anything"
+        return f"it may have been denied something undeclared: {trace} finds out what, and prints what to declare"
+    return f"isolation is on ({order.confinement.level}): {trace} shows whether it was denied anything"
 
 
 def name_addresses(trace: Traced, text: str, command: str) -> Traced:
-    """A trace of a run without a network knows no address: the kernel refuses the socket already.
+    """Replace "the network" in a trace by the addresses that the program's messages name.
 
-    The program's own words often name it.
+    Without a network the kernel already refuses the socket, so the trace has no address.
     """
     if not any(one.what == NETWORK for one in trace.denied):
         return trace
@@ -290,11 +294,11 @@ def _judge(judge: Judge, complaint: Complaint, cwd: str) -> Denied | None:
         )
     path = os.path.normpath(os.path.join(cwd, os.path.expanduser(complaint.what)))
     if not os.path.lexists(path):
-        # A word that is no path, or a path as seen from another folder.
+        # The text is not a path, or the path is relative to another folder.
         if complaint.is_absent or complaint.is_word or not os.path.isdir(os.path.dirname(path)):
             return None
         return _find_first(judge, ("write",), path, complaint)
-    # Where the words do not say, nobody is offered to write the system's own files.
+    # If the message does not tell reading from writing, writing is not suggested for the system's own files.
     is_either = complaint.access != "write" and not is_of_system(os.path.realpath(path))
     return _find_first(judge, ("read", "write") if is_either else (complaint.access or "read",), path, complaint)
 
@@ -322,7 +326,7 @@ def _say(denied: Denied, order: RunOrder) -> str:
 
 
 def _spell_line(denied: Denied, place: str, order: RunOrder) -> str:
-    """As one line of YAML, in addition to what the spec says."""
+    """Write the line of YAML that would allow the access if it were added to the spec."""
     if denied.access == "connect":
         return (
             "network: true, or better its addresses, as `network: [HOST:PORT]`"
@@ -342,9 +346,9 @@ def _spell_line(denied: Denied, place: str, order: RunOrder) -> str:
 
 
 def _open_for(denied: Denied, place: str, root: str) -> str:
-    """The folder of a file: it is made there, or another is renamed over it.
+    """Return the place to open for a denied write: the file's folder, so that the file can be made or replaced.
 
-    Not a home, or what holds the whole project, for one file.
+    A folder that is too wide for one file (a home, the folder around the project) is not opened: then the file itself.
     """
     folder = os.path.dirname(place)
     is_too_much = is_wide(folder) or folder.count("/") < _DEEP or contains(folder, root)
@@ -362,7 +366,7 @@ def _spell(text: str) -> str:
 
 
 def _name(below: str, order: RunOrder) -> str:
-    """A name for a binding that has none yet."""
+    """Make a name for a new binding, from the file's name."""
     stem = re.sub(r"[^a-z0-9]+", "-", os.path.splitext(os.path.basename(below))[0].lower()).strip("-") or "file"
     stem = stem if stem[0].isalpha() else f"file-{stem}"
     names = (stem, *(f"{stem}-{number}" for number in range(2, 1000)))

@@ -13,15 +13,19 @@ import time
 
 from wakeful.runners.isolation.written_places import Writing, WrittenPlaces
 
-# Device, number and mode; the time of the last change, or how many folders it holds, where that counted; None: not
-# there, or not to be reached.
+# Device, inode number, mode, and a fourth number: the time of the last change, the number of folders inside, or 0.
+# None if the path is missing or cannot be reached.
 Stamp = tuple[int, int, int, int] | None
-# A file changed so shortly before it was read may change once more within the same tick of the file system's clock.
+# If a file changed this shortly before it was read, a second change may get the same time: the file system's clock
+# advances in ticks.
 _RACY_NANOSECONDS = 20_000_000
 
 
 class Looked:
-    """Each path is stamped before anything is concluded of it: what changes in between shows at the next comparison."""
+    """The questions about paths and their answers.
+
+    Each path is stamped before a conclusion is drawn from it. A change in between shows at the next comparison.
+    """
 
     def __init__(self, written: WrittenPlaces | None = None) -> None:
         self._asked: dict[str, Stamp] = {}
@@ -33,7 +37,7 @@ class Looked:
         self._is_racy = False
 
     def is_there(self, path: str) -> bool:
-        """Is there anything at this path? A link counts as what it leads to."""
+        """Does this path exist? A link counts as its target."""
         return self._ask(path) is not None
 
     def is_folder(self, path: str) -> bool:
@@ -45,11 +49,11 @@ class Looked:
         return found is not None and stat.S_ISREG(found[2])
 
     def is_program(self, path: str) -> bool:
-        """A regular file that we may execute."""
+        """Is this a regular file that the daemon may execute?"""
         return self.is_file(path) and os.access(path, os.X_OK)
 
     def read(self, path: str) -> Stamp:
-        """Note that the content of a file, or the names in a folder, count: a later change is another answer."""
+        """Record that a conclusion depends on a file's content, or on a folder's names. Returns the stamp."""
         found = _stamp(path, has_time=True)
         self._read.setdefault(path, found)
         if found is not None and abs(time.time_ns() - found[3]) < _RACY_NANOSECONDS:
@@ -57,7 +61,7 @@ class Looked:
         return found
 
     def list_folders(self, path: str) -> list[str]:
-        """The names of the folders in a folder, without links. Files that come and go there change no answer."""
+        """List the names of the folders in a folder, without links. Files that come and go there change no answer."""
         self._listed.setdefault(path, _stamp_folders(path))
         try:
             with os.scandir(path) as entries:
@@ -66,11 +70,11 @@ class Looked:
             return []
 
     def read_start(self, path: str, size: int) -> bytes:
-        """The first bytes of a file. Empty for a file that cannot be read: it will not start, and says so itself."""
+        """Read the first bytes of a file. Empty if it cannot be read: such a program fails with its own message."""
         if self.read(path) is None:
             return b""
         try:
-            # A FIFO in its place must not hold up the daemon.
+            # Opening a FIFO must not block the daemon.
             fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:
             return b""
@@ -82,7 +86,7 @@ class Looked:
             os.close(fd)
 
     def list_names(self, folder: str) -> list[str]:
-        """The names in a folder, unordered. Empty where there is no such folder."""
+        """List the names in a folder, unordered. Empty if there is no such folder."""
         if self.read(folder) is None:
             return []
         try:
@@ -91,13 +95,13 @@ class Looked:
             return []
 
     def find_writer(self, real: str) -> Writing | None:
-        """Find a session whose runs may write this path. The path must contain no link."""
+        """Find a session whose runs may write this path, which must contain no link. None if no run may write it."""
         if real not in self._writers:
             self._writers[real] = self._written.find(real, self.is_folder) if self._written is not None else None
         return self._writers[real]
 
     def include(self, other: Looked) -> None:
-        """Add the other's answers to these. Both must have the same knowledge of the places that runs write."""
+        """Add the answers of `other`. Both must use the same `WrittenPlaces`."""
         self._asked = other._asked | self._asked
         self._read = other._read | self._read
         self._listed = other._listed | self._listed
@@ -105,7 +109,7 @@ class Looked:
         self._is_racy = self._is_racy or other._is_racy
 
     def holds(self) -> bool:
-        """Would all of it be answered alike now?"""
+        """Would every question get the same answer now?"""
         return (
             not self._is_racy
             and all(_stamp(path, has_time=True) == known for path, known in self._read.items())
@@ -127,7 +131,7 @@ class Looked:
 
     def _ask(self, path: str) -> Stamp:
         found = _stamp(path, has_time=False)
-        # Where it is asked for again, the first answer is the one that conclusions began with.
+        # A repeated question keeps the first answer, because conclusions may rest on it.
         self._asked.setdefault(path, found)
         return found
 
@@ -141,14 +145,16 @@ def _stamp(path: str, *, has_time: bool) -> Stamp:
 
 
 def _stamp_folders(path: str) -> Stamp:
-    """By the number of folders in it, which most file systems count as links to it; where one does not (btrfs),
-    by its time."""
+    """Stamp a folder by the number of folders in it, which most file systems show as its number of links.
+
+    If the file system does not count them (btrfs), the stamp has the folder's modification time instead.
+    """
     try:
         found = os.stat(path)
     except OSError:
         return None
     kind = stat.S_IFMT(found.st_mode)
-    # A file holds no folders, however often it is written.
+    # A file contains no folders, so its time and links do not matter.
     if kind != stat.S_IFDIR:
         return found.st_dev, found.st_ino, kind, 0
     return found.st_dev, found.st_ino, kind, found.st_nlink if found.st_nlink > 1 else found.st_mtime_ns

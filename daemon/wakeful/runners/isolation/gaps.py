@@ -1,10 +1,8 @@
 """Lists the parts of a run's isolation that this kernel cannot enforce.
 
-Each gap has its words, its meaning and the Linux version that closes it.
-
-`reach` and `bubblewrap` put the words into the record of every run; `doctor` shows the same words with their meaning.
-The kernel's features are probed, and its version is never read: distributions backport features,
-and containers take them away.
+Each gap has a short text, its meaning, and the Linux version that closes it. `reach` and `bubblewrap` put the text into
+the record of every run; `doctor` shows the same text with its meaning. The kernel's features are probed. Its version is
+never read, because distributions backport features, and containers take them away.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ _SO_PEERPIDFD = 77
 
 @functools.cache
 def find_kernel_gaps() -> tuple[Gap, ...]:
-    """Probe the kernel once per daemon."""
+    """List all gaps of this kernel. It is probed once per process."""
     return (*find_landlock_gaps(probe_abi()), *_find_filter_gaps(), *_find_caller_gaps())
 
 

@@ -1,9 +1,9 @@
-"""Landlock, by its three system calls: which files, TCP ports, abstract sockets and processes a confined process can
-reach.
+"""Wraps the system calls of Landlock, which limits the files, TCP ports, abstract sockets and processes that a confined
+process can reach.
 
-`confined_spawn` makes a ruleset for a run and restricts the one short-lived thread that spawns it; whatever that thread
-starts inherits the domain for ever. The kernel's version (ABI) decides what can be had: `Ruleset` asks only for that,
-and `gaps` says in words what is missing. Knows nothing of runs; never restricts anybody by itself.
+`confined_spawn` makes a ruleset for a run and restricts the short-lived thread that spawns the run. Every process that
+this thread starts inherits the restriction for ever. `Ruleset` uses only what the kernel's Landlock version (ABI)
+offers; `gaps` lists what is missing. This module knows nothing of runs, and restricts no thread by itself.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from collections.abc import Iterable
 
 from wakeful.runners.isolation.privileges import restrict_by
 
-# The same numbers on every architecture.
+# System call numbers, the same on every architecture.
 _CREATE_RULESET, _ADD_RULE = 444, 445
 _ASK_VERSION = 1
 _PATH_BENEATH, _NET_PORT = 1, 2
 
-# Rights on files (ABI 1), then what later kernels added.
+# Rights on files. These are of ABI 1; later kernels added the others below.
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 REMOVE_DIR, REMOVE_FILE = 1 << 4, 1 << 5
 MAKE_CHAR, MAKE_DIR, MAKE_REG, MAKE_SOCK, MAKE_FIFO, MAKE_BLOCK, MAKE_SYM = (1 << bit for bit in range(6, 13))
 # Moving a file into another folder (ABI 2), truncating one (ABI 3), device controls (ABI 5).
 REFER, TRUNCATE, IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
 _ALL_OF_ABI = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1, 5: (1 << 16) - 1}
-# The rights that can be granted on a file that is no folder. The kernel refuses any other right.
+# The rights that can be granted on a file that is not a folder. The kernel refuses any other right.
 _FILE_RIGHTS = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
 
 # The rights that runs are granted. A run never makes device files.
@@ -60,7 +60,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @functools.cache
 def probe_abi() -> int:
-    """Which Landlock the kernel has; 0: none, or it is switched off."""
+    """Return the version of the kernel's Landlock. 0 if the kernel has none, or it is switched off."""
     version: int = _libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _ASK_VERSION)
     return max(0, version)
 
@@ -71,7 +71,7 @@ class Ruleset:
     `has_tcp`: the ruleset leaves TCP alone. Otherwise a process can connect to, and listen on, granted ports only.
     `is_reading_only`: the ruleset judges only the reading of files and folders. Several rulesets narrow each other.
     `has_files`: False leaves files alone, so that the restricted thread may still mount.
-    A ruleset can be made only where `probe_abi` is not 0.
+    A ruleset can be made only if `probe_abi` does not return 0.
     """
 
     def __init__(self, *, has_tcp: bool = False, is_reading_only: bool = False, has_files: bool = True) -> None:
@@ -93,20 +93,20 @@ class Ruleset:
         os.close(self._fd)
 
     def close_when_unheld(self) -> None:
-        """Instead of `close`, where several hold it and none knows who is the last."""
+        """Close the ruleset when the last reference to it is gone. For a ruleset with several holders."""
         weakref.finalize(self, os.close, self._fd).atexit = False
 
     def allow(self, fd: int, rights: int) -> None:
-        """Grant rights on an opened path (O_PATH is enough), and on all below it.
+        """Grant rights on an opened path (O_PATH is enough) and everything below it.
 
-        It is the file that counts, not its name.
+        The rights belong to the file, not to its name: they stay if it is renamed.
         """
         if not stat.S_ISDIR(os.fstat(fd).st_mode):
             rights &= _FILE_RIGHTS
         self.allow_known(fd, rights)
 
     def allow_known(self, fd: int, rights: int) -> None:
-        """As `allow`, where the caller knows that the rights fit what the path is."""
+        """Grant rights as `allow` does, without a check. The caller knows that they suit a file or a folder."""
         rule = struct.pack("=Qi", rights & self._handled, fd)
         _check(_libc.syscall(_ADD_RULE, self._fd, _PATH_BENEATH, rule, 0))
 
@@ -122,12 +122,12 @@ class Ruleset:
             _check(_libc.syscall(_ADD_RULE, self._fd, _NET_PORT, rule, 0))
 
     def restrict_self(self) -> None:
-        """The calling thread alone, and all it starts from now on. Cannot be undone."""
+        """Restrict the calling thread, and all that it starts from now on. Cannot be undone."""
         restrict_by(self._fd)
 
     @property
     def fd(self) -> int:
-        """To be handed to a process that restricts itself by it; closed with the ruleset."""
+        """The ruleset's descriptor, for a process that restricts itself by it. `close` also closes the descriptor."""
         return self._fd
 
 

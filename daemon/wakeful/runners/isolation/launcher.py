@@ -1,9 +1,9 @@
 """A small program that shields places from a run, confines itself, and becomes the run's program.
 
-An ordinary user's daemon starts it where a folder that a run may write holds what no run may change. It is one process
-without threads, so the kernel lets it have a user namespace, and with that mounts. The daemon hands over rulesets by
-their descriptors (shield.py, confined_spawn.py). An interpreter starts it with little of the standard library:
-that start is what such a run costs more.
+A daemon without root starts it if a folder that a run may write contains a protected place. The launcher has a single
+thread, so the kernel allows it a user namespace, and mounts in it. The daemon passes rulesets as descriptors
+(shield.py, confined_spawn.py). The launcher imports little of the standard library, because its start is the extra
+cost of such a run.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import os
 from wakeful.runners.isolation.namespace import shield
 from wakeful.runners.isolation.privileges import drop_capabilities, forbid_new_privileges, install_filter, restrict_by
 
-# The first letter of each word that the launcher is told. A path, a descriptor's number, or a filter in hex follows it.
+# The first letter of each entry in the launcher's instructions. A path, a descriptor's number, or a filter in hex
+# follows.
 SHIELDED, WRITABLE, EMPTIED, RULESET, FILTER = "s", "w", "e", "r", "f"
-# By their numbers, which are the same on every machine we know:
-# the module that names them takes a third of our time to load.
+# Signal numbers, the same on every machine we know. Importing `signal` would take a third of the launcher's start.
 _SIGPIPE, _SIGXFSZ, _SIG_DFL = 13, 25, None
 _NOT_CONFINED, _NOT_EXECUTABLE, _NOT_FOUND = 125, 126, 127
 
@@ -25,17 +25,20 @@ _libc = ctypes.CDLL(None)
 
 
 def main(words: list[str]) -> None:
-    """The descriptor of what it is told, then the program. Never returns."""
+    """Confine this process, then execute the program. Never returns.
+
+    `words` is the number of the descriptor with the instructions, then the program and its arguments.
+    """
     told, *argv = words
-    # An interpreter adds to its environment; the program gets what was handed to it.
+    # The interpreter adds variables to its environment. The program gets the environment that was passed originally.
     with open("/proc/self/environ", "rb") as file:
         environment = dict(line.split(b"=", 1) for line in file.read().split(b"\0") if b"=" in line)
     try:
         with open(int(told), "rb") as file:
             _confine([os.fsdecode(word) for word in file.read().split(b"\0")])
     except BaseException as error:
-        _end(_NOT_CONFINED, f"wakeful: it was not started, since it cannot be confined: {error}")
-    # Python ignores both, and a program is to be started as a shell would.
+        _end(_NOT_CONFINED, f"wakeful: the program was not started, because it cannot be confined: {error}")
+    # Python ignores both signals. A program expects their defaults, as a shell would start it.
     for number in (_SIGPIPE, _SIGXFSZ):
         _libc.signal(number, _SIG_DFL)
     try:
@@ -48,9 +51,9 @@ def main(words: list[str]) -> None:
 
 
 def _execute(argv: list[str], environment: dict[bytes, bytes]) -> None:
-    """As a shell finds a program.
+    """Execute a program, found by PATH as a shell does.
 
-    Not `os.execvpe`, which imports a module first: confined, we may no longer read our own library.
+    Not `os.execvpe`, because that imports a module, and a confined process may not read its own library any more.
     """
     folders = environment.get(b"PATH", b"/usr/bin:/bin").split(b":")
     name = os.fsencode(argv[0])
@@ -74,7 +77,7 @@ def _confine(words: list[str]) -> None:
         os.set_inheritable(fd, False)
     folder = os.getcwd()
     shield(list_told(SHIELDED), list_told(WRITABLE), list_told(EMPTIED))
-    # By its name: the folder we stand in may be covered now, and what lies around us there is not shielded.
+    # Enter the working folder again by its name: a mount may cover it now, and the old folder below is not shielded.
     os.chdir(folder)
     forbid_new_privileges()
     for fd in rulesets:

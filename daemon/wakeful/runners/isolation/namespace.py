@@ -1,10 +1,9 @@
-"""A mount namespace of one's own, in which places are read-only or empty: what Landlock cannot subtract from a folder
-it grants.
+"""Makes places read-only or empty in a mount namespace, because Landlock cannot subtract a place from a granted folder.
 
-Each protected place is bound over itself, read-only; the run's scratch folder and the like are bound on top, writable.
-Nothing outside sees it, and a confined run cannot undo it: Landlock refuses mounts. Called by the thread that spawns a
-run (confined_spawn.py), and by the small program that an ordinary user's daemon starts instead (launcher.py). Leans on
-the standard library alone, and on little of that.
+Each protected place is bound over itself, read-only. The run's own folders are bound on top, writable. Other processes
+do not see these mounts. A confined run cannot undo them, because Landlock refuses mounts. Called by the thread that
+spawns a run (confined_spawn.py), and by the launcher that a daemon without root starts instead (launcher.py). Imports
+only the standard library, and little of it.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from collections.abc import Sequence
 
 _CLONE_NEWNS, _CLONE_NEWUSER = 0x00020000, 0x10000000
 _MS_BIND, _MS_REC, _MS_SLAVE = 1 << 12, 1 << 14, 1 << 19
-# No set-user-ID, no devices, no programs.
+# MS_NOSUID, MS_NODEV and MS_NOEXEC.
 _MS_PLAIN = 2 | 4 | 8
 # mount_setattr has the same number on every architecture, and is older than Landlock.
 _MOUNT_SETATTR = 442
@@ -27,10 +26,12 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def shield(places: Sequence[str], writable: Sequence[str], hidden: Sequence[str] = ()) -> None:
-    """In the calling thread's own namespace, from now on: `places` read-only and `hidden` empty,
-    but for the folders `writable`."""
+    """Make `places` read-only and `hidden` empty, except the folders `writable`.
+
+    Only the calling thread and its children see this. Raises OSError.
+    """
     leave_namespace()
-    # Opened first: what lies inside a shielded place is reached past it afterwards.
+    # Opened before the mounts, which cover the folders inside shielded places.
     opened = [(path, os.open(path, os.O_PATH | os.O_CLOEXEC)) for path in writable]
     try:
         for path in places:
@@ -55,8 +56,9 @@ def leave_namespace() -> None:
 
     Raises OSError if that is forbidden.
 
-    A process without the right to mount also enters a new user namespace, where it has that right. The kernel
-    refuses that to a process with threads."""
+    A process without the right to mount also enters a new user namespace, in which it has that right. The kernel
+    refuses a user namespace to a process with several threads.
+    """
     try:
         leave_mounts()
     except PermissionError:
@@ -65,18 +67,18 @@ def leave_namespace() -> None:
 
 
 def leave_mounts() -> None:
-    """By the right to mount alone. Raises OSError."""
+    """Enter a new mount namespace, without a user namespace. Raises OSError if the right to mount is missing."""
     _check(_libc.unshare(_CLONE_NEWNS), "unshare")
-    # Else our mounts would show up for everybody.
+    # Without this, our mounts would appear in the namespaces of other processes.
     _mount(None, "/", _MS_REC | _MS_SLAVE)
 
 
 def _leave_user() -> None:
-    """The same user inside as outside. A program that is started afterwards has none of the rights over mounts."""
+    """Enter a new user namespace as the same user and group. A program that is executed later has no right to mount."""
     user, group = os.geteuid(), os.getegid()
     if _libc.unshare(_CLONE_NEWUSER) != 0:
         number = ctypes.get_errno()
-        # EINVAL is said of a process with threads, and tells nobody what is missing.
+        # The kernel reports EINVAL for a process with several threads. EPERM is a clearer answer.
         raise PermissionError(
             errno.EPERM if number == errno.EINVAL else number, "a user namespace is refused here", "unshare"
         )

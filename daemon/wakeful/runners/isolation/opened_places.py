@@ -1,13 +1,11 @@
-"""Opens places for a policy: no symbolic link leads out of a folder, and nothing hidden is opened with a folder that
-holds it.
+"""Opens places for a policy. No symbolic link leads out of a folder, and a granted folder does not open hidden places.
 
-A run may write in its root, and so replace a folder of its next run's outputs by a link to `~/.ssh`: a place that is
-granted by name would then be granted there. Nothing is checked first and opened afterwards: the opened place itself is
-checked. Hidden from every run are the daemon's secrets and the private folders of other runs. `reach` refuses a spec
-that names them. Here each place is looked at after it was opened, so that it does not matter which links led there.
-Landlock cannot subtract from a folder, so the entries beside a hidden one are granted one by one; `shield` and
-bubblewrap put an empty folder on top instead. The same is done for an entry that a run may read but not write inside a
-folder it may write, where nothing can be mounted.
+A run may write in its root, so it could replace an output folder by a link to `~/.ssh`. A grant by name would then open
+`~/.ssh` to the next run. To avoid a race, each place is opened first, and the opened descriptor is checked.
+
+Hidden from every run are the daemon's secrets and the private folders of other runs. Landlock cannot subtract from a
+folder, so the entries next to a hidden one are granted one by one. With mounts (`shield`, bubblewrap) an empty folder
+covers the hidden one instead. Without mounts, read-only entries of a writable folder are also granted one by one.
 """
 
 from __future__ import annotations
@@ -27,15 +25,18 @@ _PLACE = os.O_PATH | os.O_CLOEXEC
 
 
 class LeadsOutside(OperatorError):
-    """A link on the way leads out of the folder."""
+    """A symbolic link in the path leads out of the folder."""
 
 
 class GoesInCircles(LeadsOutside):
-    """A link on the way leads to itself, so that it leads to nothing at all."""
+    """A symbolic link in the path leads to itself, so the path leads to no file."""
 
 
 def open_beneath(folder: str | None, path: str) -> int:
-    """An O_PATH descriptor of `path`, resolved without leaving `folder`; without a folder, as it is named."""
+    """Return an O_PATH descriptor of `path`, resolved without leaving `folder`. None for `folder` sets no such limit.
+
+    Raises LeadsOutside if a symbolic link leads out of `folder`.
+    """
     if folder is None:
         return os.open(path, _PLACE)
     base = os.open(folder, _PLACE)
@@ -47,7 +48,7 @@ def open_beneath(folder: str | None, path: str) -> int:
                 f"{os.path.join(folder, path)} is a symbolic link that leads to itself; "
                 "make it a file, or lead it elsewhere"
             ) from error
-        # EXDEV: it leads outside. EAGAIN: it was being renamed under our hands, more than once.
+        # EXDEV: the path leads outside. EAGAIN: it was renamed while it was resolved, several times in a row.
         if error.errno not in (errno.EXDEV, errno.EAGAIN):
             raise
         words = (
@@ -60,7 +61,7 @@ def open_beneath(folder: str | None, path: str) -> int:
 
 
 def make_beneath(folder: str, path: str) -> None:
-    """Make a folder and those above it, as far as they are missing, without leaving `folder`."""
+    """Make the folder `path` and its missing parents, without leaving `folder`."""
     parts = [part for part in path.split("/") if part not in ("", ".")]
     for count in range(1, len(parts) + 1):
         above = open_beneath(folder, "/".join(parts[: count - 1]) or ".")
@@ -76,19 +77,19 @@ _ENTRY = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Hidden(Struct, frozen=True):
-    """`places`, without links, and what in them is the run's `own`."""
+    """The hidden `places` (real paths), and the paths inside them that are the run's `own` and stay visible."""
 
     places: tuple[str, ...] = ()
     own: tuple[str, ...] = ()
 
     def holds(self, real: str) -> bool:
-        """Does it lie in what is hidden?"""
+        """Does this path lie in a hidden place?"""
         return any(contains(place, real) for place in self.places) and not any(
             contains(place, real) for place in self.own
         )
 
     def is_inside(self, real: str) -> bool:
-        """Does something hidden lie in it?"""
+        """Does this path contain a hidden place?"""
         return any(contains(real, place) for place in self.places) and not any(
             contains(place, real) for place in self.own
         )
@@ -97,10 +98,10 @@ class Hidden(Struct, frozen=True):
 def allow_around(ruleset: Ruleset, fd: int, rights: int, hidden: Hidden, spared: tuple[str, ...] = ()) -> None:
     """Grant rights on an opened place, except on hidden entries in it.
 
-    Spared entries, and the folders on the way to them, can only be read.
-
-    Names of hidden entries can be listed. An entry made later beside a hidden one gets no rights. Nothing new can be
-    made beside a spared one.
+    - Spared entries, and the folders that contain them, can only be read.
+    - The names of hidden entries can be listed.
+    - An entry that is made later next to a hidden one gets no rights.
+    - Nothing new can be made next to a spared one.
     """
     real = os.readlink(f"/proc/self/fd/{fd}") if hidden.places or spared else ""
     if hidden.holds(real):
@@ -108,7 +109,7 @@ def allow_around(ruleset: Ruleset, fd: int, rights: int, hidden: Hidden, spared:
     if any(contains(place, real) for place in spared):
         rights &= READ
     is_around_spared = rights & ~READ and any(contains(real, place) for place in spared)
-    # The names alone tell no secret.
+    # READ_DIR alone grants the names, which are not secret.
     if not (is_around_spared or hidden.is_inside(real)) or rights == READ_DIR:
         ruleset.allow(fd, rights)
         return
@@ -120,7 +121,7 @@ def allow_around(ruleset: Ruleset, fd: int, rights: int, hidden: Hidden, spared:
             # Gone since it was listed.
             continue
         try:
-            # A link is no place: where it leads is granted for itself, or not at all.
+            # Links are skipped: their targets are granted by a grant of their own, or not at all.
             if not stat.S_ISLNK(os.fstat(entry).st_mode):
                 allow_around(ruleset, entry, rights, hidden, spared)
         finally:

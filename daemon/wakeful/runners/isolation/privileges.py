@@ -2,8 +2,8 @@
 calls.
 
 `confined_spawn` calls all three on the short-lived thread that spawns a run. A daemon that is not root has no
-capabilities to drop. This module imports only the standard library: the small program around an agent's shell uses it
-before anything else can be imported.
+capabilities to drop. This module imports only the standard library, because the small programs that wrap a run or an
+agent's shell use it before anything else can be imported.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ _PR_SET_NO_NEW_PRIVS = 38
 _PR_SET_SECCOMP, _MODE_FILTER = 22, 2
 _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 _VERSION_3 = 0x20080522
-# The same number on every architecture.
+# A system call number, the same on every architecture.
 _LANDLOCK_RESTRICT_SELF = 446
 _libc = ctypes.CDLL(None, use_errno=True)
-# The answer of capget: twice three words. The type is named once,
-# since each array type that ctypes makes is a cycle of its own.
+# The answer of capget: two times three words. The type is made once, because each array type that ctypes makes is a
+# reference cycle.
 _Capabilities = ctypes.c_char * 24
 
-# The capabilities root needs for files of other owners, by name and number in capability.h: the same four under
-# `standard` and `strict`. All others go: another process's memory (SYS_PTRACE, PERFMON), mounts (SYS_ADMIN), another
-# user (SETUID, SETGID), privileges that a file would bring to its next user (SETFCAP), files by number instead of name
+# The capabilities that root needs for files of other owners, by name and number in capability.h. They are the same four
+# under `standard` and `strict`. All others are dropped: another process's memory (SYS_PTRACE, PERFMON), mounts
+# (SYS_ADMIN), another user (SETUID, SETGID), capabilities on files (SETFCAP), files by number instead of name
 # (DAC_READ_SEARCH), devices, the network, the clock and the kernel itself.
 KEPT_CAPABILITIES = {"CAP_CHOWN": 0, "CAP_DAC_OVERRIDE": 1, "CAP_FOWNER": 3, "CAP_FSETID": 4}
 _KEPT_BITS = sum(1 << number for number in KEPT_CAPABILITIES.values())
@@ -40,18 +40,20 @@ class _FilterProgram(ctypes.Structure):
 
 
 def forbid_new_privileges() -> None:
-    """The calling thread and all it starts gain nothing by set-uid programs:
-    the kernel asks for it before any restriction."""
+    """Take the effect of set-uid programs from the calling thread and all that it starts.
+
+    The kernel demands this before any other restriction.
+    """
     if _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         _raise()
 
 
 def drop_capabilities() -> None:
-    """All but a few of the calling thread's, for good: with "no new privileges" not even an exec as root brings them
-    back.
+    """Drop all capabilities of the calling thread except `KEPT_CAPABILITIES`, for good.
 
-    The bounding set stays: it says what an exec may bring, which is nothing now, and to empty it takes 37 calls and
-    a tenth of a millisecond a run."""
+    With "no new privileges", not even an exec as root brings them back. The bounding set only limits what an exec may
+    bring, so it is left as it is: emptying it would take 37 calls and 0.1 ms per run.
+    """
     if not _has_any():
         return
     _libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
@@ -59,7 +61,7 @@ def drop_capabilities() -> None:
     held = _Capabilities()
     if _libc.capget(header, held) != 0:
         _raise()
-    # Twice effective, permitted, inheritable: the low 32 bits of each, then the high ones.
+    # Effective, permitted and inheritable: the low 32 bits of each, then the high 32 bits of each.
     words = struct.unpack("=6I", held.raw)
     kept = [word & _KEPT_BITS if place < 3 else 0 for place, word in enumerate(words)]
     if _libc.capset(header, struct.pack("=6I", *kept)) != 0:
@@ -67,18 +69,18 @@ def drop_capabilities() -> None:
 
 
 def restrict_by(fd: int) -> None:
-    """By a Landlock ruleset (landlock.py), the calling thread and all it starts from now on.
+    """Restrict the calling thread, and all that it starts from now on, by a Landlock ruleset (landlock.py).
 
-    `forbid_new_privileges` comes first.
+    Call `forbid_new_privileges` first.
     """
     if _libc.syscall(_LANDLOCK_RESTRICT_SELF, fd, 0) != 0:
         _raise()
 
 
 def install_filter(program: bytes) -> None:
-    """A system call filter (seccomp.py), on the calling thread and all it starts from now on.
+    """Install a system call filter (seccomp.py) on the calling thread and all that it starts from now on.
 
-    `forbid_new_privileges` comes first.
+    Call `forbid_new_privileges` first.
     """
     if _libc.prctl(_PR_SET_SECCOMP, _MODE_FILTER, ctypes.byref(_FilterProgram(len(program) // 8, program)), 0, 0) != 0:
         _raise()
@@ -86,16 +88,16 @@ def install_filter(program: bytes) -> None:
 
 @functools.cache
 def can_filter() -> bool:
-    """Has this kernel system call filters?
+    """Does this kernel have system call filters?
 
-    Asked with a filter that is nowhere: a kernel that knows them misses it, another one knows no such mode.
+    Probed with a NULL filter: the kernel answers EFAULT if it has filters, and EINVAL if it does not know the mode.
     """
     return _libc.prctl(_PR_SET_SECCOMP, _MODE_FILTER, None, 0, 0) != 0 and ctypes.get_errno() == errno.EFAULT
 
 
 @functools.cache
 def _has_any() -> bool:
-    """Does the daemon have capabilities at all? They do not come back, so once is enough to know."""
+    """Does the daemon have any capabilities? Asked once, because they do not come back."""
     header, held = struct.pack("=Ii", _VERSION_3, 0), _Capabilities()
     if _libc.capget(header, held) != 0:
         _raise()

@@ -1,11 +1,10 @@
-"""Which places outside the system a run's programs live in: what its words name, their interpreters,
-their installations.
+"""Derives the places outside the system that a run's programs need: programs, their interpreters, their installations.
 
-`reach` asks with the words of a command, a script, a check and the project's own program. What a person declared or
-chose decides: the words of the spec, the folders of PATH, and files of that person which no run may write. Bytes of the
-project lead to places inside its root, to programs of PATH and to the Python a venv was made from; bytes that a run may
-write lead nowhere else. Every target is a regular executable file, or the installation around one. A place that was
-asked for and is not granted is told in words.
+`reach` passes the texts of a command, a script, a check and the project's own program. How far a text may lead depends
+on its author (`Trust`). The spec, PATH, and files of a person that no run may write can name any program. A file of the
+project can name programs inside root and on PATH, and the Python of a venv. A file that runs may write can name only a
+Python on PATH, or a program next to itself. Every target is a regular executable file, or the installation around one.
+A refused place is reported with its reason.
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ from wakeful.runners.isolation.system_places import is_of_system
 from wakeful.runners.isolation.written_places import WrittenPlaces
 
 _WORD = re.compile(r"[A-Za-z0-9_./+~@-]+")
-# A path as it may stand in a line of a shell; of a long script so many are looked at.
+# A path in a line of a shell script, and the most paths that are taken from one run's texts.
 _NAME = re.compile(r"[\w./+~@,%-]+")
 _MOST_NAMES = 200
-# The first bytes of a script of the project are searched for names of programs, up to this limit.
+# The length of the beginning of a project's script that is searched for names of programs.
 _LONGEST_TEXT_BYTES = 64 * 1024
 _LONGEST_LINE_BYTES = 256
 _LONGEST_SETTINGS_BYTES = 64 * 1024
 _DEEPEST_INTERPRETER = 4
 _MOST_LINKS = 40
-# Folders named so hold small scripts that choose a version and read all of the folder around them: pyenv,
-# rbenv, nodenv, asdf.
+# The name of a folder of small scripts that choose a version, and read all of the folder around it: pyenv, rbenv,
+# nodenv, asdf.
 _SHIMS = "shims"
 _PACKAGES = "node_modules"
 _PROGRAM_FOLDERS = ("bin", "sbin", "Scripts")
@@ -47,11 +46,11 @@ _LIBRARIES = ("python3*", _PACKAGES, "ruby", "perl5")
 _COMPANIONS = {".cargo": (".rustup/toolchains", ".rustup/settings.toml")}
 _HOMES = "/home"
 
-# A folder that holds much besides: a home, what is shared by all, what belongs to the system.
+# Is this folder too wide to be granted as a whole? True for a home, a shared folder, and a folder of the system.
 IsWide = Callable[[str], bool]
 
 
-# The newest last. Some 10 KB each.
+# The cache of derivations, the most recently used last. Some 10 KB each.
 _known: dict[tuple[object, ...], tuple[Derived, Looked]] = {}
 _MOST_KNOWN = 256
 _keeping = Lock()
@@ -68,7 +67,7 @@ class Trust(IntEnum):
 class ProgramWords(Struct, frozen=True, kw_only=True):
     """The programs a run starts, as its spec names them.
 
-    `declared`: places it may read anyway. `closed`: nothing is derived in or around these.
+    `declared`: places that the run may read anyway. `closed`: places of the daemon, in or around which none is derived.
     """
 
     texts: tuple[str, ...]
@@ -77,16 +76,16 @@ class ProgramWords(Struct, frozen=True, kw_only=True):
     root: str
     cwd: str
     search_path: str
-    # Where root really is, if the run works in a workspace.
+    # The project's real root, if the run works in a workspace.
     real_root: str | None = None
     declared: tuple[str, ...] = ()
     closed: tuple[str, ...] = ()
 
 
 class Place(Struct, frozen=True):
-    """A path without links.
+    """A real path.
 
-    `beneath`: the folder out of which no link on the way may lead, where somebody could put one there.
+    If `beneath` is set, a run could put a link into the path, and the path must not lead out of this folder.
     """
 
     path: str
@@ -94,8 +93,7 @@ class Place(Struct, frozen=True):
 
 
 class Derived(Struct, frozen=True):
-    """Places to be readable, the names by which they are reached,
-    and in words what was asked for and is not granted."""
+    """The places to grant, the paths by which the run reaches them, and messages about refused places."""
 
     places: tuple[Place, ...] = ()
     spelled: tuple[str, ...] = ()
@@ -103,10 +101,11 @@ class Derived(Struct, frozen=True):
 
 
 def derive_places(words: ProgramWords, written: WrittenPlaces | None, is_wide: IsWide) -> tuple[Derived, Looked]:
-    """The places, and what was asked of the file system for them: nothing else is asked, so as long as that holds,
-    so do they.
+    """Derive the places, and return them with the questions to the file system that they depend on.
 
-    Known derivations are used again, if they hold. In any thread."""
+    A derivation is valid as long as these questions have the same answers. A valid one is taken from a cache.
+    Blocking. Any thread.
+    """
     key = words, written, is_wide
     known = _known.get(key)
     if known is None or not known[1].holds():
@@ -121,8 +120,7 @@ def derive_places(words: ProgramWords, written: WrittenPlaces | None, is_wide: I
 
 
 def find_named_files(texts: Iterable[str], root: str, cwd: str, looked: Looked) -> Iterator[str]:
-    """Files inside root that the author named in the command, script or check itself:
-    `python3 build.py` needs build.py."""
+    """Find the files inside root that the command, script or check names: `python3 build.py` needs build.py."""
     words = dict.fromkeys(word for text in texts for word in _NAME.findall(text) if "." in word or "/" in word)
     for word in itertools.islice(words, _MOST_NAMES):
         path = os.path.normpath(os.path.join(cwd, word))
@@ -133,7 +131,7 @@ def find_named_files(texts: Iterable[str], root: str, cwd: str, looked: Looked) 
 def resolve_links(path: str) -> tuple[str, list[str]]:
     """Resolve an absolute path.
 
-    Returns the real path and the location of each link on the way. A missing path resolves to where it would lie.
+    Returns the real path and the location of each link in it. A missing path resolves to the place it would have.
     """
     real, links, ahead = "", list[str](), path.split("/")[::-1]
     while ahead:
@@ -188,15 +186,15 @@ class _Derivation:
     # -- words --------------------------------------------------------------------------------
 
     def _derive_from_program(self) -> None:
-        """The project's own program names what it starts: programs of PATH, and executables inside root."""
+        """Derive the places that the project's own program names: programs on PATH, and executables inside root."""
         program = self._words.program
         if program is None:
             return
         real, _ = self._resolve(program)
         if self._find_trust(real) == Trust.RUN:
             self._refuse(
-                f"{self._name(program)} {self._say_writer(real)}: what it starts is not looked for; "
-                "name that in the command"
+                f"{self._name(program)} {self._say_writer(real)}, so the programs that it starts are not opened; "
+                "name them in the command"
             )
             return
         content = self._looked.read_start(program, _LONGEST_TEXT_BYTES)
@@ -210,9 +208,9 @@ class _Derivation:
                 self._follow(path, Trust.PROJECT, is_optional=True)
 
     def _split(self, texts: tuple[str, ...]) -> tuple[set[str], list[str]]:
-        """Words that may be names of programs, and those that are paths.
+        """Split texts into words that may be names of programs, and words that are paths.
 
-        A name of a file with spaces in it is one word.
+        A text that is the path of an existing file is one word, even with spaces in it.
         """
         words: dict[str, None] = {}
         for text in texts:
@@ -240,9 +238,9 @@ class _Derivation:
         *,
         is_optional: bool = False,
     ) -> None:
-        """Grant a program, its installation and its interpreters, if who names it may.
+        """Grant a program, its installation and its interpreters, if the text that names it has enough trust.
 
-        `around` is the folder of the program that names it.
+        `around` is the folder of the program that names this one.
         """
         if (path, trust) in self._followed:
             return
@@ -259,7 +257,7 @@ class _Derivation:
         is_named_by_path = trust == Trust.PERSON and os.path.dirname(path) in self._folders
         if not (self._looked.is_file(path) if is_named_by_path else self._looked.is_program(path)):
             if not is_optional and depth < _DEEPEST_INTERPRETER and self._looked.is_there(path):
-                self._refuse(f"{self._name(path)} is asked for as an interpreter, and is no regular executable file")
+                self._refuse(f"{self._name(path)} is named as an interpreter, and is not a regular executable file")
             return
         real, links = self._resolve(path)
         trust = min((trust, *(self._find_trust(link) for link in links)))
@@ -270,7 +268,7 @@ class _Derivation:
         self._grant(real)
         located = os.path.join(self._resolve(os.path.dirname(path))[0], os.path.basename(path))
         if trust < Trust.PERSON and self._is_found(real):
-            # A Python that a venv of the project was made from: its libraries, and nothing that it leads to.
+            # A Python from which a venv of the project was made: grant its libraries, and follow it no further.
             self._take(f"{os.path.dirname(os.path.dirname(real))}/lib", None)
             self._install(located, depth)
             return
@@ -280,7 +278,7 @@ class _Derivation:
             self._follow_interpreters(real, depth)
 
     def _is_allowed(self, real: str, trust: Trust, around: str | None) -> bool:
-        """May bytes of this trust lead to this program?"""
+        """May a text of this trust lead to this program?"""
         if is_of_system(real) or self._is_declared(real):
             return True
         if self._is_closed(real) and self._find_root(real) is None:
@@ -296,7 +294,10 @@ class _Derivation:
                 return self._is_python(real) and self._is_on_path(real)
 
     def _is_found(self, real: str) -> bool:
-        """Is it a Python that a venv of the project was made from, and not where a person said that programs are?"""
+        """Is this a Python outside root, the system and the declared places?
+
+        A venv of the project leads to such a Python.
+        """
         return (
             not is_of_system(real)
             and not self._is_declared(real)
@@ -310,9 +311,9 @@ class _Derivation:
         if not words or not words[0].startswith("/"):
             return
         trust = self._find_trust(real)
-        # A console script of a venv names the python beside it.
+        # A console script of a venv names the python next to it.
         self._follow(os.path.normpath(words[0]), trust, os.path.dirname(real), depth - 1)
-        # `env python3`: whatever PATH finds first.
+        # `env python3` starts the first match on PATH.
         if os.path.basename(words[0]) == "env" and trust > Trust.RUN:
             for path in self._find_on_path(set(words[1:])):
                 self._follow(path, Trust.PERSON, None, depth - 1)
@@ -320,11 +321,11 @@ class _Derivation:
     # -- installations ------------------------------------------------------------------------
 
     def _install(self, program: str, depth: int, *, is_chosen: bool = False) -> None:
-        """Grant what belongs to a program by where it lies.
+        """Grant the installation around a program: its packages, its virtual environment, its libraries.
 
-        One inside root, or in a place that runs write, has nothing outside of that.
-
-        `is_chosen`: a person led there. Otherwise it must lie in root, or in a folder of PATH."""
+        If the program lies in root, or in a place that runs write, nothing outside of that is granted.
+        `is_chosen`: a person's text led to the program. Otherwise it must lie in root, or on PATH.
+        """
         if is_of_system(program) or not (
             is_chosen or self._find_root(program) is not None or self._is_on_path(program)
         ):
@@ -333,7 +334,7 @@ class _Derivation:
         folder, prefix = os.path.dirname(program), os.path.dirname(os.path.dirname(program))
         if os.path.basename(folder) == _SHIMS:
             self._take(prefix, bound)
-        # A package of npm reads those beside it, which lie in the outermost folder of that name.
+        # A package of npm reads the packages next to it, so the outermost `node_modules` is granted.
         start = len(bound) if bound is not None else 0
         above, found, _ = f"{folder[start:]}/".partition(f"/{_PACKAGES}/")
         if found:
@@ -353,7 +354,7 @@ class _Derivation:
             self._take(f"{os.path.dirname(prefix)}/{companion}", bound)
 
     def _take_venv(self, prefix: str, bound: str | None, depth: int) -> None:
-        """The environment, the python it was made from, and the folders that editable installs point to."""
+        """Grant a virtual environment, the Python from which it was made, and the folders of editable installs."""
         self._take(prefix, bound)
         settings = f"{prefix}/pyvenv.cfg"
         self._take(settings, bound)
@@ -379,7 +380,9 @@ class _Derivation:
             folders = [line.strip() for line in lines if line.startswith("/")]
             real, _ = self._resolve(path)
             if folders and self._find_trust(real) == Trust.RUN:
-                self._refuse(f"{self._name(path)} {self._say_writer(real)}: the folders that it names are not opened")
+                self._refuse(
+                    f"{self._name(path)} {self._say_writer(real)}, so the folders that it names are not opened"
+                )
                 continue
             for folder in folders:
                 if self._looked.is_folder(folder):
@@ -390,7 +393,10 @@ class _Derivation:
                     )
 
     def _take(self, path: str, bound: str | None, source: str | None = None) -> None:
-        """Grant a part of an installation, where links do not lead it too far."""
+        """Grant a part of an installation, unless links lead it out of `bound`, or to a place that is too wide.
+
+        `source` is the file that names the part.
+        """
         if any(contains(place, path) for place in self._places) and source is None:
             return
         if not self._looked.is_there(path):
@@ -410,7 +416,7 @@ class _Derivation:
         self._grant(real)
 
     def _is_python(self, program: str) -> bool:
-        """Is it the Python of an installation, with its library where it looks for it?"""
+        """Is this the Python of an installation, with its library next to it?"""
         if (
             not os.path.basename(program).startswith(_PYTHONS)
             or os.path.basename(os.path.dirname(program)) not in _PROGRAM_FOLDERS
@@ -433,23 +439,24 @@ class _Derivation:
             self._places[real] = Place(real, self._find_bound(real))
 
     def _find_bound(self, real: str) -> str | None:
-        """The folder that a link which somebody swaps in must not lead out of: root, or a place that runs write."""
+        """Return the folder that this path must not leave, even if a run puts a link into it: root, or a place that
+        runs write. None if no run can do that."""
         if (root := self._find_root(real)) is not None:
             return root
         writing = self._looked.find_writer(real)
         return writing.place if writing is not None else None
 
     def _find_trust(self, real: str) -> Trust:
-        """Of bytes that lie there."""
+        """Return the trust of a file's content, by its place."""
         if self._looked.find_writer(self._find_original(real)) is not None:
             return Trust.RUN
         if self._find_root(real) is not None:
             return Trust.PROJECT
-        # Scratch folders, temporary ones, areas where outputs wait.
+        # Closed places also hold files that runs wrote: scratch folders, temporary folders, staged outputs.
         return Trust.RUN if self._is_closed(real) else Trust.PERSON
 
     def _find_original(self, real: str) -> str:
-        """Of a file in a workspace, which was copied there for this run, the one it is a copy of."""
+        """Return the original of a file in a workspace, which is a copy for this run. Otherwise the path itself."""
         copied = self._words.real_root is not None and contains(self._roots[0], real)
         return os.path.normpath(f"{self._roots[-1]}/{real[len(self._roots[0]) :]}") if copied else real
 
@@ -463,7 +470,7 @@ class _Derivation:
         return any(contains(place, real) for place in self._words.closed)
 
     def _is_too_wide(self, real: str) -> bool:
-        """A home, what holds the project, what holds the daemon's own."""
+        """Is this a wide folder, a home, a folder around the project, or a folder around the daemon's places?"""
         above = (root for root in self._roots if root != real)
         return (
             self._is_wide(real)
@@ -472,7 +479,7 @@ class _Derivation:
         )
 
     def _is_on_path(self, path: str) -> bool:
-        """Does it lie in a folder of PATH, or in the installation around one?"""
+        """Does this path lie in a folder of PATH, or in the installation around such a folder?"""
         return any(contains(place, path) for place in self._search_places)
 
     @functools.cached_property
@@ -509,7 +516,7 @@ class _Derivation:
 
     def _say_refusal(self, path: str, real: str, trust: Trust) -> str:
         if self._is_closed(real):
-            return f"{self._name(path)} lies in what is the daemon's own"
+            return f"{self._name(path)} lies in a folder of the daemon"
         led = f"{self._name(path)} leads to {real}" if real != path else self._name(path)
         why = "by a file that runs may write" if trust == Trust.RUN else "by a file of the project"
         return f"{led}, which is named {why}, and no spec declares; if it must be read, name it under allow"
@@ -519,15 +526,17 @@ _VENV = "pyvenv.cfg"
 _CONDA = "conda-meta"
 _HOME = re.compile(r"^home\s*=\s*(.+)$", re.MULTILINE)
 _MOST_BYTES = 64 * 1024
-# Below a prefix: the standard library of Python.
+# The standard library of Python. The first group is its prefix.
 _LIBRARY = re.compile(r"^(.+)/lib(?:64)?/python\d[\d.]*(?:/|$)")
 _MODULES = re.compile(r"^(.*?/(?:site-packages|dist-packages|node_modules))(?:/|$)")
 _PYTHON = re.compile(r"^(.+)/bin/python[\d.]*$")
 
 
 def find_installation(path: str) -> str | None:
-    """The innermost environment around a path, else the folder of modules or the prefix of the interpreter that it
-    belongs to."""
+    """Find the installation that a path belongs to. None if there is none.
+
+    It is the innermost virtual environment, or else the folder of modules, or else the prefix of the interpreter.
+    """
     folder = path
     while (folder := os.path.dirname(folder)) not in ("/", ""):
         if os.path.lexists(f"{folder}/{_VENV}") or os.path.isdir(f"{folder}/{_CONDA}"):
@@ -541,7 +550,7 @@ def find_installation(path: str) -> str | None:
 
 
 def find_base(environment: str) -> str | None:
-    """The prefix of the Python that a virtual environment was made of; None where it is none, or does not say."""
+    """Find the prefix of the Python from which a virtual environment was made. None if `pyvenv.cfg` names none."""
     try:
         with open(f"{environment}/{_VENV}", encoding="utf-8", errors="replace") as file:
             found = _HOME.search(file.read(_MOST_BYTES))

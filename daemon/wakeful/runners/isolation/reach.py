@@ -1,9 +1,9 @@
-"""From a run's order to the policy it is confined by: what specs.md says a run may read and write, as places on this
-machine.
+"""Computes the policy that confines a run from the run's order: the places on this machine that the run may read and
+write, by the rules of specs.md.
 
-`Preparation` asks once per run; `PlanCache` keeps the answer for the session's next run. Looks at the file system
-(which folders are there, where links lead) and makes the folders of outputs; the kernel is told by `confined_spawn`.
-`unenforced` lists in words every rule that this machine cannot enforce; none is left out silently.
+`Preparation` asks once per run; `PlanCache` keeps the answer for the session's next run. This module looks at the file
+system (existing folders, targets of links) and makes the folders of outputs. `confined_spawn` passes the policy to the
+kernel. `Reach.unenforced` lists every rule that this machine cannot enforce.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from wakeful.runners.isolation.written_places import WrittenPlaces, list_written
 from wakeful.system.git_folders import GIT, find_top
 from wakeful.system.private_folders import make_plain
 
-# Wherever it runs: Landlock judges opening and naming, and nothing else.
+# Gaps on every machine, because Landlock only judges opening, making, renaming and removing.
 ALWAYS_UNENFORCED = ("sockets that are files (D-Bus, Docker)", "chmod, chown and stat outside its reach")
 # System folders that a private view must show unchanged.
 _SYSTEM = ("/usr", "/bin", "/lib", "/lib64", "/etc", "/proc", "/dev", "/sys")
@@ -42,12 +42,11 @@ _SHARED = ("/", "/tmp", "/var", "/var/tmp", "/home", "/root", "/mnt", "/media", 
 
 
 class ReachRefused(OperatorError):
-    """The spec asks for what no run may have, or for what this machine cannot grant safely."""
+    """The spec asks for a place that no run may have, or that this machine cannot grant safely."""
 
 
 class NotYet(Exception):
-    """Nothing is wrong: something must be made before it can be opened,
-    and nothing is made for a run that is not on record."""
+    """A file or folder must be made before it can be opened, and nothing is made before the run is on record."""
 
 
 class Protected(Struct, frozen=True, kw_only=True):
@@ -55,7 +54,8 @@ class Protected(Struct, frozen=True, kw_only=True):
     unit files).
 
     `hidden` are places that no run may even read: the daemon's secrets, the private folders of other runs.
-    `written` knows the places that runs may write."""
+    `written` knows the places that runs may write.
+    """
 
     specs: str | None = None
     state: str | None = None
@@ -65,8 +65,7 @@ class Protected(Struct, frozen=True, kw_only=True):
 
 
 class Area(Struct, frozen=True):
-    """A folder that holds outputs which are staged: what is there of them, as it is named in the spec,
-    and which patterns mean it."""
+    """A real folder with staged outputs. Each of `outputs` has the folder as the spec spells it, and a pattern."""
 
     folder: str
     outputs: tuple[tuple[str, Pattern], ...]
@@ -75,7 +74,7 @@ class Area(Struct, frozen=True):
 class Reach(Struct, frozen=True, kw_only=True):
     """The places that a run may touch.
 
-    `opened` are the folders that a literal output opened as a whole. `guarded` are the daemon's own places.
+    `opened` are the folders that were opened as a whole for one literal output. `guarded` are the daemon's own places.
     """
 
     policy: Policy
@@ -84,24 +83,24 @@ class Reach(Struct, frozen=True, kw_only=True):
     guarded: tuple[str, ...] = ()
     specs: str | None = None
     areas: tuple[Area, ...] = ()
-    # The granted paths as they were asked for: such a path may lead over links.
+    # The granted paths as the spec spells them. They may contain links.
     spelled: tuple[str, ...] = ()
     # Variables for the programs of the run, so that they do not fail on places they cannot reach.
     environment: dict[str, str] = {}
-    # Places that its programs need, which no spec declares: inside root by their names there;
-    # and what was asked for and not granted, in words.
+    # Undeclared places that the run's programs need (relative to root if they lie in it), and messages about refused
+    # ones.
     derived: tuple[str, ...] = ()
     not_derived: tuple[str, ...] = ()
 
 
 @functools.cache
 def find_unenforced() -> tuple[str, ...]:
-    """The restrictions that this machine cannot enforce for any run."""
+    """List the restrictions that this machine cannot enforce for any run."""
     return (*ALWAYS_UNENFORCED, *(gap.words for gap in find_kernel_gaps()))
 
 
 def find_network_gaps(network: bool | tuple[str, ...]) -> Iterable[str]:
-    """The parts of a list of addresses that this machine cannot enforce."""
+    """List the parts of a `network` list that this machine cannot enforce."""
     if isinstance(network, bool):
         return
     known = Confinement(network=network)
@@ -119,21 +118,20 @@ def find_network_gaps(network: bool | tuple[str, ...]) -> Iterable[str]:
 def find_reach(
     order: RunOrder, environment: dict[str, str], system: SystemPlaces, protected: Protected, *, is_early: bool = False
 ) -> Reach:
-    """Raises ReachRefused, in words for the run's record.
+    """Compute the reach of a run. Blocking. Raises ReachRefused, with a message for the run's record.
 
-    `is_early`: the run is not sure yet, and nothing is made for it (`NotYet`).
+    `is_early`: the run is not on record yet, so nothing may be made for it. Raises NotYet if something must be.
     """
     return make_plan(order, environment, protected, is_early=is_early).conclude(system, order.folder)
 
 
 def find_view(order: RunOrder, environment: dict[str, str], protected: Protected) -> Reach:
-    """As `find_reach`, for a run that has a view of the machine of its own: its outputs are not opened,
-    but staged (`areas`)."""
+    """Compute the reach of a run with a private view, whose outputs are staged (`areas`). Raises ReachRefused."""
     return make_plan(order, environment, protected).conclude_view(order.folder)
 
 
 def make_plan(order: RunOrder, environment: dict[str, str], protected: Protected, *, is_early: bool = False) -> Plan:
-    """Raises as `find_reach` does."""
+    """Collect all grants of a run. Raises ReachRefused and NotYet, as `find_reach` does."""
     plan = Plan(order, protected, is_early=is_early)
     for text in order.reads:
         pattern = parse_under(text, order.root)
@@ -167,9 +165,9 @@ def make_plan(order: RunOrder, environment: dict[str, str], protected: Protected
 
 
 class Plan:
-    """Collects grants.
+    """Collects the grants of a run.
 
-    `looked` records its questions to the file system. The plan stays valid as long as the answers stay the same.
+    `looked` records the plan's questions to the file system. The plan is valid as long as the answers stay the same.
     """
 
     def __init__(self, order: RunOrder, protected: Protected, *, is_early: bool) -> None:
@@ -179,14 +177,14 @@ class Plan:
         self.looked = Looked(self._written)
         self._root = self._find(order.root)
         guarded, self._specs = resolve_protected(protected)
-        # Asked for at each run: the secrets' folder may come, or be moved behind a link, while the daemon lives.
+        # Resolved for each run, because the folder of secrets may be made, or replaced by a link, at any time.
         hidden = tuple(map(self._find, protected.hidden))
         self._guarded = tuple(dict.fromkeys((*guarded, *hidden)))
         self._runs = self._find(os.path.dirname(order.folder))
         self._closed = (*hidden, *((self._find(protected.state),) if protected.state is not None else ()))
         self._hidden = self._hide(hidden, order.folder)
         self._workspace = self._find(order.workspace.folder) if order.workspace is not None else None
-        # A view of its own leaves out, or shows read-only, whatever it should.
+        # A private view can leave out any place, or show it read-only.
         self._has_view = order.confinement.level == "strict"
         self._can_shield = self._has_view or can_shield()
         self._areas: dict[str, list[tuple[str, Pattern]]] = {}
@@ -198,17 +196,17 @@ class Plan:
         self.allowed_reads = [self._resolve(path) for path in allow.allow_read]
         self.allowed_writes = [self._resolve(path) for path in allow.allow_write]
         self._named = [self._find(path) for path in _list_named(order)]
-        # By place: what it is relative to, if it lies in root, and its path.
+        # (Folder that must not be left, or None; path) -> rights.
         self._rights: dict[tuple[str | None, str], int] = {}
         for path in (order.scratch, order.temporary):
             self.grant(path, WRITE)
-        # Names by which places are asked for, of which a view shows the links on the way.
+        # Paths as the spec spells them. A view shows the links in them.
         self.spelled = [os.path.join(order.root, path) for path in (*allow.allow_read, *allow.allow_write)]
         self.shielded: dict[str, None] = {}
         self.spared: dict[str, None] = {}
         self.opened: dict[str, None] = {}
         self.unenforced: dict[str, None] = {}
-        # As they are told: inside root by their names there.
+        # For messages: relative to root if they lie in it.
         self._derived: tuple[str, ...] = ()
         self._not_derived: tuple[str, ...] = ()
 
@@ -219,20 +217,21 @@ class Plan:
             self._grant(real, READ)
 
     def list_names(self, folder: str) -> None:
-        """The names in a folder that holds what is read, not the contents:
-        python finds no module in a folder that it cannot list."""
+        """Grant the names in the folder of a readable file, not the contents.
+
+        Python finds no module in a folder that it cannot list.
+        """
         real = self._find(folder)
         if not is_wide(real) and contains(self._root, real):
             self._grant(real, READ_DIR)
 
     def write(self, pattern: Pattern) -> None:
-        """A folder is opened as it is; a file by the folder that holds it,
-        or nobody could put a new one in its place."""
+        """Grant writing an output. For a file, the folder around it is opened, so that the file can be replaced."""
         is_file = pattern.is_literal and not self.looked.is_folder(pattern.base)
         folder = os.path.dirname(pattern.base) if is_file else pattern.base
         self._make(folder)
         real = self._follow(folder, self.allowed_writes)
-        # The run may write anywhere in its workspace, also beside its outputs.
+        # The run may write anywhere in its workspace, not only its outputs.
         if real is None or self._is_in_workspace(real):
             return
         self._refuse_unnamed(real, pattern.base)
@@ -253,7 +252,7 @@ class Plan:
     def open(self, folder: str, output: str, *, is_alone: bool) -> None:
         """Grant writing in a folder.
 
-        `is_alone`: only one file of it is meant, which is what is granted where the folder is too wide.
+        `is_alone`: the output is one file. If its folder is too wide or unsafe to open, only the file is granted.
         """
         self._refuse_guarded(folder, output)
         self._refuse_unnamed(folder, output)
@@ -293,7 +292,7 @@ class Plan:
         self._grant(folder, WRITE)
 
     def _find_repositories(self, folder: str) -> list[str]:
-        """Every `.git` in a folder that is opened for writing, but for those that the spec names."""
+        """Find every `.git` in a folder that is opened for writing, except those that the spec names."""
         return [
             place
             for place in find_entries(folder, self.looked)
@@ -301,16 +300,16 @@ class Plan:
         ]
 
     def _refuse_unnamed(self, folder: str, output: str) -> None:
-        """A link that a run made may lead into `.git`: who means that names it."""
+        """Refuse a folder inside `.git` that the spec does not name: a link that a run made may lead there."""
         below = folder[len(self._root) :] if contains(self._root, folder) else folder
         if GIT in below.split("/") and not any(contains(named, folder) for named in self._named):
             raise ReachRefused(
-                f"{output} leads to {folder} by a symbolic link, and {GIT} is written only where a spec names it; "
+                f"{output} leads to {folder} by a symbolic link, and {GIT} is written only if a spec names it; "
                 "name that place"
             )
 
     def read_storage(self) -> None:
-        """Where a checkout's `.git` is a file that the run may read, git needs what that leads to."""
+        """If the checkout's `.git` is a file that the run may read, grant the folders that it names: git needs them."""
         top = find_top(self._root)
         entry = f"{top}/{GIT}"
         if top is None or not self.looked.is_file(entry) or not self._is_read(entry):
@@ -329,9 +328,9 @@ class Plan:
             raise ReachRefused(f"{output} lies in {guards[0]}, which no run may change; write elsewhere")
 
     def read_named(self, paths: Iterable[str]) -> None:
-        """Files that the author named.
+        """Grant reading the files that a command names.
 
-        A link that leads elsewhere was not declared by its name: it is denied, not refused.
+        A file that would be refused (such as a link that leads elsewhere) is left out, and the run starts without it.
         """
         for path in paths:
             with contextlib.suppress(ReachRefused):
@@ -339,19 +338,19 @@ class Plan:
                 self.list_names(os.path.dirname(path))
 
     def read_server(self, argv: tuple[str, ...], search_path: str) -> None:
-        """Grant what an MCP server needs to start: its program, its script with the modules beside it,
+        """Grant what an MCP server needs to start: its program, its script with the modules next to it,
         and the packages around it."""
         root, home = self._order.root, _find_home()
         words = resolve_server(argv, root, home)
         folder = find_script_folder(words, root)
         self.read_named((*find_named_files(words, root, root, self.looked), *((folder,) if folder is not None else ())))
         if is_npx(argv) and self.looked.is_folder(cache := name_npx_cache(home)):
-            # Names alone: the process that thinks looks for the program once more.
+            # Names only: the agent's process looks for the program once more.
             self.grant(cache, READ_DIR)
         self.derive(words, None, search_path, root)
 
     def derive(self, texts: tuple[str, ...], program: str | None, search_path: str, cwd: str) -> None:
-        """Grant what its programs need besides what is declared."""
+        """Grant the undeclared places that the run's programs need."""
         granted = (
             os.path.join(beneath or "/", path) for (beneath, path), rights in self._rights.items() if rights & READ_FILE
         )
@@ -383,7 +382,7 @@ class Plan:
             self.grant(inside, READ, place.beneath)
 
     def conclude(self, system: SystemPlaces, folder: str) -> Reach:
-        """`folder` is the run's own, which no plan knows."""
+        """Return the reach under Landlock. `folder` is the run's own folder, which is not part of the plan."""
         hidden, network = self._hide(self._hidden.places, folder), self._order.confinement.network
         self.unenforced.update(dict.fromkeys(find_network_gaps(network)))
         for path in list_resolver() if network else ():
@@ -421,8 +420,10 @@ class Plan:
             yield Grant(path, rights, beneath)
 
     def _hide(self, places: tuple[str, ...], folder: str) -> Hidden:
-        """All but what is the run's own: its folder, which we make ourselves and is no link,
-        and its exported trees beside it."""
+        """Hide places, except the run's own folder and its exported trees next to it.
+
+        The daemon makes the run's folder, so it is not a link.
+        """
         real = os.path.join(self._runs, os.path.basename(folder))
         return Hidden(places, (real, f"{real}.trees"))
 
@@ -453,14 +454,16 @@ class Plan:
         )
 
     def _find_environment(self) -> dict[str, str]:
-        """git gives up where a person's settings are there and cannot be read (measured),
-        so it is told that there are none."""
+        """Return a variable that makes git ignore the person's settings, unless the run may read them.
+
+        git gives up if the settings exist and cannot be read (measured).
+        """
         settings = f"{_find_home()}/.gitconfig"
         is_known = any(contains(place, settings) for place in (*self.allowed_reads, *self.allowed_writes))
         return {} if is_known or "GIT_CONFIG_GLOBAL" in self._order.env else {"GIT_CONFIG_GLOBAL": os.devnull}
 
     def _grant_alone(self, output: str) -> None:
-        """Writing this file only: it is made where it is missing, since its folder stays shut."""
+        """Grant writing this file only. A missing file is made, because the run cannot make it in a closed folder."""
         self._refuse_early(output)
         if os.path.islink(output):
             raise ReachRefused(f"{output} is a symbolic link; name where it leads in the binding")
@@ -479,7 +482,7 @@ class Plan:
             self.grant(real, rights)
 
     def grant(self, path: str, rights: int, beneath: str | None = None) -> None:
-        """A place as it is named; inside of root it is to be asked for by `_grant`, which lets no link lead out."""
+        """Grant rights on a path. For a path inside root use `_grant`, so that no link in it can lead out."""
         if self._hidden.holds(named := path if beneath is None else os.path.join(beneath, path)):
             raise ReachRefused(
                 f"{named} is for the daemon alone, which hands out secrets one by one; "
@@ -488,9 +491,9 @@ class Plan:
         self._rights[beneath, path] = self._rights.get((beneath, path), 0) | rights
 
     def _follow(self, path: str, allowed: list[str]) -> str | None:
-        """Where a path leads; None where `allow` opens that already.
+        """Return the real path. None if it lies outside root, and `allow` or the system opens it already.
 
-        A link out of root is somebody's idea, and maybe a run's.
+        Raises ReachRefused if a link leads out of root otherwise, because a run may have made the link.
         """
         real = self._find(path)
         is_inside = contains(self._order.root, path) or contains(self._root, path)
@@ -506,7 +509,7 @@ class Plan:
         )
 
     def _refuse_planted(self, path: str, real: str) -> None:
-        """A link that a run could have made leads to nothing but what that run could write anyway."""
+        """Refuse a path with a link that a run could have made, unless it leads to a place which that run can write."""
         for link in resolve_links(path)[1]:
             writing = self.looked.find_writer(link)
             if writing is not None and not contains(writing.place, real):
@@ -527,7 +530,7 @@ class Plan:
 
     def _refuse_early(self, path: str) -> None:
         if self._is_early:
-            raise NotYet(f"{path} is to be made first")
+            raise NotYet(f"{path} must be made first")
 
     def _resolve(self, path: str) -> str:
         return self._find(os.path.join(self._order.root, path))
@@ -541,7 +544,7 @@ class Plan:
 
 
 def _list_named(order: RunOrder) -> Iterable[str]:
-    """Places in `.git` that a spec names to be written, as it spells them. A file is written by its folder."""
+    """List the places in `.git` that a spec names to be written, as it spells them. A folder stands for its file."""
     for text in order.writes:
         pattern = parse_under(text, order.root)
         folder = os.path.dirname(pattern.base)
@@ -566,9 +569,9 @@ def name_derived(derived: Derived, root: str | None) -> tuple[str, ...]:
 
 
 def _list_writers(order: RunOrder, written: WrittenPlaces | None) -> WrittenPlaces:
-    """The places that all runs may write.
+    """Return the places that all runs may write.
 
-    If nobody declared this run's session (a replay), its own places are added.
+    If this run's session was not declared (a replay), its own places are added.
     """
     if written is not None and written.knows(order.session):
         return written
@@ -582,9 +585,9 @@ def _list_writers(order: RunOrder, written: WrittenPlaces | None) -> WrittenPlac
 
 
 def _resolve(path: str) -> str:
-    """Where a path leads.
+    """Return the real path. A missing path resolves to the place it would have.
 
-    The kernel is asked, which takes a fifth of the time of a walk by hand; of what is not there, where it would lie.
+    The kernel resolves it, which takes a fifth of the time of `os.path.realpath`.
     """
     try:
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
@@ -601,7 +604,7 @@ def _resolve(path: str) -> str:
 
 @functools.lru_cache(maxsize=8)
 def resolve_protected(protected: Protected) -> tuple[tuple[str, ...], str | None]:
-    """All places, and the specs among them. The same as long as the daemon lives."""
+    """Return the real paths of all protected places, and that of the specs. Cached for the daemon's life."""
     places = tuple(
         os.path.realpath(path) for path in (protected.specs, protected.state, *protected.rest) if path is not None
     )
@@ -619,5 +622,5 @@ def _without_nested(places: Iterable[str]) -> Iterable[str]:
 
 
 def is_wide(folder: str) -> bool:
-    """A folder that holds much besides an output: a home, what is shared by all, what belongs to the system."""
+    """Is this folder too wide to be opened for one output? True for a home, a shared folder, a folder of the system."""
     return folder in _SHARED or contains(folder, _find_home()) or is_of_system(folder)

@@ -1,9 +1,9 @@
-"""Whether something lies within a run's reach, said without the kernel: what a traced run asked for is judged by it.
+"""Checks in user space whether a path or an address is within a run's reach.
 
-`trace` asks for every path and address. Mirrors what `confined_spawn` and the private view enforce; where the kernel
-has denied something that is within reach by this account, it was the system's own rules (owner, mode). Also says what a
-spec would have to open for it, and when no line of a spec should: secrets, what is ours, folders that hold much
-besides.
+`trace` asks about every path and address that a traced run used, and `denials` about those in a program's messages.
+The rules mirror those that `confined_spawn` and the private view enforce. If the kernel denied a path that is within
+reach by these rules, then the system's own rules (owner, mode) denied it. `Judge` also finds the place that a spec
+would have to open. For some places it says why no spec should: secrets, the daemon's own places, wide folders.
 """
 
 from __future__ import annotations
@@ -24,39 +24,42 @@ from wakeful.runners.isolation.reach import Reach, is_wide
 from wakeful.runners.isolation.strace import Asked
 from wakeful.runners.isolation.system_places import CLOSED, SETTINGS, SYSTEM
 
-# Asked for by nearly every program, and of no use in a spec.
+# Places that nearly every program asks for, and that are of no use in a spec.
 _NOISE = ("/proc", "/sys", "/dev/tty", "/dev/null")
 _NOISY_NAMES = ("__pycache__",)
-# A worktree has one of its own, and a copy has none: git asks for parts of it that nobody misses.
+# In a workspace, missing parts of `.git` are not reported: a worktree has its own `.git`, a copy has none, and git asks
+# for files that it does not need.
 _REPOSITORY = ".git"
-# A file at most so many levels below a temporary folder is temporary; a deeper path was chosen on purpose.
+# A file counts as temporary if it lies at most this many levels below a temporary folder.
 _TEMPORARY, _SHALLOW = ("/tmp", "/var/tmp"), 2
 # System places that programs are known to write: multiprocessing keeps locks there, others open terminals.
 _DEVICES = ("/dev/shm", "/dev/ptmx", "/dev/pts")
-# Those of a view are its own, and empty at first.
+# Folders that a private view has for itself, empty at first.
 _PRIVATE = ("/tmp", "/dev")
 _NEEDED = {"read": READ_FILE, "run": EXECUTE, "write": WRITE_FILE}
 _UNRESOLVED = "EAI_AGAIN"
 _DENYING = ("EACCES", "EPERM", "EROFS", "EXDEV")
-# Named in place of an address, for a call that gives the kernel none.
+# Stands for the address if the denied call (`socket`) has none.
 NETWORK = "the network"
 BY_SYSTEM = "the system's own rules (owner, mode) deny it, not its isolation"
-_GUARDED = "it is wakeful's own, and for no run to change"
+_GUARDED = "it belongs to wakeful, and no run may change it"
 
 
 class Moved(Protocol):
-    """A place where a run works instead of in its root, all of which is its own."""
+    """A workspace: the folder in which a run works instead of its root. The run may use all of it."""
 
     def find_real(self, path: str) -> str | None:
-        """Where that is which a path there stands for; None for a path elsewhere."""
+        """Return the path in the root that a path in the workspace stands for. None if it lies elsewhere."""
 
     def was_given(self, path: str) -> bool:
-        """Did the run find it there?"""
+        """Did this path exist in the workspace when the run began?"""
 
 
 class Standards(Struct, frozen=True):
-    """By what a run is judged: its reach, the root of its spec, whether it has a view of its own,
-    and whether nothing is enforced at all."""
+    """The facts about a run that `Judge` needs.
+
+    `has_view`: the run has a private view (strict). `is_observed`: nothing is enforced.
+    """
 
     reach: Reach
     root: str
@@ -66,7 +69,7 @@ class Standards(Struct, frozen=True):
 
 
 class Judge:
-    """Of one run. Looks at the file system: called in a thread."""
+    """Judges the accesses of one run. Blocking, because it looks at the file system."""
 
     def __init__(self, standards: Standards) -> None:
         reach = standards.reach
@@ -80,13 +83,13 @@ class Judge:
             self._places += [(place, READ) for place in SYSTEM] + [(area.folder, WRITE) for area in reach.areas]
             self._private = _PRIVATE
         self._root = os.path.realpath(standards.root)
-        # But for what was made for it in our own folder: a fork's place.
+        # A guarded place around the root does not count: a fork's root was made inside the state folder.
         self._guarded = [place for place in reach.guarded if not contains(place, self._root)]
         self._asks_for_settings = any(path.startswith(f"{SETTINGS}/") for path, _ in self._places)
         self._home = os.path.realpath(os.path.expanduser("~"))
 
     def judge(self, asked: Asked) -> Denied | None:
-        """None: it had it, would have it, or it is nothing a person need know."""
+        """Return the denial to report. None if the run had the access, would have it, or it is not worth a report."""
         if asked.access == "connect":
             return self._judge_address(asked)
         if any(contains(place, asked.what) for place in _NOISE) or any(
@@ -95,7 +98,7 @@ class Judge:
             return None
         real = asked.real or os.path.realpath(asked.what)
         if (moved := self._standards.moved) is not None and (meant := moved.find_real(asked.what)) is not None:
-            # A person knows it by the name that it stands for.
+            # Report the name that a person knows: the path in the root.
             asked = replace(asked, what=meant)
             if (there := moved.find_real(real)) is not None:
                 return self._judge_moved(asked, real, os.path.realpath(there), moved)
@@ -115,8 +118,8 @@ class Judge:
         return self._describe(asked, real, is_folder) if is_outside and (is_hidden or is_had) else None
 
     def find_companions(self, asked: Asked, denied: Denied) -> Iterator[Denied]:
-        """Yield the places that a program will need next once it may use this one: the rest of its virtual
-        environment, and the Python below that."""
+        """Yield the places that a program will need next, once it may use the denied one: the rest of its virtual
+        environment, and the Python from which that was made."""
         if denied.place is None or asked.access not in ("read", "run"):
             return
         for folder in dict.fromkeys(filter(None, (find_installation(asked.what), find_installation(denied.place)))):
@@ -130,8 +133,11 @@ class Judge:
                     yield Denied(access="read", what=place, place=os.path.realpath(place), is_folder=True)
 
     def _judge_moved(self, asked: Asked, real: str, there: str, moved: Moved) -> Denied | None:
-        """All of it is open, but holds what is bound and no more:
-        what is not there and would be in its root (`there`) was left out."""
+        """Judge an access in a workspace.
+
+        All of the workspace is open, but it holds only bound files. A missing path that exists in the root (`there`)
+        was left out, and is reported.
+        """
         is_folder = asked.is_folder or os.path.isdir(there)
         if asked.error in _DENYING:
             return None if asked.is_shared or asked.error == "EXDEV" else _say(asked, there, is_folder, BY_SYSTEM)
@@ -170,7 +176,7 @@ class Judge:
 
     def _judge_address(self, asked: Asked) -> Denied | None:
         network = self._network
-        # A name that is not found where there is no network: nobody could be asked for it.
+        # Without a network no name can be looked up, so a name that was not found counts as denied.
         is_denied = asked.error in _DENYING or (asked.error == _UNRESOLVED and network is False)
         if network is True or not (is_denied or self._standards.is_observed):
             return None
@@ -179,18 +185,18 @@ class Judge:
                 Denied(
                     access="connect",
                     what=asked.what,
-                    words="a socket without a file; isolation: none alone opens those",
+                    words="an abstract socket (without a file); only isolation: none opens those",
                 )
                 if is_denied
                 else None
             )
         host, _, port = asked.what.rpartition(":")
-        # A socket of a kind that is open where the network is: what it connects to is judged.
+        # Without a port this is the making of a socket. If the network is open, only its connections are judged.
         if not port:
             return None if network else Denied(access="connect", what=NETWORK, place="*")
         if host == "*":
             return Denied(access="connect", what=f"listening on port {port}", place="*")
-        # With ports, other sockets than TCP are open: names are looked up by UDP.
+        # With a list of ports UDP is open for looking up names, so port 53 is reported only if it was denied.
         if network is not False and (int(port) in network or (port == "53" and not is_denied)):
             return None
         return Denied(access="connect", what=asked.what, place=asked.what)
@@ -201,11 +207,13 @@ class Judge:
         ):
             return _say(asked, real, is_folder, _GUARDED)
         if self._is_secret(real) or self._hidden.holds(real):
-            return _say(asked, real, is_folder, "it may hold secrets: name it under allow yourself, if it must be")
+            return _say(
+                asked, real, is_folder, "it may hold secrets; if the run needs it, name it under allow yourself"
+            )
         if asked.access != "write":
             if is_folder and self._is_too_much(real):
-                return _say(asked, real, is_folder, "too much lies there to open all of it")
-            # One module of many: the others are asked for as soon as this one is there.
+                return _say(asked, real, is_folder, "the folder is too wide to be opened as a whole")
+            # Open the whole installation: a program that finds this module asks for the others next.
             if (whole := find_installation(real)) is not None and not self._is_too_much(whole):
                 return Denied(access=asked.access, what=asked.what, place=whole, is_folder=True)
             return Denied(access=asked.access, what=asked.what, place=real, is_folder=is_folder)
@@ -215,16 +223,20 @@ class Judge:
         return is_wide(folder) or contains(folder, self._root)
 
     def _describe_write(self, asked: Asked, real: str, is_folder: bool) -> Denied:
-        """A file is opened for writing by its folder, or nothing could be put in its place."""
+        """Describe a denied write.
+
+        A spec opens the folder of a file for writing, because otherwise the file could not be replaced. If the folder
+        is too wide for that, an existing file is opened alone.
+        """
         if any(
             contains(place, real) and real.count("/") <= place.count("/") + _SHALLOW for place in _TEMPORARY
         ) and not contains(self._root, real):
-            return _say(asked, real, is_folder, "use $TMPDIR, which is its own")
+            return _say(asked, real, is_folder, "use $TMPDIR, the run's own temporary folder")
         if (device := next((place for place in _DEVICES if contains(place, real)), None)) is not None:
             return Denied(access="write", what=asked.what, place=device, is_folder=os.path.isdir(device))
         folder = real if is_folder else os.path.dirname(real)
         if is_wide(folder) and not contains(self._root, folder):
-            words = None if os.path.isfile(real) else f"too much lies in {folder} to open it for one file"
+            words = None if os.path.isfile(real) else f"{folder} is too wide to be opened for one file"
             return Denied(
                 access="write", what=asked.what, place=real if words is None else None, is_folder=is_folder, words=words
             )
@@ -251,7 +263,7 @@ def _resolve(path: str, beneath: str | None) -> str:
 
 
 def _is_for_everybody(path: str) -> bool:
-    """As the guard judges /etc: each folder on the way, and the file."""
+    """May everybody read this path of /etc? Judges the file and each folder above it, as the guard does."""
     while path != SETTINGS and contains(SETTINGS, path):
         try:
             found = os.stat(path, follow_symlinks=False)

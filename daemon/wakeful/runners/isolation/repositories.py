@@ -1,8 +1,8 @@
 """Finds the `.git` folders and files of checkouts that a run may read, and those that it may not write.
 
 `reach` asks for the places behind a `commits` binding, so that a run can ask git what changed. It also asks for every
-`.git` in a folder that a run may write. git runs the programs named there (hooks, settings) as the person who uses it
-next, so `.git` is never part of an output.
+`.git` in a folder that a run may write. git executes programs that `.git` names (hooks, settings) as the person who
+uses git next, so `.git` is never part of an output.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from wakeful.core.looking.patterns import contains
 from wakeful.runners.isolation.file_system_answers import Looked
 from wakeful.system.git_folders import GIT, find_top, read_git_dirs
 
-# Repositories inside of a folder that may be written: so deep they are looked for, in so many folders.
-# Each costs two questions at a start.
+# Limits of the search for repositories inside a writable folder: levels below it, and folders in total.
+# Each folder costs two system calls at the start of a run.
 _DEEPEST = 2
 _MOST_FOLDERS = 64
-# Nobody keeps a repository of theirs in these.
+# Folders that are not searched. People do not keep repositories in them.
 _PASSED_OVER = frozenset({GIT, "node_modules", "__pycache__", ".venv"})
 _SUBMODULE = re.compile(r"^\s*path\s*=\s*(.+?)\s*$", re.MULTILINE)
 _LONGEST_LIST_BYTES = 256 * 1024
@@ -39,15 +39,14 @@ def find_repository_places(root: str, repository: str | None, path: str) -> Iter
 
 
 def find_storage(top: str) -> Iterator[str]:
-    """The folders of a repository that a checkout's `.git` file leads to, where these lead back to the checkout."""
+    """Find the folders of the repository that a checkout's `.git` file names, if that repository names the checkout."""
     found = read_git_dirs(top)
     if found is not None and found.doubt is None and found.git_dir != f"{top}/{GIT}":
         yield from dict.fromkeys((found.git_dir, found.common_dir))
 
 
 def find_entries(folder: str, looked: Looked) -> list[str]:
-    """Every `.git` in a folder and in the folders below it, as deep as is looked,
-    and of the submodules that it names."""
+    """Find every `.git` in a folder, in the folders below it (within the limits above), and in its submodules."""
     if GIT in folder.split("/"):
         return []
     found = []
@@ -66,7 +65,7 @@ def find_entries(folder: str, looked: Looked) -> list[str]:
 
 
 def _is_there(path: str, looked: Looked) -> bool:
-    """Also a link that leads nowhere."""
+    """True if the path exists, or is a broken link."""
     return looked.is_there(path) or os.path.islink(path)
 
 

@@ -1,8 +1,8 @@
-"""The system call filter of a confined run (seccomp): what Landlock does not know how to deny.
+"""Builds the system call filter (seccomp) of a confined run. It denies what Landlock cannot deny.
 
-A hand-written BPF program of a few dozen instructions, for x86-64 and arm64; each refusal below says why it is there.
-`confined_spawn` puts it on the short-lived thread that spawns the run (privileges.py). Refused calls fail with an error
-number and kill nobody, so that programs can fall back and say what happened to them.
+The filter is a hand-written BPF program of a few dozen instructions, for x86-64 and arm64. Each refusal below has a
+comment with its reason. `confined_spawn` installs the filter on the short-lived thread that spawns the run
+(privileges.py). A refused call fails with an error number and kills no process, so programs can fall back or report it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ from msgspec import Struct
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 # seccomp_data: the call's number, the architecture, the instruction, six arguments of 64 bits.
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
-# Loads a word, keeps some of its bits, jumps if equal, jumps if greater or equal,
-# jumps if any of these bits is set, returns.
+# BPF instructions: load a word, mask its bits, jump if equal, jump if greater or equal, jump if any bit is set, return.
 _LOAD, _AND, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_ANY, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
-# x86-64 has a second table of calls at this bit; nothing we know uses it but to go round filters.
+# x86-64 has a second table of calls at this bit (x32). We know no program that uses it, except to get around filters.
 _X32_BIT = 0x40000000
 _ALL_BITS = 0xFFFFFFFF
 
@@ -39,24 +38,25 @@ _TCP_FASTOPEN_CONNECT, _TCP_ULP = 30, 31
 _PRIO_PROCESS, _IOPRIO_WHO_PROCESS = 0, 1
 _RLIMIT_RTTIME = 15
 _SET_ID = stat.S_ISUID | stat.S_ISGID
-# O_CREAT and O_TMPFILE: only then has an open a mode, and else maybe garbage in its place.
+# O_CREAT and O_TMPFILE. Only with one of them does an open have a mode; otherwise that argument may be garbage.
 _MAKES = 0o100 | 0o20000000
 
 # Kernel keyrings belong to the user, not to the process: they hold the credentials of others (Kerberos, disk keys).
 _KEYRINGS = ("add_key", "request_key", "keyctl")
-# Asks for sockets, and connects them, past every filter of system calls.
+# io_uring makes and connects sockets without system calls that a filter could see.
 _RINGS = ("io_uring_setup",)
-# Which argument of a call is a mode. A new folder's is not asked: the kernel takes these bits out of it.
+# The index of a call's argument that is a mode. mkdir is not listed: the kernel removes set-ID bits from its mode.
 _MODES = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "mknod": 1, "mknodat": 2, "creat": 1}
+# The index of the argument with the flags. The mode follows it.
 _OPENS = {"open": 1, "openat": 2}
 # Calls whose first argument is a thread; 0 is the caller.
 _SCHEDULERS = ("sched_setscheduler", "sched_setparam", "sched_setattr")
-# Which argument of a call holds the flags of what is sent.
+# The index of the argument with the flags of a send call.
 _SENDS = {"sendto": 3, "sendmsg": 2, "sendmmsg": 3}
 
 
 class _Machine(Struct, frozen=True):
-    """How one architecture names itself and its calls, as far as it has them."""
+    """An architecture: its number for the audit field, and the numbers of the system calls that it has."""
 
     audit: int
     calls: dict[str, int]
@@ -129,23 +129,23 @@ _MACHINES = {
 
 
 class Sockets(Struct, frozen=True):
-    """Which sockets a program may have besides those that are files. The default: none."""
+    """The sockets that a program may have, apart from UNIX sockets. None by default."""
 
     has_network: bool = False
-    # A list of ports: only sockets that Landlock judges by port are left, and UDP where names are to be looked up.
+    # True for a list of ports: only sockets that Landlock judges by port are left, and UDP if `has_udp`.
     is_by_port: bool = False
     has_udp: bool = False
     may_listen: bool = False
 
 
 class _Test(Struct, frozen=True):
-    """The 32 bits at an offset of the call's data are, are not, or have any bit of a value; where they do not,
-    the refusal does not apply."""
+    """A condition of a refusal: the 32 bits at an offset of the call's data equal a value ("is"), differ from it
+    ("is not"), or share a bit with it ("has")."""
 
     offset: int
     how: Literal["is", "is not", "has"]
     value: int
-    # The bits that are looked at.
+    # The bits that are compared.
     mask: int = _ALL_BITS
 
 
@@ -163,29 +163,31 @@ def is_known_machine() -> bool:
 
 @functools.cache
 def build_filter(sockets: Sockets) -> bytes:
-    """The program, as the kernel takes it: eight bytes an instruction.
+    """Build the filter as the kernel takes it: eight bytes per instruction.
 
-    It comes last: opening the places of a policy needs some of these calls.
+    It must be installed last, because opening the places of a policy needs some of the refused calls.
     """
     return _build([*_list_refusals(sockets), *_list_last()])
 
 
 @functools.cache
 def build_socket_filter(sockets: Sockets) -> bytes:
-    """For a program that shall be further from everybody than the run it belongs to: no sockets that are files (the
-    control socket, D-Bus, Docker), which Landlock cannot judge, and without a network none at all.
-    Pairs of streams lead nowhere, and stay."""
+    """Build a stricter filter, for a program inside a run that must reach less than the run itself.
+
+    It refuses UNIX sockets (the control socket, D-Bus, Docker), which Landlock cannot judge, and without a network all
+    sockets. Pairs of stream sockets stay allowed, because they connect to nothing outside.
+    """
     tests = (_low(0, "is", _AF_UNIX),) if sockets.has_network else ()
     refusals = [_Refusal("socket", errno.EACCES, tests)]
-    # One half of a pair of datagram sockets can be connected anew, to any path. A raw pair is made of datagram sockets.
+    # One half of a pair of datagram sockets can be connected again, to any path. A raw pair has datagram sockets, too.
     refusals.append(_Refusal("socketpair", errno.EACCES, (_low(1, "has", _DATAGRAM_BIT),)))
     return _build([*refusals, *(_list_port_refusals(sockets) if sockets.is_by_port else ())])
 
 
 def _build(refusals: Iterable[_Refusal]) -> bytes:
     machine = _MACHINES[platform.machine()]
-    # A program of another architecture (32 bits) has other numbers: none of its calls can be judged,
-    # so none is answered.
+    # A program of another architecture (32 bits) has other call numbers. The filter cannot judge its calls, so it
+    # refuses all of them.
     code = [_instruction(_LOAD, _ARCHITECTURE), _instruction(_JUMP_EQUAL, machine.audit, 1, 0), _refuse(errno.ENOSYS)]
     code += [_instruction(_LOAD, _NUMBER)]
     if machine is _MACHINES["x86_64"]:
@@ -201,26 +203,26 @@ def _list_refusals(sockets: Sockets) -> Iterator[_Refusal]:
     if sockets.is_by_port:
         yield from _list_port_refusals(sockets)
     elif not sockets.has_network:
-        # Landlock knows TCP alone: without this, UDP, raw sockets, netlink and vsock lead out.
+        # Landlock judges only TCP. Without this refusal, UDP, raw sockets, netlink and vsock would be open.
         yield _Refusal("socket", errno.EACCES, (_low(0, "is not", _AF_UNIX),))
-    # "No such call" and not "refused": event loops then fall back to what they used before there were rings.
+    # ENOSYS ("no such call") and not EPERM: event loops then fall back to the calls from before io_uring.
     yield from (_Refusal(call, errno.ENOSYS) for call in _RINGS)
     yield from (_Refusal(call, errno.EPERM) for call in _KEYRINGS)
-    # The mark by which a run's processes are known stands in this limit (mark.py): whoever could change it would pass
-    # for a person at the control socket, and outlive its run.
+    # This limit holds the mark by which the daemon recognizes a run's processes (mark.py). A process that could change
+    # the mark would count as a person at the control socket, and would outlive its run.
     yield _Refusal("setrlimit", errno.EPERM, (_low(0, "is", _RLIMIT_RTTIME),))
     yield from _refuse_given("prlimit64", 2, errno.EPERM, (_low(1, "is", _RLIMIT_RTTIME),))
-    # A limit can be set on any process of the same user: the daemon's own files or time could be taken away.
+    # prlimit64 can set limits on any process of the same user, so a run could take files or CPU time from the daemon.
     yield from _refuse_given("prlimit64", 2, errno.EPERM, (_low(0, "is not", 0),))
-    # The same holds for priorities and the scheduler, and without privileges nobody takes a higher nice value back.
-    # Each thread sets its own. `sched_setaffinity` stays: OpenMP names its threads by number, and ends where that is
-    # refused. The daemon restores its own (system/process_tuning.py).
+    # Priorities and the scheduler can be set on other processes as well, and an unprivileged process cannot lower a
+    # nice value again. A thread may still set its own. `sched_setaffinity` is allowed: OpenMP calls it with thread
+    # numbers, and ends if it is refused. The daemon restores its own affinity (system/process_tuning.py).
     for call, own in (("setpriority", _PRIO_PROCESS), ("ioprio_set", _IOPRIO_WHO_PROCESS)):
         yield _Refusal(call, errno.EPERM, (_low(0, "is not", own),))
         yield _Refusal(call, errno.EPERM, (_low(1, "is not", 0),))
     yield from (_Refusal(call, errno.EPERM, (_low(0, "is not", 0),)) for call in _SCHEDULERS)
-    # A program that takes on its owner's rights, or his group's, outlives the run and its confinement:
-    # whoever starts it later has them.
+    # A set-user-ID or set-group-ID program gives its owner's rights to any user who starts it, also after the run and
+    # without its confinement.
     yield from (_Refusal(call, errno.EPERM, (_low(mode, "has", _SET_ID),)) for call, mode in _MODES.items())
     yield from (
         _Refusal(call, errno.EPERM, (_low(flags, "has", _MAKES), _low(flags + 1, "has", _SET_ID)))
@@ -229,39 +231,41 @@ def _list_refusals(sockets: Sockets) -> Iterator[_Refusal]:
 
 
 def _list_port_refusals(sockets: Sockets) -> Iterator[_Refusal]:
-    """Landlock knows the ports of `bind` and `connect` on plain TCP sockets.
+    """List the refusals for a list of ports.
 
-    Every other way to a port is refused here.
+    Landlock judges the ports of `bind` and `connect` on plain TCP sockets. Every other way to a port is refused here.
     """
     yield _Refusal(
         "socket",
         errno.EACCES,
         tuple(_low(0, "is not", family) for family in (_AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK)),
     )
-    # Routes alone (protocol 0): getifaddrs and getaddrinfo ask for this machine's own addresses.
+    # Of netlink only protocol 0 (routes) stays: getifaddrs and getaddrinfo read this machine's addresses with it.
     yield _Refusal("socket", errno.EACCES, (_low(0, "is", _AF_NETLINK), _low(2, "is not", 0)))
     for family in (_AF_INET, _AF_INET6):
         yield from _list_inet_refusals(family, sockets.has_udp)
-    # Connects without `connect`. The kernel's own answer where fast open is off: programs then connect.
+    # TCP fast open connects without `connect`. EOPNOTSUPP is the kernel's answer if fast open is off; programs then
+    # call `connect`.
     yield from (
         _Refusal(call, errno.EOPNOTSUPP, (_low(flags, "has", _MSG_FASTOPEN),)) for call, flags in _SENDS.items()
     )
-    # Connects later, or turns a TCP socket into one of another family (SMC). "No such option": programs do without.
+    # These options connect later, or turn a TCP socket into one of another family (SMC). Programs work without them if
+    # the answer is ENOPROTOOPT ("no such option").
     for option in (_TCP_FASTOPEN_CONNECT, _TCP_ULP):
         yield _Refusal("setsockopt", errno.ENOPROTOOPT, (_low(1, "is", _IPPROTO_TCP), _low(2, "is", option)))
     if not sockets.may_listen:
-        # A socket that was bound to no port gets one from the kernel, which Landlock does not judge.
+        # A socket that listens without `bind` gets a port from the kernel, and Landlock does not judge that port.
         yield _Refusal("listen", errno.EACCES)
 
 
 def _list_inet_refusals(family: int, has_udp: bool) -> Iterator[_Refusal]:
     is_family, is_stream, is_datagram = _low(0, "is", family), _kind("is", _SOCK_STREAM), _kind("is", _SOCK_DGRAM)
-    # MPTCP and SCTP. "No such protocol": programs fall back to TCP.
+    # MPTCP and SCTP. Programs fall back to TCP if the answer is EPROTONOSUPPORT.
     yield _Refusal(
         "socket", errno.EPROTONOSUPPORT, (is_family, is_stream, _low(2, "is not", 0), _low(2, "is not", _IPPROTO_TCP))
     )
     if has_udp:
-        # UDP-Lite, and echo requests.
+        # UDP-Lite and ICMP echo.
         yield _Refusal(
             "socket",
             errno.EPROTONOSUPPORT,
@@ -269,29 +273,29 @@ def _list_inet_refusals(family: int, has_udp: bool) -> Iterator[_Refusal]:
         )
     else:
         yield _Refusal("socket", errno.EACCES, (is_family, is_datagram))
-    # Raw sockets, DCCP, SCTP by packets.
+    # Raw sockets, DCCP, and SCTP with sequenced packets.
     yield _Refusal("socket", errno.EACCES, (is_family, _kind("is not", _SOCK_STREAM), _kind("is not", _SOCK_DGRAM)))
 
 
 def _list_last() -> Iterator[_Refusal]:
-    # Its mode lies in memory, where no filter looks. "No such call": who uses it falls back to openat,
-    # as on older kernels.
+    # The mode of openat2 lies in memory, which a filter cannot read. Programs fall back to openat if the answer is
+    # ENOSYS, as on older kernels.
     yield _Refusal("openat2", errno.ENOSYS)
 
 
 def _refuse_given(call: str, pointer: int, error: int, tests: tuple[_Test, ...]) -> Iterator[_Refusal]:
-    """Refuse where an argument is not NULL, whichever half of the pointer says so."""
+    """Refuse the call if a pointer argument is not NULL. Each half of the pointer needs a refusal of its own."""
     yield _Refusal(call, error, (*tests, _low(pointer, "is not", 0)))
     yield _Refusal(call, error, (*tests, _high(pointer, "is not", 0)))
 
 
 def _low(argument: int, how: Literal["is", "is not", "has"], value: int) -> _Test:
-    # Both architectures are little-endian.
+    # The low half comes first, because both architectures are little-endian.
     return _Test(_ARGUMENTS + 8 * argument, how, value)
 
 
 def _kind(how: Literal["is", "is not"], kind: int) -> _Test:
-    """The type of a socket, whatever flags come with it."""
+    """Test the type of a socket, without its flags."""
     return _Test(_ARGUMENTS + 8, how, kind, _SOCK_TYPE)
 
 
@@ -300,9 +304,9 @@ def _high(argument: int, how: Literal["is", "is not", "has"], value: int) -> _Te
 
 
 def _compile(refusal: _Refusal, machine: _Machine) -> list[bytes]:
-    """The accumulator holds the call's number before and after."""
-    # Last things first: a mismatch jumps behind the return; where arguments were loaded,
-    # to the instruction that loads the number again.
+    """Compile a refusal. The accumulator holds the call's number before and after these instructions."""
+    # Built backwards, because jumps go forward: a failed test jumps behind the return. If the tests loaded arguments,
+    # the instruction there loads the call's number again.
     body = [_refuse(refusal.error)]
     for test in reversed(refusal.tests):
         jumps = (len(body), 0) if test.how == "is not" else (0, len(body))

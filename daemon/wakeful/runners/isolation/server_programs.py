@@ -1,8 +1,7 @@
-"""The words of an MCP server that is a program, as places to be read: the program that npx would start,
-and the folder of a script of the project.
+"""Resolves the command of an MCP server: the program that npx would start, and the folder of a script of the project.
 
-The plan of a run asks here before the run, `check` and `trust` without one, and the process that thinks inside of it:
-all get the same answer. Reads the file system and starts nothing.
+Three callers must get the same answer: the plan of a run (before the run), `check` and `trust` (without a run), and the
+agent's process (inside the run). Reads the file system and starts nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Any
 from wakeful.core.looking.patterns import contains
 
 _NPX = "npx"
-# Options of npx that say nothing about which program is meant; with another one, npx itself is started.
+# Options of npx that do not change which program it starts. With any other option, npx itself is started.
 _NPX_OPTIONS = (
     "-y",
     "--yes",
@@ -39,10 +38,10 @@ _SCRIPT_SUFFIXES = (".py", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".php", "
 
 
 def resolve_server(argv: tuple[str, ...], root: str, home: str) -> tuple[str, ...]:
-    """The words that are started. `npx NAME` becomes the program itself, if it is installed in root or in npx's cache.
+    """Return the command to start. `npx NAME` becomes the program itself if root or npx's cache has it.
 
-    npx would look for it in the same places. It would also write into the person's home, ask the registry,
-    and take a second."""
+    npx looks in the same places, but it also writes into the person's home, asks the registry, and takes a second.
+    """
     found = _read_npx(argv)
     if found is None:
         return argv
@@ -54,13 +53,13 @@ def resolve_server(argv: tuple[str, ...], root: str, home: str) -> tuple[str, ..
 
 
 def find_missing_package(argv: tuple[str, ...], root: str, home: str) -> str | None:
-    """The package that npx would have to fetch; None where it has what it needs, or where the words are not npx's."""
+    """Return the package that npx would have to fetch. None if it is installed, or if the command is not npx."""
     found = _read_npx(argv)
     return found[0] if found is not None and resolve_server(argv, root, home) == argv else None
 
 
 def list_npx_cache(home: str) -> list[str]:
-    """Where npx keeps packages that it fetched, the newest first."""
+    """List the folders in which npx keeps the packages that it fetched, the newest first."""
     try:
         entries = sorted(os.scandir(name_npx_cache(home)), key=lambda entry: entry.stat().st_mtime_ns, reverse=True)
     except OSError:
@@ -77,9 +76,9 @@ def is_npx(argv: tuple[str, ...]) -> bool:
 
 
 def find_script_folder(argv: tuple[str, ...], root: str) -> str | None:
-    """The folder of a script of the project, which holds the modules it loads.
+    """Return the folder of a script of the project, because it holds the modules that the script loads.
 
-    Of one that lies in root itself None: the file alone is read.
+    None if the script lies in root itself: then only the file is read.
     """
     for index, word in enumerate(argv):
         path = os.path.normpath(os.path.join(root, word))
@@ -92,7 +91,7 @@ def find_script_folder(argv: tuple[str, ...], root: str) -> str | None:
 
 
 def _read_npx(argv: tuple[str, ...]) -> tuple[str, str | None, tuple[str, ...]] | None:
-    """The package, its version, and the words for its program."""
+    """Parse a command of npx: the package, its version, and the arguments of its program. None if it is another one."""
     if not is_npx(argv):
         return None
     at = next((index for index, word in enumerate(argv) if index and word not in _NPX_OPTIONS), len(argv))
@@ -113,7 +112,7 @@ def _find_installed(folder: str, package: str, version: str | None) -> str | Non
 
 
 def _list_programs(folder: str, package: str, declared: Any) -> Iterator[str]:
-    """As npm chooses: the only program of a package, or the one that is called as the package is."""
+    """List the paths of a package's program. As npm does, choose the only one, or the one named like the package."""
     name = package.rpartition("/")[2]
     programs = declared if isinstance(declared, dict) else {name: declared} if isinstance(declared, str) else {}
     chosen = name if name in programs else next(iter(programs)) if len(programs) == 1 else None
@@ -131,6 +130,6 @@ def _read_manifest(path: str) -> Mapping[str, Any]:
         with Path(path).open("rb") as file:
             found = json.loads(file.read(_LARGEST_MANIFEST_BYTES))
     except (OSError, ValueError, RecursionError):
-        # No package, or none that npm could read.
+        # The package is missing, or npm could not read its manifest either.
         return {}
     return found if isinstance(found, dict) else {}

@@ -1,8 +1,8 @@
-"""Whether this machine can shield a place from a run inside a folder that the run may write, and by which way.
+"""Probes whether this machine can shield a place inside a folder that a run may write, and how.
 
-Root's daemon mounts in the thread that spawns the run. A thread of an ordinary user's daemon may not, so there a small
-program does it in a user namespace of its own (launcher.py), where the kernel lets users have those. `reach` asks
-before it opens a folder, `confined_spawn` when it launches.
+A daemon with root mounts in the thread that spawns the run. A daemon without root may not mount, so it starts a small
+program that mounts in a user namespace of its own (launcher.py), if the kernel allows users such namespaces. `reach`
+asks before it opens a folder, and `confined_spawn` when it launches.
 """
 
 from __future__ import annotations
@@ -26,14 +26,13 @@ _PATIENCE_SECONDS = 10.0
 
 
 def can_shield() -> bool:
-    """Can a place be shielded from a run here, by a mount of ours or by the launcher?"""
+    """Can this machine shield a place from a run, by the daemon's own mounts or by the launcher?"""
     return can_mount() or can_launch()
 
 
 @functools.cache
 def can_mount() -> bool:
-    """Whether a thread of this process may make namespaces and mounts; tried once,
-    in a thread that ends with its namespace."""
+    """May a thread of this process make namespaces and mounts? Tried once, in a thread that then ends."""
     worked: list[bool] = []
 
     def attempt() -> None:
@@ -51,9 +50,9 @@ def can_mount() -> bool:
 
 @functools.cache
 def can_launch() -> bool:
-    """Whether this user may have namespaces; tried once, which blocks for the start of an interpreter.
+    """May this user make user namespaces? Tried once; blocking for the start of an interpreter.
 
-    Root has its own way, or none.
+    False for root, which mounts by itself (`can_mount`) or not at all.
     """
     if os.geteuid() == 0:
         return False
@@ -71,7 +70,10 @@ def can_launch() -> bool:
 
 
 def name_launcher(fd: int) -> tuple[str, ...]:
-    """The words before a program's own. `fd` is what `describe_shielding` returned, and must be handed on."""
+    """Return the arguments that come before the program's own.
+
+    `fd` comes from `describe_shielding`, and the launcher must inherit it.
+    """
     return (sys.executable, "-I", "-S", "-c", _START, _SOURCE, str(fd))
 
 
@@ -83,7 +85,7 @@ def describe_shielding(
     rulesets: Sequence[int] = (),
     program: bytes = b"",
 ) -> int:
-    """A file in memory with what the launcher does before it becomes the program; the caller closes it.
+    """Write the launcher's instructions to a file in memory, and return its descriptor. The caller closes it.
 
     `program` is a system call filter.
     """

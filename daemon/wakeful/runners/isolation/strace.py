@@ -1,7 +1,7 @@
 """Parses strace's lines about a program: which call asked for which path or address, and what the kernel answered.
 
-`trace` feeds it lines as they come. A program under trace can write such lines itself, and chooses every path in them.
-The parser therefore trusts no line to be whole or sane, and skips a line it cannot read. It looks at no file.
+`trace` passes lines as they come. A program under trace can write such lines itself, and chooses every path in them.
+The parser therefore trusts no line to be complete or valid, and skips a line that it cannot read. It looks at no file.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from msgspec import Struct
 
 Access = Literal["read", "write", "run", "connect"]
 
-# Those that Landlock, the filter or a private view judge, and those that say where a relative path begins. `?`:
-# not every machine has it.
+# The calls that Landlock, the filter or a private view judge, and those that change where a relative path begins.
+# `?`: not every machine has this call.
 CALLS = (
     "?open", "openat", "?openat2", "?creat", "execve", "?execveat", "?mkdir", "mkdirat", "?mknod", "mknodat",
     "?rmdir", "?unlink", "unlinkat",
@@ -25,7 +25,8 @@ CALLS = (
     "bind",
     "chdir", "fchdir", "clone", "?clone3", "?fork", "?vfork",
 )  # fmt: skip
-# Where the paths stand among a call's words: each a folder's place (None: the present one) and the path's own.
+# The access of a call, and its paths: for each path, the index of the folder's argument (None: the working folder) and
+# the index of the path's argument.
 _PATHS: dict[bytes, tuple[Access, tuple[tuple[int | None, int], ...]]] = {
     b"creat": ("write", ((None, 0),)),
     b"execve": ("run", ((None, 0),)),
@@ -46,6 +47,7 @@ _PATHS: dict[bytes, tuple[Access, tuple[tuple[int | None, int], ...]]] = {
     b"symlinkat": ("write", ((1, 2),)),
     b"truncate": ("write", ((None, 0),)),
 }
+# The indices of the folder's, the path's and the flags' argument.
 _OPENS: dict[bytes, tuple[int | None, int, int]] = {b"open": (None, 0, 1), b"openat": (0, 1, 2), b"openat2": (0, 1, 2)}
 _FORKS = (b"clone", b"clone3", b"fork", b"vfork")
 _MAKES = (b"mkdir", b"mkdirat")
@@ -64,16 +66,17 @@ _WRITING = re.compile(rb"\bO_(?:WRONLY|RDWR|CREAT|TRUNC|TMPFILE)\b")
 _PORT = re.compile(rb"sin6?_port=htons\((\d+)\)")
 _ADDRESS = re.compile(rb'(?:inet_addr\(|inet_pton\(AF_INET6, )"([0-9a-fA-F.:%]+)"')
 _UNIX = re.compile(rb'sun_path=(@?)"((?:[^"\\]|\\.)*)"', re.DOTALL)
-# Of one program: so many of its processes are followed at a time.
+# The most processes of one program that are followed at a time.
 _MOST_PROCESSES = 4096
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """One thing that a call asked for: a path (absolute, links not followed) or an address.
+    """A path (absolute, links not followed) or an address that a call asked for.
 
-    `error` None: it was had; `is_shared`: it may be about the other path of the same call.
-    `real` is where the kernel says it is.
-    `is_folder`: one that was to be made.
+    - `error`: the kernel's error. None if the call succeeded.
+    - `real`: the path that the kernel reports for the opened file.
+    - `is_folder`: the call was to make a folder.
+    - `is_shared`: the call has two paths, and the error may be about the other one.
     """
 
     access: Access
@@ -157,7 +160,7 @@ class Reader:
         real: bytes | None,
     ) -> Iterator[Asked]:
         path = self._find_path(pid, words, folder, place)
-        # O_PATH opens nothing: it is a name for a place.
+        # O_PATH reads and writes nothing, so it is not an access.
         if path is None or len(words) <= flags or b"O_PATH" in words[flags]:
             return
         access: Access = "write" if _WRITING.search(words[flags]) is not None else "read"
@@ -179,7 +182,7 @@ class Reader:
 
 
 def _split(text: bytes, start: int) -> tuple[list[bytes], int]:
-    """A call's words, and where its closing bracket ends."""
+    """Split a call's arguments. Returns them, and the offset behind the closing bracket."""
     words, word, depth = [], b"", 1
     at = start
     for token in _TOKEN.finditer(text, start):
@@ -209,7 +212,7 @@ def _read_address(words: list[bytes], error: str | None, *, is_bound: bool) -> I
             yield Asked(access="write", what=posixpath.normpath(name), error=error)
         return
     port, address = _PORT.search(text), _ADDRESS.search(text)
-    # Bound to any port: nobody can be listening there.
+    # Port 0 stands for any port. Nothing can listen on port 0 itself, so such a bind is not reported.
     if port is None or (is_bound and port[1] == b"0"):
         return
     host = address[1].decode() if address is not None else ""

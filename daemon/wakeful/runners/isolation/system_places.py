@@ -1,10 +1,11 @@
-"""The system's own places, the same for every run: programs and libraries, /proc, a few devices, and /etc without its
-secrets.
+"""Opens the system's own places, which every run may read: programs and libraries, /proc, a few devices, and /etc
+without its secrets.
 
-`reach` asks for them at every run; they are opened once and kept. What in /etc is not for everybody to read (shadow,
-private keys) is not for a run, also when the daemon is root, and also when its mode is changed (`ClosedSettings`):
-since Landlock cannot subtract, a second ruleset (the guard) names all that is open instead. It is made in advance,
-because it has some hundred rules, and anew when /, /etc or the mounts change, or once a minute.
+`reach` asks for them at every run. They are opened once and stay open. Files of /etc that not everybody may read
+(shadow, private keys) are closed to every run, also if the daemon is root, and also if their mode changes later
+(`ClosedSettings`). Landlock cannot subtract from a folder, so a second ruleset, the guard, lists all that is open. The
+guard has some hundred rules, so it is made in advance. It is renewed if /, /etc or the mounts change, and when it is a
+minute old.
 """
 
 from __future__ import annotations
@@ -31,18 +32,18 @@ RESOLVER = "/etc/resolv.conf"
 PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store")
 # Language runtimes read these places at their start: cores, memory, their control group.
 _KERNEL = ("/proc", "/sys/devices/system", "/sys/fs/cgroup", "/sys/kernel/mm")
-# No terminals: /dev/pts holds those of the person, whose keys could be read there. No /dev/shm:
-# it is shared with all programs of the user.
+# /dev/pts is left out: it holds the person's terminals, and a run could read keys there. /dev/shm is left out, because
+# all programs of the user share it.
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 SYSTEM = (*PROGRAMS, *_KERNEL, SETTINGS, "/dev")
 _INSIDE_SYSTEM = tuple(f"{place}/" for place in SYSTEM)
 _STALE_SECONDS = 60.0
-# How long the loop waits for a guard that a thread makes: some ten milliseconds are usual.
+# The longest that a thread waits for a guard that another thread makes. Some ten milliseconds are usual.
 _PATIENCE_SECONDS = 10.0
 
 
 class _Made(Struct, frozen=True):
-    """A guard, and what was true when it was made."""
+    """A guard, and the state of / and /etc when it was made."""
 
     guard: Ruleset
     changed: tuple[int, int]
@@ -50,8 +51,10 @@ class _Made(Struct, frozen=True):
 
 
 class SystemPlaces:
-    """Constructed with the runner, which hands in a pool for the slow part; asked on the loop,
-    and in threads that prepare runs."""
+    """The system's opened places and the guard. The runner constructs it, and passes a pool for the slow part.
+
+    Called in threads that prepare runs, and on the loop if `is_ready` says that nothing has to be waited for.
+    """
 
     def __init__(self, pool: Executor) -> None:
         self._pool = pool
@@ -70,26 +73,39 @@ class SystemPlaces:
 
     @property
     def settings_fd(self) -> int | None:
-        """Which of the grants opens /etc."""
+        """The descriptor of the grant that opens /etc."""
         return self._settings_fd
 
     @property
     def grants(self) -> tuple[OpenGrant, ...]:
         return self._grants
 
-    def guard(self) -> Ruleset:
-        """As /etc is now. Waits where nothing of use is at hand; renews what is merely old beside the run.
+    def is_ready(self) -> bool:
+        """Would `guard` answer at once? Never waits, not even for a thread that asks."""
+        if not self._asking.acquire(blocking=False):
+            return False
+        try:
+            if self._making is not None and self._making.done():
+                self._take_made()
+            self._drop_changed()
+            return self._made is not None
+        finally:
+            self._asking.release()
 
-        Good for as long as somebody holds it: a run's check is launched by it, too, perhaps hours later."""
+    def guard(self) -> Ruleset:
+        """Return a guard for /etc as it is now. Blocking if there is no valid guard; an old one is renewed in the pool.
+
+        A guard stays open as long as a run refers to it: the run's check uses it, too, perhaps hours later.
+        """
         with self._asking:
             if self._making is not None and (self._making.done() or self._made is None):
                 self._take_made()
-            made = self._made
-            if made is None or made.changed != _read_changes() or self._mount_changes.poll(0):
-                self._made = made = _make_guard()
-            elif self._making is None and time.monotonic() - made.made_at > _STALE_SECONDS:
+            self._drop_changed()
+            if self._made is None:
+                self._made = _make_guard()
+            elif self._making is None and time.monotonic() - self._made.made_at > _STALE_SECONDS:
                 self._making = self._pool.submit(_make_guard)
-            return made.guard
+            return self._made.guard
 
     def close(self) -> None:
         """Safe to repeat."""
@@ -103,22 +119,28 @@ class SystemPlaces:
             os.close(grant.fd)
         os.close(self._mounts)
 
+    def _drop_changed(self) -> None:
+        """Forget a guard of which /etc, / or the mounts are others by now."""
+        if self._made is not None and (self._made.changed != _read_changes() or self._mount_changes.poll(0)):
+            # The kernel tells a change of the mounts once: a guard that was begun before it must not be taken later.
+            self._made = self._making = None
+
     def _take_made(self) -> None:
         assert self._making is not None
         making, self._making = self._making, None
-        # Out of descriptors, perhaps, or behind work that hangs: whoever needs one makes it anew,
-        # and says what is wrong.
+        # The thread may have run out of descriptors, or wait behind work that hangs. The next caller of `guard` makes
+        # one itself, and raises the error.
         with contextlib.suppress(OSError, MemoryError):
             self._made = making.result(_PATIENCE_SECONDS)
 
 
 def is_of_system(path: str) -> bool:
-    """Is it granted to every run anyway?"""
+    """Is this path one of the system's own places, which every run is granted?"""
     return path in SYSTEM or path.startswith(_INSIDE_SYSTEM)
 
 
 def list_resolver() -> tuple[str, ...]:
-    """The resolver's file, where it lies outside of the system's places: systemd's is a link into /run.
+    """List the resolver's file if it lies outside the system's places: with systemd it is a link into /run.
 
     Only a run with a network needs it.
     """
@@ -127,12 +149,15 @@ def list_resolver() -> tuple[str, ...]:
 
 
 def list_settings(folder: str = SETTINGS) -> list[str]:
-    """List the paths of /etc that every run may read; a folder stands for its files where all of them are open."""
+    """List the paths of /etc that every run may read. A folder stands for its files if all of them are open."""
     return _list_open(folder)[0]
 
 
 def list_secrets() -> list[tuple[str, bool]]:
-    """The paths of /etc that not everybody may read, and whether each is a folder. Blocks, at most once a minute."""
+    """List the paths of /etc that not everybody may read, and whether each is a folder.
+
+    Blocking. The list is cached for up to a minute, and until / or /etc changes.
+    """
     return _find_secrets(_read_changes(), int(time.monotonic() / _STALE_SECONDS))
 
 
@@ -178,7 +203,7 @@ def _open_grants() -> list[OpenGrant]:
 
 
 def _make_guard() -> _Made:
-    """Blocks: a look at all of /etc, 10 ms."""
+    """Make a guard. Blocking: it looks at all of /etc, which takes 10 ms."""
     changed = _read_changes()
     guard = Ruleset(is_reading_only=True)
     guard.close_when_unheld()
@@ -204,7 +229,7 @@ def _allow_reading(guard: Ruleset, path: str) -> None:
 
 
 def _list_open(folder: str) -> tuple[list[str], bool]:
-    """The parts of a folder that are for everybody, and whether that is all of it."""
+    """List the parts of a folder that everybody may read, and whether that is all of the folder."""
     parts, is_whole = [], True
     for entry in os.scandir(folder):
         try:
@@ -213,8 +238,8 @@ def _list_open(folder: str) -> tuple[list[str], bool]:
             is_whole = False
             continue
         if stat.S_ISLNK(found.st_mode):
-            # Where it leads decides: into the system, which has rules of its own, or elsewhere,
-            # which a run does not see.
+            # The target of a link decides: it lies in the system, which has its own rules, or elsewhere, where a run
+            # has no access.
             continue
         below: list[str] = []
         is_open = CLOSED.is_open(entry.path, found)
@@ -233,17 +258,23 @@ CLOSED_FILE = "etc-closed.json"
 
 
 class ClosedSettings:
-    """There is one instance per process, and every look at /etc adds to it. Threads use it as well."""
+    """Remembers the files of /etc that were ever closed to others, so that they stay closed if their mode changes.
+
+    One instance per process (`CLOSED`); every look at /etc adds to it. Any thread.
+    """
 
     def __init__(self) -> None:
         self._file: str | None = None
-        # By path, the number of the file. Its device is left out: the same disk may have another after a reboot.
+        # Path -> inode number. Without the device number, because that may change for the same disk after a reboot.
         self._known: dict[str, int] = {}
         self._is_written = True
         self._changing = Lock()
 
     def keep_in(self, file: str) -> None:
-        """Remember what an earlier daemon of this state folder saw, and write down what this one sees."""
+        """Load the entries that an earlier daemon of this state folder saved, and save new ones to the same file.
+
+        Raises OperatorError if the file is damaged.
+        """
         try:
             with open(file, "rb") as opened:
                 self._known |= msgspec.json.decode(opened.read(), type=dict[str, int])
@@ -251,13 +282,13 @@ class ClosedSettings:
             pass
         except msgspec.DecodeError as error:
             raise OperatorError(
-                f"{file} cannot be understood: {error}; it says what of /etc was closed to others: "
-                "remove it if all of /etc is as it should be"
+                f"{file} cannot be parsed: {error}; it lists the files of /etc that were closed to others: "
+                "remove it if all modes in /etc are as they should be"
             ) from error
         self._file = file
 
     def is_open(self, path: str, found: os.stat_result) -> bool:
-        """May everybody read this file, or list and enter this folder, and was that ever so?"""
+        """May everybody read this file (or list and enter this folder), and was that so at every earlier look?"""
         is_known = self._known.get(path) == found.st_ino
         if _is_for_everybody(found):
             return not is_known
@@ -268,7 +299,7 @@ class ClosedSettings:
         return False
 
     def save(self) -> None:
-        """Write the entries to the file, if there are new ones. If the disk is full, the next look tries again."""
+        """Write the entries to the file, if there are new ones. If that fails, the next look at /etc tries again."""
         with self._changing:
             if self._is_written or self._file is None:
                 return
@@ -287,7 +318,7 @@ class ClosedSettings:
     def list_kept_closed(self) -> tuple[str, ...]:
         """List the entries that a run or a person has since made readable for everybody.
 
-        Blocks, because it calls lstat on each.
+        Blocking, because it calls lstat on each.
         """
         return tuple(sorted(path for path, number in list(self._known.items()) if _opened_since(path, number)))
 
@@ -301,7 +332,7 @@ def _opened_since(path: str, number: int) -> bool:
 
 
 def _is_for_everybody(found: os.stat_result) -> bool:
-    """May everybody read it, and enter it if it is a folder?"""
+    """May everybody read this file, and enter it if it is a folder?"""
     needed = 0o005 if stat.S_ISDIR(found.st_mode) else 0o004
     return found.st_mode & needed == needed
 

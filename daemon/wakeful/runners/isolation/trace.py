@@ -1,11 +1,10 @@
-"""Runs a program under strace and keeps what it asked for outside its reach: for `wakeful trace`, and `isolation:
-observe`.
+"""Runs a program under strace and collects its accesses outside its reach (`wakeful trace`, `isolation: observe`).
 
-`Preparation` makes one per traced run, and `LiveRun` launches through it. strace is started where the program would be,
-under the same restrictions, and steps aside (-D): the program stays our own child, with its own signals and exit code,
-and strace ends with it, as all of its tree does. What strace says comes by a pipe and is read in a thread, as far as
-bounds go. The program can write there, too, and chooses what it asks for: what is found is what a person should look
-at, and nothing is decided by it.
+`Preparation` makes one `Tracing` per traced run, and `LiveRun` launches through it. strace is spawned in place of the
+program, under the same restrictions. With -D, strace runs as a detached process: the program stays our own child, with
+its own signals and exit code, and strace ends with it. A thread reads strace's lines from a pipe, within limits. The
+program can write to that pipe as well, and chooses what it asks for. The findings are for a person to read, and decide
+nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from wakeful.system.blocking_pool import start_beside
 PROGRAM = "strace"
 _PATIENCE_SECONDS = 10.0
 _CHUNK_BYTES = 64 * 1024
-# No line of strace's about a path is longer.
+# The longest line that strace writes about a path.
 _LONGEST_LINE_BYTES = 32 * 1024
 _BATCH_SECONDS = 0.01
 # The reader parses at most so many lines and bytes. It reads and discards the rest, so that neither the program nor
@@ -39,22 +38,21 @@ _MOST_BYTES = 64 << 20
 _KEPT = 200
 _KEPT_CHARACTERS = 64 * 1024
 _TOLD_APART = 10_000
-# After the program's end: how long what strace still has to say is waited for,
-# and a look at a file that hangs (a dead mount).
+# Seconds to wait after the program's end: for strace's remaining lines, and for a file access that hangs (dead mount).
 _LAST_WORDS_SECONDS = 2.0
 _LAST_LOOK_SECONDS = 5.0
-_NOTHING_HEARD = "strace said nothing, so what it asked for is not known"
+_NOTHING_HEARD = "strace reported nothing, so it is not known what the run asked for"
 
 
 def find_obstacle() -> str | None:
-    """Why nothing can be traced here, in words with what mends it; None where it can.
+    """Return why this machine cannot trace, and what to do about it. None if it can.
 
-    Blocks: one empty program, until it worked once.
+    Blocking until a trial has worked once: each trial runs an empty program.
     """
     program = _find_program()
     if program is None:
         return "tracing needs strace, which is not installed (sudo apt install strace)"
-    # It is started where the program would be, and reaches what that does.
+    # strace is spawned under the run's restrictions, so every run must be able to reach it.
     if not is_of_system(program):
         return (
             "tracing needs strace where every run can reach it, "
@@ -69,7 +67,7 @@ def _find_program() -> str | None:
 
 
 class _Refused(Exception):
-    """Not to be remembered: what is wrong may be mended meanwhile."""
+    """The trial failed. An exception, so that `functools.cache` does not keep it: the cause may be fixed meanwhile."""
 
 
 def _try(program: str) -> str | None:
@@ -82,7 +80,7 @@ def _try(program: str) -> str | None:
 
 @functools.cache
 def _try_once(program: str) -> None:
-    # Without -D: here it is our child, and we take its end.
+    # Without -D: in the trial strace is our child, and we wait for it.
     trial = [program, "-f", "-qq", "-o", "/dev/stdout", "-e", "trace=execve", "--", "/bin/true"]
     try:
         done = subprocess.run(
@@ -103,7 +101,7 @@ def _try_once(program: str) -> None:
 
 
 class Tracing:
-    """Of one run: its command and its check are launched through it, one after the other; then `conclude`."""
+    """Traces one run. The run's command and its check are launched through `wrap`; `conclude` comes last."""
 
     def __init__(self, standards: Standards, cwd: str, redact: Callable[[str], str]) -> None:
         self._program = _find_program() or PROGRAM
@@ -113,8 +111,10 @@ class Tracing:
         self._listeners: list[_Listener] = []
 
     def wrap(self, argv: tuple[str, ...]) -> tuple[tuple[str, ...], int]:
-        """The same program under strace, and the descriptor to hand on to it,
-        which the caller closes after the spawn."""
+        """Return the command that runs the program under strace, and a descriptor that it must inherit.
+
+        The caller closes the descriptor after the spawn.
+        """
         ours, theirs = os.pipe2(os.O_CLOEXEC)
         try:
             self._listeners.append(_Listener(ours, self._standards, self._cwd))
@@ -122,7 +122,7 @@ class Tracing:
             os.close(ours)
             os.close(theirs)
             raise
-        # -s 0: what programs say to each other is not our business; paths are whole all the same.
+        # -s 0 leaves out the data that programs exchange. Paths are still printed in full.
         words = (
             "-D",
             "-f",
@@ -140,9 +140,9 @@ class Tracing:
         return (self._program, *words, "--", *argv), theirs
 
     def conclude(self) -> Traced:
-        """Blocks until what strace still has to say was heard, or for a moment.
+        """Read the rest of strace's lines and return the findings. Blocking, for a bounded time.
 
-        The program and all of its tree are gone.
+        The program and all of its process tree must have ended.
         """
         found: dict[tuple[str, str], Denied] = {}
         is_bounded, is_heard = False, False
@@ -151,7 +151,7 @@ class Tracing:
             is_bounded = is_bounded or listener.is_bounded
             is_heard = is_heard or listener.lines > 0
         if any(one.access == "connect" and one.place not in (None, "*") for one in found.values()):
-            # Where the addresses are known, that there was a network says nothing more.
+            # If addresses are known, the entry for the network as a whole adds nothing.
             found.pop(("connect", NETWORK), None)
         kept = list(self._keep(found.values()))
         words = None if is_heard else _NOTHING_HEARD
@@ -159,7 +159,7 @@ class Tracing:
             denied=tuple(kept),
             more=len(found) - len(kept),
             is_observed=self._standards.is_observed,
-            words="it asked for more than could be looked at" if is_bounded else words,
+            words="the run asked for more than could be checked, so this list is not complete" if is_bounded else words,
         )
 
     def _keep(self, found: Iterable[Denied]) -> Iterator[Denied]:
@@ -167,9 +167,9 @@ class Tracing:
         for count, one in enumerate(found):
             what, place = self._redact(_spell(one.what)), _spell(one.place) if one.place is not None else None
             words = self._redact(_spell(one.words)) if one.words is not None else None
-            # A name that was to be shown otherwise is no name that a spec could use.
+            # If the name had to be escaped or redacted, a spec cannot use it.
             if place is not None and (place != one.place or self._redact(place) != place):
-                place, words = None, "it has a name that no spec can spell"
+                place, words = None, "its name cannot be written in a spec"
             room -= len(what) + len(place or "") + len(words or "")
             if count >= _KEPT or room < 0:
                 return
@@ -177,7 +177,7 @@ class Tracing:
 
 
 class _Listener:
-    """Reads one pipe to its end in a thread. `found` grows meanwhile; `end` has what there is."""
+    """Reads one pipe to its end in a thread. `found` grows meanwhile. `end` stops the thread and returns `found`."""
 
     def __init__(self, fd: int, standards: Standards, cwd: str) -> None:
         self._fd = fd
@@ -218,7 +218,7 @@ class _Listener:
                 rest = b""
 
     def _read_chunks(self) -> Iterator[bytes]:
-        """Until everybody who could write has closed it; after the program's end, for a moment at most."""
+        """Read until every writer has closed the pipe, and at most two seconds longer than the program lives."""
         ready = select.poll()
         ready.register(self._fd, select.POLLIN)
         deadline: float | None = None
@@ -228,7 +228,7 @@ class _Listener:
                 if not chunk:
                     return
                 yield chunk
-                # strace says a line at a time: taken one by one, each would cost a switch there and back.
+                # strace writes line by line. Waiting for a batch avoids two context switches per line.
                 if len(chunk) < _CHUNK_BYTES:
                     self._is_over.wait(_BATCH_SECONDS)
             if deadline is None and self._is_over.is_set():
@@ -241,7 +241,7 @@ class _Listener:
             return
         for asked in self._reader.read(line):
             key = (asked.access, asked.what, asked.real, asked.error)
-            # Programs ask for the same again and again.
+            # Programs repeat the same call many times.
             if key in self._known:
                 continue
             if len(self._known) < _TOLD_APART:
@@ -254,7 +254,7 @@ class _Listener:
 
 
 def _spell(text: str) -> str:
-    """As it can stand in a record: bytes that are no UTF-8 by their numbers, controls by their escapes."""
+    """Escape a text for a record: bytes that are not UTF-8, and control characters."""
     plain = os.fsencode(text).decode(errors="backslashreplace")
     return (
         plain

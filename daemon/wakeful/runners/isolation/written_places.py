@@ -1,10 +1,9 @@
-"""Which places the runs of this daemon may write, and whether a run could have changed a place.
+"""Knows which places the runs of this daemon may write, so that no run's reach depends on files that runs may write.
 
-Nothing about a run's reach is concluded from files that runs may write. Wiring keeps one `WrittenPlaces` for the
-daemon, and declares every session's spec to it; `Looked` asks it, at each start again, on the loop and in threads that
-prepare runs. A session without isolation counts with its outputs and `allow.write`, although its runs can write
-everything. Whether a run could have changed a spec, or replaced a repository, is asked after the fact (`could_write`,
-`could_replace_git`), and errs to the side of yes: a yes needs a person's trust.
+Wiring has one `WrittenPlaces` for the daemon, and declares every session's spec to it. `Looked` asks it at each start,
+on the loop and in threads that prepare runs. A session without isolation counts with its outputs and `allow.write`,
+although its runs can write everything. `could_write` and `could_replace_git` answer later whether a run could have
+changed a spec or replaced a repository. In doubt they answer yes, and then a person must confirm trust.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from wakeful.system.git_folders import GIT
 
 
 class WrittenPlace(Struct, frozen=True):
-    """A place that runs of a session may write, links resolved.
+    """A place that runs of a session may write, with links resolved.
 
-    `is_beside`: its neighbours are open with it, unless it is a folder.
+    `is_beside`: unless the place is a folder, runs may write all of the folder around it.
     """
 
     path: str
@@ -40,13 +39,16 @@ class Writing(Struct, frozen=True):
 def list_written(
     root: str, patterns: Iterable[str], allowed: Iterable[str], *, is_staged: bool
 ) -> Iterator[WrittenPlace]:
-    """`is_staged`: outputs are put in place one by one, so a literal output opens nothing beside it."""
+    """List the places that runs may write, from output patterns and `allow.write` paths.
+
+    `is_staged`: outputs are put in place one by one, so a literal output does not open the folder around it.
+    """
     for path in allowed:
         yield WrittenPlace(os.path.realpath(os.path.join(root, path)))
     for text in patterns:
         pattern = parse_under(text, root)
         if pattern.is_literal:
-            # Its folder is opened, wherever a link of that name leads.
+            # The folder around the output is opened, so the name itself stays unresolved, even if it is a link.
             folder, name = os.path.split(pattern.base)
             yield WrittenPlace(os.path.join(os.path.realpath(folder), name), is_beside=not is_staged)
         yield WrittenPlace(os.path.realpath(pattern.base))
@@ -57,9 +59,10 @@ def list_written_by(spec: SessionSpec) -> Iterator[WrittenPlace]:
 
 
 class WrittenPlaces:
-    """By place.
+    """The places that runs may write, by path.
 
-    A question takes as many lookups as the path has folders, however many sessions there are. `others` are asked next.
+    A question takes one lookup per folder of the path, however many sessions there are. `others` is asked if nothing is
+    found here.
     """
 
     def __init__(self, others: WrittenPlaces | None = None) -> None:
@@ -72,7 +75,7 @@ class WrittenPlaces:
         self._version = 0
 
     def declare(self, session_id: str, name: str, places: Iterable[WrittenPlace]) -> None:
-        """Take the places of a session in, instead of those it had."""
+        """Set the places of a session. They replace its earlier ones."""
         known, before = tuple(dict.fromkeys(places)), self._known.get(session_id)
         if known == before:
             return
@@ -94,7 +97,7 @@ class WrittenPlaces:
         return (self._version,) if self._others is None else (self._version, *self._others.version)
 
     def find(self, real: str, is_folder: Callable[[str], bool]) -> Writing | None:
-        """Find a session whose runs may write this path. The path must contain no link. None: no run may write it."""
+        """Find a session whose runs may write this path, which must contain no link. None if no run may write it."""
         here = real
         while True:
             if (sessions := self._within.get(here)) is not None:
@@ -124,23 +127,23 @@ def _drop(places: dict[str, dict[str, str]], path: str, session_id: str) -> None
 
 
 def list_writable(spec: SessionSpec, *, is_guarded: bool) -> tuple[str, ...] | None:
-    """The real folders and files that runs of this spec can write; None: everything.
+    """List the real folders and files that runs of this spec can write. None stands for everything.
 
-    `is_guarded`: a place is meant that runs are shielded from, where this machine can do that."""
+    `is_guarded`: the question is about a place that runs are shielded from, if this machine can shield.
+    """
     if not spec.confinement.is_enforced:
         return None
-    # Strict: its outputs are staged, and what is ours is read-only in its view.
+    # A strict run's outputs are staged, and the daemon's places are read-only in its view.
     if is_guarded and (spec.confinement.level == "strict" or can_shield()):
         return ()
     return tuple(dict.fromkeys(map(os.path.realpath, _list_opened(spec))))
 
 
 def could_replace_git(spec: SessionSpec, top: str, *, was_there: bool) -> bool:
-    """Whether a run could have put a repository of its choice into this checkout.
+    """Could a run have put a repository of its choice into this checkout?
 
-    `was_there`: it had one, from which runs are kept.
-
-    A run that is not confined reads what it likes, and needs no daemon for it.
+    `was_there`: the checkout had a repository, and runs were shielded from it.
+    False for an unconfined run: it can read every file anyway, and gains nothing by such a trick.
     """
     if not spec.confinement.is_enforced:
         return False
@@ -155,9 +158,9 @@ def could_replace_git(spec: SessionSpec, top: str, *, was_there: bool) -> bool:
 
 
 def _list_opened(spec: SessionSpec) -> list[str]:
-    """The folders in which a run writes directly."""
+    """List the folders in which a run writes directly."""
     folders = [os.path.join(spec.root, path) for path in spec.confinement.allow_write]
-    # Under `strict` outputs are staged. In a workspace a run reaches nothing of its root.
+    # Under `strict` outputs are staged. In a workspace, a run writes to copies of its root's files.
     if spec.confinement.level == "strict" or spec.is_staged:
         return folders
     for text in spec.written_patterns:

@@ -1,11 +1,10 @@
-"""Puts staged outputs in place, by rename, each one whole (rule 27).
+"""Puts staged outputs in place, each one atomically by rename (rule 27).
 
-Landing is idempotent: the next daemon finishes a landing that an earlier one began.
-
-The reactor calls `land` once `outputs_staged` is durable; `Landing` reports the result on the loop. An output that is
-in place already is skipped. A file that is still as the run found it is replaced. A file that somebody changed
-meanwhile stays, and the run's version is kept aside in the state folder. An output from another file system is first
-copied to a name beside the target (`*.tmp`, which nobody watches) and renamed from there. Blocks in its own threads.
+Landing is idempotent: the next daemon finishes a landing that an earlier one began. The reactor calls `land` once
+`outputs_staged` is durable, and `Landing` reports the result on the loop. An output that is in place already is
+skipped. A file that is still as the run found it is replaced. If another process changed the file meanwhile, that
+version stays, and the run's version is kept in the state folder. An output from another file system is first copied to
+a name next to the target (`*.tmp`, which is not watched), and renamed from there. Blocking work has its own threads.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ from wakeful.system.openat2 import AT_FDCWD, EXCHANGE, NO_REPLACE, rename_at
 from wakeful.system.private_folders import make_private
 
 _POOL_SIZE = 2
-# How long after a landing that failed in us it is tried again.
+# Seconds until a landing that failed by an error of ours is tried again.
 _AGAIN_SECONDS = 5.0
-_CHANGED = "others changed it while the run was under way; theirs stands"
+_CHANGED = "others changed it while the run was under way; their version stays"
 
 
 class Bounds(Struct, frozen=True, kw_only=True):
-    """Where outputs may land: what write bindings mean, and nothing that no run may change (`guarded`,
-    links resolved)."""
+    """The paths at which outputs may land: those that write bindings match (`meant`), except protected places
+    (`guarded`, real paths)."""
 
     meant: tuple[tuple[Pattern, Excludes], ...]
     guarded: tuple[str, ...] = ()
@@ -53,12 +52,12 @@ class Bounds(Struct, frozen=True, kw_only=True):
             (parse_under(one.pattern, spec.root), Excludes.build(spec.root, DEFAULT_EXCLUDES, one.exclude))
             for one in written
         )
-        # A fork's root may lie in the state folder: it was made for it there.
+        # A fork's root may lie in the state folder, so a guarded place around the root does not count.
         own = f"{os.path.realpath(spec.root)}/"
         return cls(meant=tuple(meant), guarded=tuple(place for place in guarded if not own.startswith(f"{place}/")))
 
     def find(self, path: str) -> Pattern | None:
-        """The pattern of a write binding that means this path."""
+        """Find the pattern of a write binding that matches this path. None if there is none."""
         return next(
             (
                 pattern
@@ -70,9 +69,9 @@ class Bounds(Struct, frozen=True, kw_only=True):
 
 
 class Landing:
-    """Constructed on the loop.
+    """Lands the outputs of runs. Constructed on the loop.
 
-    `areas` holds the write areas of runs by their ids, `aside` what could not be put in place.
+    `areas` is the folder of the runs' write areas, by run id. `aside` is the folder for outputs that could not land.
     """
 
     def __init__(
@@ -106,11 +105,10 @@ class Landing:
     ) -> None:
         self._writers.end(run_id)
         if (error := done.exception()) is not None:
-            # Outputs that are put in place halfway are put in place again, as after a crash:
-            # nobody else would ever end this run.
+            # The landing is repeated as after a crash, also if it was half done. Otherwise the run would never end.
             self._loop.call_exception_handler(
                 {
-                    "message": f"{run_id}: its outputs could not be put in place, which is tried again",
+                    "message": f"{run_id}: its outputs could not be put in place; this is tried again",
                     "exception": error,
                 }
             )
@@ -119,13 +117,13 @@ class Landing:
         self._report(LandingEnded(session=session, run_id=run_id, kept=done.result()))
 
     def discard(self, run_id: str) -> None:
-        """The run is over: nothing of its area is wanted any more."""
+        """Remove the area of a run that is over. Done in a thread."""
         area = f"{self._areas}/{run_id}"
         if os.path.isdir(area):
             self._pool.submit(remove_area, area)
 
     def sweep(self, wanted: Iterable[str]) -> None:
-        """Blocks. Remove what runs of a daemon that died left, but for those that still have to land."""
+        """Remove the areas that a dead daemon left, except those that must still land. Blocking."""
         kept = set(wanted)
         for name in os.listdir(self._areas) if os.path.isdir(self._areas) else ():
             if name not in kept:
@@ -136,10 +134,7 @@ class Landing:
 
 
 def remove_area(area: str) -> None:
-    """Blocks.
-
-    Also where a run shut its folders, to spite us or because its tools do so; links are removed, not followed.
-    """
+    """Remove an area, including folders that a run made unreadable. Links are removed, not followed. Blocking."""
     shutil.rmtree(area, ignore_errors=True)
     ahead = [area] if os.path.isdir(area) else []
     while ahead:
@@ -152,41 +147,41 @@ def remove_area(area: str) -> None:
 def put_in_place(
     outputs: tuple[StagedOutput, ...], root: str, area: str, aside: str, bounds: Bounds
 ) -> tuple[KeptOutput, ...]:
-    """Blocks. Returns what was not put in place."""
+    """Put outputs in place, and return those that were not. Blocking."""
     kept, folders = [], set[str]()
     for output in outputs:
         try:
-            words = _put(output, root, area, bounds)
+            words = put_output(output, root, area, bounds)
         except (OSError, OperatorError) as error:
-            # No place for it any more, or no right to write there: nothing is lost, and somebody is told.
+            # The folder is gone, or may not be written. The run's version is kept, and the record says so.
             words = f"it could not be put in place: {error}"
         if words is None:
             folders.add(os.path.dirname(output.path))
         else:
             kept.append(_keep_aside(output, words, area, aside))
     for folder in folders:
-        # Gone again already, with what was put in it: there is nothing to flush.
+        # If the folder was removed since, with its content, there is nothing to flush.
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             _flush_folder(root, folder)
     return tuple(kept)
 
 
-def _put(output: StagedOutput, root: str, area: str, bounds: Bounds) -> str | None:
-    """Why it was not put in place, in words; None when it is there."""
+def put_output(output: StagedOutput, root: str, area: str, bounds: Bounds) -> str | None:
+    """Put one output in place. Return why that was not done; None if the output is in place."""
     folder, name = os.path.split(output.path)
-    # Before folders are made, and once more of the one that was opened.
-    words = _find_astray(output, root, bounds, os.path.realpath(os.path.join(root, folder)))
+    # Checked here before folders are made, and again below for the folder that was opened.
+    words = find_astray(output, root, bounds, os.path.realpath(os.path.join(root, folder)))
     folder_fd = None if words is not None else _open_folder(root, folder, is_made=output.new is not None)
     if folder_fd is None:
         return words
     try:
-        if (words := _find_astray(output, root, bounds, os.readlink(f"/proc/self/fd/{folder_fd}"))) is not None:
+        if (words := find_astray(output, root, bounds, os.readlink(f"/proc/self/fd/{folder_fd}"))) is not None:
             return words
         present = digest_entry(name, folder_fd)
         if present == output.new and (present is not None or not _exists(name, folder_fd)):
             _remove_passing(name, folder_fd)
             return None
-        # A folder or a device in its place has no digest, and is nobody's base.
+        # A folder or a device at the target has no digest. It counts as a change, too.
         if present != output.base or (present is None and _exists(name, folder_fd)):
             return _CHANGED
         if output.new is not None:
@@ -197,16 +192,16 @@ def _put(output: StagedOutput, root: str, area: str, bounds: Bounds) -> str | No
         os.close(folder_fd)
 
 
-def _find_astray(output: StagedOutput, root: str, bounds: Bounds, real: str) -> str | None:
-    """Why an output must not be put into the folder that its way leads to, in words.
+def find_astray(output: StagedOutput, root: str, bounds: Bounds, real: str) -> str | None:
+    """Return why an output must not be put into the real folder of its path. None if it may.
 
-    A run may have landed a link before, and name what lies behind it now:
-    only what the author of the spec spelled out may lead elsewhere.
+    A run may have landed a link earlier, and now name an output behind that link. Only the part of the path that the
+    spec spells out may contain links.
     """
     path = os.path.normpath(os.path.join(root, output.path))
     pattern = bounds.find(path)
     if pattern is None:
-        return "no write binding means it"
+        return "no write binding matches it"
     spelled = os.path.dirname(pattern.base) if pattern.is_literal else pattern.base
     if real != os.path.normpath(
         os.path.join(os.path.realpath(spelled), os.path.relpath(os.path.dirname(path), spelled))
@@ -218,13 +213,13 @@ def _find_astray(output: StagedOutput, root: str, bounds: Bounds, real: str) -> 
         and GIT not in (spelled if pattern.base != path else path).split("/")
         and GIT not in os.path.realpath(root).split("/")
     ):
-        return f"it would lie in {target}, and {GIT} is written only where a spec names it"
+        return f"it would lie in {target}, and {GIT} is written only if a spec names it"
     guard = next((place for place in bounds.guarded if contains(place, target)), None)
     return None if guard is None else f"it lies in {guard}, which no run may change"
 
 
 def _bring(output: StagedOutput, staged: str, name: str, folder_fd: int) -> str | None:
-    """Rename it into place, from beside it where it lies on another file system."""
+    """Rename the output to its target. From another file system, copy it next to the target first."""
     if os.lstat(staged).st_dev == os.fstat(folder_fd).st_dev:
         return _exchange(output, staged, name, folder_fd)
     beside = f"/proc/self/fd/{folder_fd}/{_pass_by(name)}"
@@ -239,13 +234,14 @@ def _bring(output: StagedOutput, staged: str, name: str, folder_fd: int) -> str 
 def _exchange(output: StagedOutput, source: str, name: str, folder_fd: int) -> str | None:
     """Exchange the output with the file at the target, then check that file once more.
 
-    If somebody edited it in the last moment, a second exchange puts it back."""
+    If the file was edited in the last moment, a second exchange puts it back.
+    """
     flag = NO_REPLACE if output.base is None else EXCHANGE
     problem = rename_at(AT_FDCWD, source, folder_fd, name, flag)
     if problem in (errno.EEXIST, errno.ENOENT):
         return _CHANGED
     if problem in (errno.EINVAL, errno.ENOSYS):
-        # A file system that knows no more than to replace.
+        # This file system can only replace a file, not exchange two.
         os.rename(source, name, dst_dir_fd=folder_fd)
         return None
     if problem:
@@ -261,13 +257,13 @@ def _pass_by(name: str) -> str:
 
 
 def _remove_passing(name: str, folder_fd: int) -> None:
-    """Remove the file that a landing which was cut short left beside the target."""
+    """Remove the temporary file that an interrupted landing left next to the target."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(_pass_by(name), dir_fd=folder_fd)
 
 
 def _keep_aside(output: StagedOutput, words: str, area: str, aside: str) -> KeptOutput:
-    """Says where the run's own is now: nowhere, where it was a removal or is gone."""
+    """Move the run's version of an output to `aside`. `kept` is None if the run removed the file, or it is gone."""
     place = "/".join((aside, *(name for name in output.path.split("/") if name not in ("", ".."))))
     staged = f"{area}/{output.place}"
     try:
@@ -275,13 +271,13 @@ def _keep_aside(output: StagedOutput, words: str, area: str, aside: str) -> Kept
             make_private(os.path.dirname(place))
             os.rename(staged, place)
     except OSError as error:
-        # The disk is full: a landing that never ended would hold its session for ever.
-        words = f"{words}; and the run's own could not be kept: {error}"
+        # For example, the disk is full. The landing ends anyway, because otherwise the session would wait for ever.
+        words = f"{words}; and the run's version could not be kept: {error}"
     return KeptOutput(path=output.path, words=words, kept=place if os.path.lexists(place) else None)
 
 
 def _open_folder(root: str, folder: str, *, is_made: bool) -> int | None:
-    """The folder an output lies in, reached without leaving root; None where it is gone, and is not needed."""
+    """Open the folder of an output, without leaving root. None if the folder is missing and need not be made."""
     try:
         if folder.startswith("/"):
             if is_made:

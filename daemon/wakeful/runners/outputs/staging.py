@@ -1,9 +1,9 @@
-"""The private write area of a run: copies of its outputs, which it changes instead of the outputs themselves (rule 27).
+"""The private write area of a strict run: the run changes copies of its outputs, not the outputs (rule 27).
 
-`Preparation` makes one for a strict run, `saving` collects at its end what became of it; both block, and run in a
-thread. It lies in the state folder, where nobody watches and a person never stumbles over it. What was collected is put
-in place by `landing.py`, after it was recorded. Copies are made through open folders, so that a link swapped meanwhile
-leads nowhere.
+`Preparation` makes the area, and `saving` collects the changed outputs at the run's end. Both block, and run in a
+thread. The area lies in the state folder, which is not watched and is out of people's way. `landing.py` puts the
+collected outputs in place after they are recorded. Files are copied through open folders, so that a link which is
+swapped in meanwhile has no effect.
 """
 
 from __future__ import annotations
@@ -25,22 +25,24 @@ from wakeful.system.private_folders import make_plain, make_private
 _CHUNK_BYTES = 1 << 20
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-# Files that are read beside outputs in one folder are shown one by one:
-# more than this would take longer than most runs.
+# The most readable files next to outputs in one folder. Each is mounted on its own, and more would take longer than
+# most runs.
 _MOST_BESIDE = 256
 _TOLD = 20
 
 
 class _Copied(Struct, frozen=True):
-    """An output as it was before the run, and the stat of its copy: while that stands, nobody has touched it."""
+    """The digest of an output before the run, and the stamp of its copy. The stamp shows whether the copy changed."""
 
     digest: str
     stamp: tuple[int, ...]
 
 
 class StagedBefore(Struct, frozen=True):
-    """An area as it was when the run began, and what of it was never the run's own to change:
-    all that is needed to collect from it."""
+    """An area as it was when the run began: all that is needed to collect from it.
+
+    `shown_links` and `mounted` are the entries that are not outputs, although they lie in the area.
+    """
 
     areas: tuple[Area, ...]
     copied: dict[str, _Copied]
@@ -49,14 +51,14 @@ class StagedBefore(Struct, frozen=True):
 
 
 class Beside(Struct, frozen=True):
-    """Something in a folder of outputs that is only read: where it is, and a descriptor that keeps it."""
+    """An entry in a folder of outputs that the run may only read: its path, and an open descriptor."""
 
     path: str
     fd: int
 
 
 class Staging:
-    """One run's. `folder` is its own, in the state folder; `root` as the spec has it."""
+    """The write area of one run. `folder` is its folder in the state folder; `root` is the root of the spec."""
 
     def __init__(
         self,
@@ -65,29 +67,29 @@ class Staging:
         areas: tuple[Area, ...],
         before: StagedBefore | None = None,
     ) -> None:
-        """`before`: it was filled by an earlier daemon, and a run has been at work in it since."""
+        """`before` is set if an earlier daemon filled the area: a run has worked in it since."""
         self._folder = folder
         self._root = root
         self._areas = areas if before is None else before.areas
         self._is_filled = before is not None
-        # By place below `folder`.
+        # Path below `folder` -> its copy.
         self._before: dict[str, _Copied] = {} if before is None else before.copied
         self.beside: list[Beside] = []
         self._shown_links: set[str] = set() if before is None else set(before.shown_links)
-        # Places that are shown on top of it, and were never the run's own to change.
+        # Places that are mounted on top of the area, so they are not outputs.
         self._mounted: frozenset[str] = frozenset() if before is None else before.mounted
 
     def describe(self) -> StagedBefore:
         return StagedBefore(self._areas, self._before, frozenset(self._shown_links), self._mounted)
 
     def note_mounted(self, places: Iterable[str]) -> None:
-        """Of every view that is made of it: where something was shown lies a stand-in, which is nobody's output."""
+        """Record the mounts of a view. A mount leaves an empty placeholder in the area, which is not an output."""
         self._mounted |= frozenset(places)
 
     def prepare(self, is_read: Callable[[str], bool]) -> list[tuple[Area, str]]:
-        """Make and fill it: each area, and what stands for it.
+        """Make and fill the write area. Returns each output folder, and the folder that replaces it.
 
-        `is_read` says of a path whether a binding lets it be read.
+        `is_read` tells whether a binding lets the run read a path. Blocking.
         """
         make_private(os.path.dirname(self._folder))
         if not self._is_filled:
@@ -106,7 +108,7 @@ class Staging:
         return prepared
 
     def collect(self) -> tuple[tuple[StagedOutput, ...], tuple[str, ...]]:
-        """The outputs that the run changed, flushed to disk, and the files it wrote that are no outputs."""
+        """Collect the outputs that the run changed, flushed to disk, and the other files that it wrote. Blocking."""
         outputs, undeclared = [], []
         for number, area in enumerate(self._areas):
             found = set()
@@ -125,7 +127,7 @@ class Staging:
         return tuple(outputs), shorten_told(undeclared)
 
     def close(self) -> None:
-        """Safe to repeat. The area itself stays until it has landed, or never will."""
+        """Close the descriptors. The area itself stays until it has landed or is discarded. Safe to repeat."""
         beside, self.beside = self.beside, []
         for one in beside:
             os.close(one.fd)
@@ -165,30 +167,32 @@ class Staging:
         if before is not None and stamp_of(os.lstat(target)) == before.stamp:
             return None
         new = digest_entry(target, None, is_flushed=True)
-        # Written anew, and the same.
+        # Written again, with the same content.
         if new is None or (before is not None and new == before.digest):
             return None
         return StagedOutput(path=path, base=before.digest if before is not None else None, new=new, place=place)
 
     def _name(self, area: Area, below: str) -> str | None:
-        """How the spec calls it, if it is an output: below root where it lies there."""
+        """Return an output's path as the spec spells it, relative to root if it lies there. None for other files."""
         for folder, pattern in area.outputs:
             spelled = os.path.join(folder, below)
-            # A repository is no output, unless the spec names it: then it lies not below the folder, but around it.
+            # A repository below the output folder is not an output. If the spec names `.git`, it is part of `folder`.
             if pattern.matches(spelled) and (spelled == pattern.base or GIT not in below.split("/")):
                 return os.path.relpath(spelled, self._root) if spelled.startswith(f"{self._root}/") else spelled
         return None
 
 
 def shorten_told(paths: list[str]) -> tuple[str, ...]:
-    """In order, and a word for those beyond the first."""
+    """Sort paths, and replace those beyond the first 20 by their number."""
     told = sorted(paths)
     return tuple(told) if len(told) <= _TOLD else (*told[:_TOLD], f"and {len(told) - _TOLD} more")
 
 
 def digest_entry(name: str, folder_fd: int | None, *, is_flushed: bool = False) -> str | None:
-    """Of a file or a link: what it is, whether it can be executed, and what it holds; None where there is none,
-    or it is neither."""
+    """Compute the digest of a file or a link: of its kind, its executable bit and its content. Blocking.
+
+    None if it is missing, or neither a file nor a link. `is_flushed`: also flush the file to disk.
+    """
     try:
         found = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
         if stat.S_ISLNK(found.st_mode):
@@ -210,7 +214,7 @@ def digest_entry(name: str, folder_fd: int | None, *, is_flushed: bool = False) 
 
 
 def copy_entry(name: str, folder_fd: int | None, target: str) -> str | None:
-    """Copy a file or a link with its rights, owner and times; returns its digest, None where it is neither."""
+    """Copy a file or a link with its rights, owner and times. Blocking. Returns its digest; None if it is neither."""
     found = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
     if stat.S_ISLNK(found.st_mode):
         words = os.readlink(name, dir_fd=folder_fd)
@@ -221,7 +225,7 @@ def copy_entry(name: str, folder_fd: int | None, target: str) -> str | None:
     source = os.open(name, _FILE, dir_fd=folder_fd)
     try:
         found = os.fstat(source)
-        # In the place of what a copy that was cut short left.
+        # O_TRUNC, because an interrupted copy may have left a file here.
         copy = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             digest = _begin(found)
@@ -254,7 +258,7 @@ def _write(fd: int, content: bytes) -> None:
 
 
 def _open_area(folder: str, root: str) -> int:
-    """A folder of outputs, for reading; one in root is reached without leaving it."""
+    """Open a folder of outputs for reading. If it lies in root, links do not lead out of root."""
     root = os.path.realpath(root)
     if not folder.startswith(f"{root}/"):
         return os.open(folder, _FOLDER)
@@ -287,16 +291,16 @@ def _walk_area(area: Area, source: int) -> Iterator[tuple[str, int, str, bool]]:
 
 
 def _walk_staged(place: str, folder: str, mounted: frozenset[str]) -> Iterator[tuple[str, bool]]:
-    """Every file of an area after the run, by its path below it, and whether it is one that can land.
+    """Walk an area after the run: each file's path below it, and whether the file can land.
 
-    Links are not followed.
+    Files and links can land; pipes, sockets and devices cannot. Links are not followed.
     """
     ahead = [""]
     while ahead:
         above = ahead.pop()
         for entry in os.scandir(os.path.join(place, above)):
             below = os.path.join(above, entry.name)
-            # Where something was shown on top of the area lies an empty stand-in.
+            # A mount on top of the area left an empty placeholder here.
             if os.path.join(folder, below) in mounted:
                 continue
             if entry.is_dir(follow_symlinks=False):
@@ -306,5 +310,5 @@ def _walk_staged(place: str, folder: str, mounted: frozenset[str]) -> Iterator[t
 
 
 def stamp_of(found: os.stat_result) -> tuple[int, ...]:
-    """While it stands, nobody has touched the file."""
+    """Return a stamp that stays the same as long as the file is not changed."""
     return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns

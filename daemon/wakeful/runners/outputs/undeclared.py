@@ -1,8 +1,8 @@
 """Finds changes that no binding declares, in the folders that an output opened.
 
-Landlock opens a whole folder so that a file in it can be replaced. Every other change there is reported with the run,
-never hidden. `Preparation` surveys the folders before the run, `saving` asks at its end, in a thread. Both surveys are
-bounded. Somebody else's change at the same time is reported as well, because the folder does not tell who made it. A
+Landlock opens a whole folder so that a file in it can be replaced. Every other change there is reported with the run.
+`Preparation` surveys the folders before the run, and `saving` asks at its end, in a thread. Both surveys are bounded.
+Changes by other processes at the same time are reported as well, because a folder does not show who made a change. A
 change is not reported if another run declares the path and was writing at that time (`writers.py`).
 """
 
@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from wakeful.runners.outputs.writers import COARSE_CLOCK, Change, Writer, list_declared
 
-# Of one folder: so many names are remembered, so many entries below it looked at, so many told.
+# Limits per folder: names remembered before the run, entries looked at after it, and paths reported.
 _REMEMBERED = 500
 _LOOKED_AT = 1000
 _TOLD = 20
@@ -24,13 +24,12 @@ _PASSED_OVER = "__pycache__"
 
 
 class Surveyed(Struct, frozen=True):
-    """A folder before the run: when that was, by the clock that file systems use,
-    and the names in it (None: too many)."""
+    """A folder before the run: the time by the file systems' clock, and the names in it (None if too many)."""
 
     folder: str
     at: int
     names: frozenset[str] | None
-    # Places of the daemon in it: watched over by other means.
+    # The daemon's own places, which are protected by other means.
     guarded: tuple[str, ...]
 
 
@@ -46,7 +45,10 @@ def find_undeclared(
     allowed: tuple[str, ...],
     others: tuple[Writer, ...] = (),
 ) -> tuple[str, ...]:
-    """Blocks. Paths relative to root where they lie in it; the last word says if there may be more."""
+    """List undeclared changes, relative to root if they lie in it. Blocking.
+
+    The last entry is a message if there are more, or may be.
+    """
     declared = list_declared(root, writes, allowed)
     found: dict[str, None] = {}
     is_bounded = False
@@ -60,11 +62,11 @@ def find_undeclared(
     told = [os.path.relpath(path, root) if path.startswith(f"{root}/") else path for path in sorted(found)]
     if len(told) > _TOLD:
         return (*told[:_TOLD], f"and {len(told) - _TOLD} more")
-    return (*told, "not all was looked at: too many files") if is_bounded else tuple(told)
+    return (*told, "not everything was checked: too many files") if is_bounded else tuple(told)
 
 
 def _look(one: Surveyed) -> tuple[list[Change], bool]:
-    """The changes in a folder, and whether there was too much in it to know all."""
+    """Find the changes in a folder. The second value is True if the limits may have hidden some."""
     changed: list[Change] = []
     seen, left = set[str](), _LOOKED_AT
     ahead = [one.folder]
@@ -105,5 +107,5 @@ def _scan(folder: str) -> Iterator[os.DirEntry[str]]:
         with os.scandir(folder) as entries:
             yield from entries
     except OSError:
-        # Not ours to look into, or gone.
+        # The folder may not be read, or is gone.
         return

@@ -1,9 +1,10 @@
-"""Records which run writes where and when: a run's declared writes are no undeclared changes of its neighbour.
+"""Records which run writes where and when, so that one run's declared writes are not reported as another's undeclared
+changes.
 
-`LiveRun` notes itself from its start to its end, `Landing` while it puts outputs in place; `find_undeclared` asks. A
-change belongs to another run only if that run declares the path and the file system's stamp lies in its time. A change
-to the files of a neighbour that rests is therefore still reported. If two runs write at the same time, nobody can tell
-which one it was; the run that declares the path gets the change.
+`LiveRun` registers a run from its start to its end, and `Landing` while it puts outputs in place; `find_undeclared`
+asks. A change belongs to another run only if that run declares the path and was active at the change's time stamp. A
+change to the files of an inactive session is therefore still reported. If two runs write at the same time, the change
+is attributed to the run that declares the path.
 """
 
 from __future__ import annotations
@@ -17,22 +18,22 @@ from msgspec.structs import replace
 
 from wakeful.core.looking.patterns import Pattern, parse_under
 
-# CLOCK_REALTIME_COARSE, by which file systems stamp: up to a tick behind the precise clock. Since Linux 6.13 some
-# stamps are precise, so a time begins by this clock and ends by the other.
+# CLOCK_REALTIME_COARSE, the clock of file systems' time stamps: up to a tick behind the precise clock. Since Linux 6.13
+# some stamps are precise, so a writer's period begins by this clock and ends by the precise one.
 COARSE_CLOCK = 5
-# So many ended writers are remembered. A forgotten writer causes a report too many, never a missing one.
+# The most ended writers that are remembered. A forgotten one can cause an extra report, never a missing one.
 _REMEMBERED = 1000
 
 
 class Change(Struct, frozen=True):
-    """A path, and when the file system says it changed; None where it was removed, which leaves no stamp."""
+    """A path, and the time of its change. None if it was removed, because a removal leaves no time stamp."""
 
     path: str
     at: int | None
 
 
 class Writer(Struct, frozen=True):
-    """The places a run declares to write, and when it could: `until` is None while it can."""
+    """The places that a run declares to write, and its period. `until` is None while the run is active."""
 
     root: str
     writes: tuple[str, ...]
@@ -41,7 +42,7 @@ class Writer(Struct, frozen=True):
     until: int | None = None
 
     def leave(self, changes: list[Change]) -> list[Change]:
-        """The changes that are not its own."""
+        """Return the changes that this writer did not make."""
         declared = list_declared(self.root, self.writes, self.allowed)
         return [
             change
@@ -54,7 +55,7 @@ class Writer(Struct, frozen=True):
 
 
 class Writers:
-    """All of one daemon. On the loop; what `besides` returns may be taken to a thread."""
+    """All writers of one daemon. Called on the loop; the result of `besides` may be passed to a thread."""
 
     def __init__(self) -> None:
         self._writing: dict[str, Writer] = {}
@@ -63,17 +64,17 @@ class Writers:
     def begin(
         self, run_id: str, root: str, writes: tuple[str, ...], allowed: tuple[str, ...], ago_seconds: float = 0.0
     ) -> None:
-        """`ago_seconds`: it began so long ago, under an earlier daemon."""
+        """Register a run that writes. `ago_seconds`: time since its start, if an earlier daemon started it."""
         since = time.clock_gettime_ns(COARSE_CLOCK) - int(ago_seconds * 1e9)
         self._writing[run_id] = Writer(root, writes, allowed, since)
 
     def end(self, run_id: str) -> None:
-        """Safe to repeat, and for one that never began here."""
+        """End a run's period. Safe to repeat, and safe for a run that was never registered."""
         if (writer := self._writing.pop(run_id, None)) is not None:
             self._ended.append(replace(writer, until=time.time_ns()))
 
     def besides(self, run_id: str) -> tuple[Writer, ...]:
-        """The writers that were active while this run was."""
+        """Return the other writers that were active during this run."""
         since = self._writing[run_id].since
         living = (writer for other, writer in self._writing.items() if other != run_id)
         return (*living, *(writer for writer in self._ended if writer.until is not None and writer.until >= since))
@@ -82,7 +83,8 @@ class Writers:
 def list_declared(root: str, writes: tuple[str, ...], allowed: tuple[str, ...]) -> tuple[Pattern, ...]:
     """List the patterns that a run may write, as the spec spells them and with the links of their folders resolved.
 
-    The survey of a folder reports real paths."""
+    Resolved ones are needed because the survey of a folder reports real paths.
+    """
     named = [parse_under(text, root) for text in writes] + [
         Pattern.literal(os.path.join(root, place)) for place in allowed
     ]

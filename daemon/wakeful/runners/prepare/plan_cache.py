@@ -1,9 +1,9 @@
-"""A cache of plans: which places the last run of each session could touch, for its next run.
+"""A cache of plans: the paths that the last run of each session could touch, for its next run.
 
-`Preparation` asks it for every confined run, on the loop and in threads. Making a plan takes some fifty questions to
-the file system; asking whether the answers are still the same takes a fifth of that. Nothing is believed unseen: every
-place that counts is looked at again before a start, and a plan with another answer is made anew. A plan is a value: it
-holds no process, no thread and no descriptor. Each session has one run at a time, so no two callers share a plan.
+`Preparation` calls it for every confined run, on the loop and in threads. Making a plan takes about fifty queries to
+the file system. Checking that their answers are unchanged takes a fifth of the time. Every path that matters is checked
+again before a start, and if an answer differs, a new plan is made. A plan is a value: it holds no process, no thread
+and no descriptor. Each session has one run at a time, so no two callers share a plan.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from msgspec.structs import replace
 from wakeful.core.spec.budget import Amounts
 from wakeful.runners.contract import RunOrder
 from wakeful.runners.isolation.reach import Plan, Protected, make_plan
-from wakeful.runners.process.environment import make_folder, make_folders
+from wakeful.runners.process.environment import make_folders
+from wakeful.system.private_folders import make_private
 
-# Plans, some 5 KB each. Beyond that, the one that was needed longest ago goes.
+# The most plans, about 5 KB each. Beyond that, the least recently used plan is dropped.
 _MOST_KNOWN = 512
 
 
 class _Known(Struct, frozen=True):
-    """A plan, and the questions to which it is the answer."""
+    """A plan, and the inputs from which it was made."""
 
     shape: RunOrder
     search_path: str
@@ -41,7 +42,7 @@ class _Known(Struct, frozen=True):
 
 
 class PlanCache:
-    """By session."""
+    """The plans of the last runs, by session."""
 
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}
@@ -50,22 +51,25 @@ class PlanCache:
     def find_plan(
         self, order: RunOrder, environment: dict[str, str], protected: Protected, *, is_early: bool = False
     ) -> Plan:
-        """As `reach.make_plan`, and raises the same. Makes the run's folders."""
+        """Return a valid plan, from the cache or from `reach.make_plan`, whose errors it raises.
+
+        Makes the folders of the run.
+        """
         search_path, shape = environment.get("PATH", ""), _shape(order)
         known = self._known.pop(order.session, None)
         if known is None or not known.answers(shape, search_path, protected):
             make_folders(order)
             known = _Known(shape, search_path, protected, make_plan(order, environment, protected, is_early=is_early))
         else:
-            # The folders that outlast a run are there: the plan was asked whether they are still the same.
-            make_folder(order.folder)
-        # Where commits lie, and places laid out for one run alone, are asked for each time.
+            # The folders that outlast a run exist, because the check of the plan included them.
+            make_private(order.folder)
+        # Plans with git repositories, or with a workspace made for one run, are not kept.
         if not order.repositories and order.workspace is None:
             self._keep(order.session, known)
         return known.plan
 
     def _keep(self, session: str, known: _Known) -> None:
-        """At the end, as the one that was needed last."""
+        """Store the plan as the most recently used one."""
         with self._bounding:
             self._known[session] = known
             if len(self._known) > _MOST_KNOWN:
@@ -73,7 +77,7 @@ class PlanCache:
 
 
 def _shape(order: RunOrder) -> RunOrder:
-    """The part of an order that all runs of a session share, until its spec changes."""
+    """Reduce an order to the part that all runs of a session share, until its spec changes."""
     return replace(
         order,
         run=0, run_id="", attempt=0, folder=os.path.dirname(order.folder), staging=None, causes=b"", changed=(),

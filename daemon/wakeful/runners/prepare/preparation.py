@@ -1,16 +1,17 @@
-"""The one way to start a run: `prepare(order)` returns a ticket, `ticket.launch()` starts the process.
+"""Prepares the start of a run: `prepare(order)` returns a ticket, and `ticket.launch()` starts the process.
 
-`CommandRunner` has one `Preparation`. All work that is done before a process exists is in this folder: folders and
-files of the run, its reach (`plan_cache.py`), its confinement. The early part is done while the record of the start is
-on its way to disk, and holds for a moment; a launch that comes later, or for other files, does it again. `prepare` and
-`launch` are called on the loop. `complete` looks at the file system, makes folders, copies outputs and may try strace,
-so it blocks; where that can take longer than a moment, `LiveRun` calls it in a thread of the pool (`is_quick`). It
-starts no program of the run. A refusal is raised in words for the run's record, and then nothing is left open.
+`CommandRunner` has one `Preparation`. This folder does all the work before a process exists: the folders and files of
+the run, its reach (`plan_cache.py`) and its confinement. The early part is done while the record of the start is being
+written to disk, and is valid for a moment (`FRESH_SECONDS`). A later launch, or one with other protected paths, does it
+again. `prepare` and `launch` are called on the loop. `complete` is blocking: it reads the file system, makes folders,
+copies outputs and may try strace. `LiveRun` calls it in a thread of the pool unless it is short (`is_quick`). It starts
+no program of the run. A refusal is raised with a message for the run's record, and then nothing is left open.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 from collections.abc import Callable, Mapping
@@ -28,6 +29,7 @@ from wakeful.runners.isolation.confined_spawn import ConfinedLaunch
 from wakeful.runners.isolation.landlock import probe_abi
 from wakeful.runners.isolation.reach import Protected, Reach, find_reach
 from wakeful.runners.isolation.reach_check import Standards
+from wakeful.runners.isolation.shield import can_shield
 from wakeful.runners.isolation.system_places import SystemPlaces
 from wakeful.runners.isolation.trace import Tracing, find_obstacle
 from wakeful.runners.outputs.staging import Staging
@@ -39,32 +41,33 @@ from wakeful.runners.process.environment import build_environment, fill_folder, 
 from wakeful.runners.process.problems import refuse_unconfined, refuse_unjudged
 from wakeful.runners.process.program import Launch, Surroundings, launch_bare
 
-# How long early work holds: the record takes a millisecond, on a busy disk some ten. Later the world may be another.
+# Seconds for which early work is valid. Writing the record takes 1 ms, on a busy disk about 10 ms. Later, files and
+# folders may have changed.
 FRESH_SECONDS = 0.05
 
 
 class Prepared(Struct, frozen=True, kw_only=True):
-    """How the programs of one run are launched, and what is noted of it. `close` when the last of them is gone."""
+    """How to launch the programs of one run, and what is recorded of it. `close` it when the last of them is gone."""
 
     cwd: str
     environment: dict[str, str]
     launch: Launch = launch_bare
-    # The same launch, where it is one into a view of the run's own.
+    # The same object as `launch` if the run gets a file system view of its own (strict); otherwise None.
     view: BubblewrapLaunch | None = None
     isolation: Enforced | None = None
-    # Folders that are opened wider than what may be written there.
+    # The folders that confinement opens wider than the run may write. They are searched for undeclared changes.
     surveyed: tuple[Surveyed, ...] = ()
-    # Where it writes instead of where its outputs are.
+    # The area that the run writes to instead of the real places of its outputs.
     area: Staging | WorkspaceArea | None = None
     tracing: Tracing | None = None
-    # By what its denials are judged; None where nothing is enforced, or nobody knows any more.
+    # The rules by which denials are explained. None if nothing is enforced, or if an earlier daemon started the run.
     standards: Standards | None = None
-    # Why it is not traced although it should be.
+    # Describes why the run is not traced although it should be; None otherwise.
     untraced: str | None = None
 
     @property
     def starts_another(self) -> bool:
-        """Is another program spawned, which starts the run's?"""
+        """Is another program spawned, which then starts the run's program?"""
         return (
             self.view is not None
             or self.tracing is not None
@@ -72,13 +75,13 @@ class Prepared(Struct, frozen=True, kw_only=True):
         )
 
     def conclude_trace(self) -> Traced | None:
-        """Blocks where it was traced."""
+        """Return the result of tracing; None if the run was not to be traced. Blocking if the run was traced."""
         if self.tracing is not None:
             return self.tracing.conclude()
         return Traced(is_observed=True, words=self.untraced) if self.untraced is not None else None
 
     def close(self) -> None:
-        """Safe to repeat. The area itself stays until it has landed, or never will."""
+        """Release what was opened. Safe to repeat. The area's files stay until they have landed or are discarded."""
         if isinstance(self.launch, ConfinedLaunch):
             self.launch.dismiss()
         if self.view is not None:
@@ -88,13 +91,16 @@ class Prepared(Struct, frozen=True, kw_only=True):
 
 
 def is_staged(order: RunOrder) -> bool:
-    """Is what it writes put in place after it, by somebody else?"""
+    """Are the run's outputs staged, and put in place after the run by `Landing`?"""
     return order.staging is not None and (order.workspace is not None or order.confinement.level == "strict")
 
 
-def is_quick(order: RunOrder) -> bool:
-    """Otherwise outputs are copied, every place of a view or workspace is looked at, strace is tried, or packages of
-    MCP servers are looked for: not on the loop."""
+def _is_plain(order: RunOrder) -> bool:
+    """Can this run be prepared without slow work?
+
+    Otherwise outputs are copied, every path of a view or workspace is examined, strace is tried, or packages of MCP
+    servers are searched for. That is done in a thread.
+    """
     return (
         order.confinement.level in ("standard", "none")
         and order.workspace is None
@@ -104,16 +110,17 @@ def is_quick(order: RunOrder) -> bool:
 
 
 def _is_plain_view(order: RunOrder) -> bool:
-    """A strict run of which nothing but its outputs is copied, and nothing is tried."""
+    """Is this a strict run whose preparation only copies its outputs and examines paths?"""
     is_plain = order.workspace is None and not order.is_traced and not order.servers
     return order.confinement.level == "strict" and is_plain
 
 
 class Ticket:
-    """One start of one run (`contract.Ticket`). Made by `Preparation`; `LiveRun` takes from it what was prepared early.
+    """One start of one run (`contract.Ticket`). `Preparation` makes it, and `LiveRun` takes the early work from it.
 
-    The early part of a quick order is done at once. That of a strict one is done in a thread, while the record of the
-    start is flushed: its outputs are copied, and every place of its view is looked at."""
+    The early part of a quick order is done at once. For a strict order, a thread copies the outputs and examines every
+    path of the view, while the record of the start is being flushed.
+    """
 
     def __init__(self, order: RunOrder, preparation: Preparation) -> None:
         self.order = order
@@ -138,16 +145,18 @@ class Ticket:
         self._early = self._in_thread = None
 
     def prepare_early(self) -> None:
-        """Errors are found again by the launch, which reports them; so is what cannot be known without an effect."""
+        """Do the early part. If it fails, or would change something outside the run's folders, the launch does it."""
         order, around = self.order, self._preparation.around
-        if is_quick(order):
+        if self._preparation.is_quick(order):
             self._early = self._complete()
         elif _is_plain_view(order):
             self._in_thread = around.loop.run_in_executor(around.pool, self._complete)
 
     def take_early(self, take: Callable[[Prepared | None], None]) -> None:
-        """`take` is called once with what was prepared a moment ago, if it holds still: now, or when the thread is
-        done."""
+        """Call `take` once with the early work, or with None if there is none or it is out of date.
+
+        `take` is called now, or when the thread is done.
+        """
         is_late = self._preparation.around.loop.time() - self._early_at > FRESH_SECONDS
         is_fresh = self._protected is self._preparation.protected and not is_late
         early, in_thread = self._early, self._in_thread
@@ -162,7 +171,7 @@ class Ticket:
             return early
         early.close()
         if early.view is not None:
-            # Copies of outputs that may be others by now.
+            # The early work copied outputs, which may have changed since.
             self._clear()
         return None
 
@@ -170,7 +179,7 @@ class Ticket:
         try:
             return self._preparation.complete(self.order, self._preparation.begin(self.order), is_early=True)
         except Exception:
-            # `NotYet`, a refusal or a shortage.
+            # The error is `NotYet`, a refusal or a shortage. The launch meets it again and reports it.
             self._clear()
             return None
 
@@ -180,14 +189,14 @@ class Ticket:
         self._preparation.around.pool.submit(self._clear)
 
     def _clear(self) -> None:
-        """Blocks. Its own folders alone: the session's others may be in use by a run that followed."""
+        """Remove the run's own folders. Blocking. A later run may already use the session's other folders."""
         for folder in (self.order.folder, self.order.staging):
             if folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
 class Preparation:
-    """Constructed on the loop. `start` begins the run of a ticket that is launched."""
+    """Prepares the runs of one runner. Constructed on the loop. `start` is called with each ticket that is launched."""
 
     def __init__(
         self,
@@ -199,15 +208,14 @@ class Preparation:
         self.around = around
         self.start = start
         self.protected = protected
-        # None: this kernel cannot confine anything.
+        # None if this kernel has no Landlock.
         self.system = SystemPlaces(around.pool) if probe_abi() else None
         self._inherited = inherited
         self._always_protected = protected
         self._plans = PlanCache()
 
     def guard(self, places: tuple[str, ...]) -> None:
-        """Besides what was named at construction, no run that starts from now on may change these: specs of attached
-        projects."""
+        """Protect these paths too, for runs that start from now on: specs of attached projects."""
         protected = replace(self._always_protected, rest=(*self._always_protected.rest, *places))
         if protected != self.protected:
             self.protected = protected
@@ -217,13 +225,28 @@ class Preparation:
         ticket.prepare_early()
         return ticket
 
+    def try_machine(self) -> None:
+        """Try what this machine can do, so that no run waits for it on the loop. Blocks: for an ordinary user an
+        interpreter is started."""
+        # For want of threads or descriptors, perhaps. The run that needs it tries again, and says what is wrong.
+        with contextlib.suppress(OSError, RuntimeError, MemoryError):
+            can_shield()
+            if self.system is not None:
+                self.system.guard()
+
+    def is_quick(self, order: RunOrder) -> bool:
+        """May it be completed on the loop? That takes some fifty looks at the file system, and waits for nothing."""
+        if not _is_plain(order):
+            return False
+        return self.system is None or not order.confinement.is_enforced or self.system.is_ready()
+
     def close(self) -> None:
-        """Nothing more will be started."""
+        """Release what is held for starts, because no more runs will be started."""
         if self.system is not None:
             self.system.close()
 
     def begin(self, order: RunOrder) -> Prepared:
-        """The part that is known without a look at anything."""
+        """Make the part of a preparation that needs no look at the file system."""
         area = (
             WorkspaceArea(order.staging, order.root, order.workspace)
             if order.workspace is not None and order.staging is not None
@@ -233,17 +256,17 @@ class Preparation:
         return Prepared(cwd=os.path.join(order.root, order.cwd), environment=environment, area=area)
 
     def complete(self, order: RunOrder, begun: Prepared, *, is_early: bool = False) -> Prepared:
-        """Blocks. Raises OperatorError, or OSError and ValueError as a spawn does.
+        """Finish a preparation. Blocking. Raises OperatorError, or OSError and ValueError as a spawn does.
 
-        `is_early`: the run is not on record yet. `NotYet` is raised where something outside of its
-        own folders must be made.
+        `is_early` is True if the run is not recorded yet. Then `NotYet` is raised if something must be made outside the
+        run's own folders.
         """
         if not order.confinement.is_enforced:
             make_folders(order)
-        # Otherwise a plan comes with the folders.
+        # Otherwise finding the plan makes the folders.
         prepared = self.confine(order, begun, is_early=is_early)
         try:
-            # First, so that a thread takes on the policy beside what follows.
+            # First, so that a thread takes on the policy while the files are written.
             if is_early and isinstance(prepared.launch, ConfinedLaunch):
                 prepared.launch.take_on()
             fill_folder(order)
@@ -255,7 +278,7 @@ class Preparation:
         return prepared
 
     def confine(self, order: RunOrder, begun: Prepared, *, is_early: bool = False) -> Prepared:
-        """Find out what it may touch. A staging of `begun` was filled before, and is used as it is."""
+        """Find out what the run may touch, and how to launch it. A staging area in `begun` is used as it is."""
         if not order.confinement.is_enforced:
             noted = replace(begun, isolation=Enforced(order.confinement.level, ("everything",)))
             return self._observe(order, noted) if order.is_traced or order.confinement.level == "observe" else noted
@@ -276,7 +299,7 @@ class Preparation:
         )
 
     def _observe(self, order: RunOrder, begun: Prepared) -> Prepared:
-        """Nothing is denied; what `standard` would deny is found out, if it can be."""
+        """Deny nothing, but trace the accesses that `standard` would deny, if tracing is possible."""
         if self.system is None:
             return replace(begun, untraced=refuse_unjudged())
         try:
@@ -286,14 +309,14 @@ class Preparation:
             if order.is_traced:
                 raise
             return replace(begun, untraced=str(error))
-        # A confined program is told these variables. Without them it would ask here for what it otherwise would not.
+        # A confined program gets these variables. Without them, this one would ask for paths that it avoids with them.
         return replace(begun, environment=begun.environment | reach.environment, tracing=tracing)
 
     def _confine_strictly(self, order: RunOrder, begun: Prepared, *, is_early: bool) -> Prepared:
         plan = self._plans.find_plan(order, begun.environment, self.protected, is_early=is_early)
         reach = plan.conclude_view(order.folder)
         environment = begun.environment | reach.environment
-        # Before anything is opened or copied: it may refuse.
+        # Before anything is opened or copied, because it may raise.
         tracing = self._trace(order, begun, reach) if order.is_traced else None
         staging = begun.area if isinstance(begun.area, Staging) else None
         if begun.area is None and order.staging is not None:

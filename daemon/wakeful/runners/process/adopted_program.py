@@ -1,10 +1,10 @@
-"""A program of a run that an earlier daemon started, from the moment it is taken over until nothing that descends from
-it is alive.
+"""A program of a run that an earlier daemon started, from the takeover until nothing that descends from it is alive.
 
-Attended as a `Process` is, which it is not: this one is nobody's child here. Its end is told by its pidfd, its signals
-go through that, its leftovers are found by their mark (the system's first process inherits them, not we), and what it
-used is seen from outside, by samples and by its control group, since only a parent is told exactly.
-`LiveRun` makes one when it goes on with a run.
+`LiveRun` creates an `AdoptedProcess` when it goes on with such a run. Unlike a `Process`, the program is not a child of
+this daemon:
+- Its pidfd reports its end and carries its signals.
+- The processes that it leaves behind go to the system's first process, so they are found by their mark.
+- Its usage is known only from samples and from its control group, because only a parent gets exact numbers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from wakeful.runners.process.program import FIRST_SAMPLE_SECONDS, SWEEP_SECONDS,
 class LeftProcess(NamedTuple):
     """A process that an earlier daemon left.
 
-    The descriptors are its taker's; `output` is None where nobody had it open any more.
+    The caller that takes it over owns the descriptors. `output` is None if no process had the output open any more.
     """
 
     pid: int
@@ -36,7 +36,7 @@ class LeftProcess(NamedTuple):
 
 
 class AdoptedProcess(Attended):
-    """From construction on; `ended` is never called from inside it."""
+    """Watches the program from construction on. `ended` is never called from inside the constructor."""
 
     def __init__(
         self,
@@ -53,9 +53,9 @@ class AdoptedProcess(Attended):
         self._is_wrapped = left.is_wrapped
         self._pidfd = left.pidfd
         self._output = OutputPipe(left.output, capture, around.loop) if left.output is not None else None
-        # CPU seconds, bytes read, bytes written: of the whole tree, at the last sample.
+        # CPU seconds, bytes read and bytes written of the whole tree: the highest values of all samples.
         self._used = (0.0, 0, 0)
-        # While it waits to be reaped by whoever inherited it.
+        # Set while the program has ended and its new parent has not reaped it yet.
         self._reaping: select.epoll | None = None
         self._overdue: asyncio.TimerHandle | None = None
         around.loop.add_reader(self._pidfd, self._notice_end)
@@ -70,7 +70,7 @@ class AdoptedProcess(Attended):
         for pid in pids:
             for index, amount in enumerate((proc.cpu_time(pid), *proc.read_io(pid))):
                 used[index] += amount
-        # When a part of the tree ends, its usage is no longer visible, but it still counts: totals never shrink.
+        # The usage of a process that has ended is no longer visible but still counts, so keep the highest totals.
         self._used = (max(self._used[0], used[0]), max(self._used[1], int(used[1])), max(self._used[2], int(used[2])))
 
     def abandon(self) -> None:
@@ -78,7 +78,7 @@ class AdoptedProcess(Attended):
         super().abandon()
 
     def _notice_end(self) -> None:
-        """It has ended, and whoever inherited it reaps it in a moment: until then nobody can tell how."""
+        """Wait until the program's new parent has reaped it, because its exit status is unknown until then."""
         if self.is_over:
             return
         loop = self._around.loop
@@ -117,7 +117,7 @@ class AdoptedProcess(Attended):
         self._close(status, swept.exception() is None and swept.result())
 
     def _sweep(self, enough: Event) -> bool:
-        """Blocks: end what it left behind, until that is enough; whether nothing is left."""
+        """End the processes that the program left behind, until `enough` is set. True if none is left. Blocking."""
         cgroups, gone = self._around.cgroups, Event()
         cpu_seconds = cgroups.cpu_seconds(self._mark) if cgroups is not None else 0.0
         self._used = (max(self._used[0], cpu_seconds), *self._used[1:])

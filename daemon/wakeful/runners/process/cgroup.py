@@ -1,10 +1,9 @@
-"""A control group per run, where systemd delegated a subtree to the daemon: killed as a whole, by name.
+"""A control group per run, which can be killed as a whole. Used only if systemd delegated a subtree to the daemon.
 
-Beside the mark, never instead of it: a process enters its group a moment after it started, so what it forked
-before that is outside. Entering takes 0.1 to 8 ms (measured: the kernel waits for a grace period), so it is done
-in a thread; killing and removing take 0.05 ms. CPU time is counted for every group; memory and processes are bounded
-where their controllers can be switched on, which needs a daemon that sits in a group of its own (DelegateSubgroup=).
-Without delegation: nothing here is used.
+The group supplements the mark and never replaces it. A process enters its group a moment after it started, so what it
+forked before that is outside. Entering takes 0.1 to 8 ms (measured: the kernel waits for a grace period), so a thread
+does it. Killing and removing take 0.05 ms. CPU time is counted for every group. Memory and processes are limited only
+if their controllers can be switched on, which needs a daemon in a group of its own (DelegateSubgroup=).
 """
 
 from __future__ import annotations
@@ -23,55 +22,58 @@ _DELEGATE_ATTRIBUTES = ("user.delegate", "trusted.delegate")
 
 
 class Cgroups:
-    """The control groups of runs, as folders below one that is ours."""
+    """The control groups of runs, as folders below the folder that was delegated to the daemon."""
 
     def __init__(self, folder: str, own: str | None = None) -> None:
-        """`own` is the daemon's, where that is another one."""
+        """`folder` holds the groups of runs. `own` is the daemon's own group, if it is another folder."""
         self._folder = folder
         self._own = own or folder
 
     def enter(self, mark: int, pid: int, limits: RunLimits = RunLimits()) -> None:
-        """Blocks. `pid` must be an unreaped child until this returns."""
+        """Move a process into the run's group, with the run's limits. Blocking.
+
+        `pid` must be an unreaped child until this returns.
+        """
         folder = self._path(mark)
         os.makedirs(folder, exist_ok=True)
         for name, value in _list_bounds(limits):
-            # The controller that it belongs to is not ours to use here: the run is looked at instead.
+            # The file is missing if its controller is not switched on. The run's limits are then checked by samples.
             with contextlib.suppress(FileNotFoundError):
                 _write(f"{folder}/{name}", value)
         _write(f"{folder}/cgroup.procs", str(pid))
 
     def kill(self, mark: int) -> None:
-        """End every member, however it forks meanwhile."""
+        """Kill every member, also those that are forked meanwhile."""
         try:
             _write(f"{self._path(mark)}/cgroup.kill", "1")
         except FileNotFoundError:
-            # The run ended before it had entered.
+            # The run ended before it entered its group.
             return
 
     def members(self, mark: int) -> list[int]:
         return _list_members(self._path(mark))
 
     def is_starved(self, mark: int) -> bool:
-        """Was a member killed because the group had no more memory?"""
+        """Was a member killed because the group ran out of memory?"""
         return int(_read_counts(f"{self._path(mark)}/memory.events").get("oom_kill", 0)) > 0
 
     def cpu_seconds(self, mark: int) -> float:
-        """The CPU time of the group's members since they entered, dead members included.
+        """Return the CPU time of the group's members since they entered, dead members included.
 
         The kernel counts it with or without a controller."""
         return int(_read_counts(f"{self._path(mark)}/cpu.stat").get("usage_usec", 0)) / 1e6
 
     def marks(self) -> list[int]:
-        """Of every run that has a group, whichever daemon made it."""
+        """List the mark of every run that has a group, whichever daemon made the group."""
         names = (name.removeprefix(_PREFIX) for name in os.listdir(self._folder) if name.startswith(_PREFIX))
         return [int(name, 16) for name in names if _HEXADECIMAL.fullmatch(name)]
 
     def loose(self) -> list[int]:
-        """The processes beside the groups of runs: this daemon, and its own children."""
+        """List the processes outside the groups of runs: this daemon and its own children."""
         return [pid for folder in {self._folder, self._own} for pid in _list_members(folder)]
 
     def remove(self, mark: int) -> bool:
-        """False while a member is still dying."""
+        """Remove the run's group. Returns False while a member is still dying."""
         try:
             os.rmdir(self._path(mark))
         except FileNotFoundError:
@@ -81,7 +83,7 @@ class Cgroups:
         return True
 
     def is_bounding(self) -> bool:
-        """Are memory and processes of a run bounded by its group?"""
+        """Does a run's group limit its memory and processes?"""
         try:
             with open(f"{self._folder}/cgroup.subtree_control", encoding="ascii") as file:
                 return set(_CONTROLLERS) <= set(file.read().split())
@@ -93,15 +95,15 @@ class Cgroups:
 
 
 def find_delegated() -> Cgroups | None:
-    """The subtree systemd gave us (Delegate=yes), or None.
+    """Find the subtree that systemd delegated to the daemon (Delegate=yes); None if there is none.
 
-    Being root is not enough: an undelegated tree has another writer.
+    Being root is not enough, because another program writes to a tree that was not delegated.
     """
     mount = _find_mount()
     own = _find_own()
     if mount is None or own is None:
         return None
-    # With DelegateSubgroup= the daemon itself sits one level below what was delegated.
+    # With DelegateSubgroup= the daemon's group is one level below the delegated group.
     for path in (own, os.path.dirname(own)):
         folder = os.path.normpath(f"{mount}/{path}")
         if _is_delegated(folder):
@@ -112,9 +114,9 @@ def find_delegated() -> Cgroups | None:
 
 
 def _switch_on(folder: str) -> None:
-    """Let the groups of runs be bounded.
+    """Switch on the controllers that limit memory and processes for the groups of runs.
 
-    Only where no process sits in `folder` itself, or systemd could not start the next daemon in it.
+    `folder` itself must hold no process, because otherwise systemd could not start the next daemon in it.
     """
     with open(f"{folder}/cgroup.controllers", encoding="ascii") as file:
         wanted = [f"+{name}" for name in file.read().split() if name in _CONTROLLERS]
@@ -122,7 +124,7 @@ def _switch_on(folder: str) -> None:
         try:
             _write(f"{folder}/cgroup.subtree_control", " ".join(wanted))
         except OSError:
-            # Somebody sits in it all the same: runs are looked at, as everywhere else.
+            # `folder` holds a process anyway. The limits of runs are then checked by samples, as without delegation.
             return
 
 
@@ -131,7 +133,7 @@ def _list_bounds(limits: RunLimits) -> Iterator[tuple[str, str]]:
         yield "memory.max", str(limits.memory_bytes)
         # Without swap, all of the run's memory counts against the limit.
         yield "memory.swap.max", "0"
-        # A run without one of its processes is no run.
+        # Kill the whole run: with one of its processes missing, its result would be worthless.
         yield "memory.oom.group", "1"
     if limits.processes is not None:
         yield "pids.max", str(limits.processes)
@@ -183,7 +185,7 @@ def _list_members(folder: str) -> list[int]:
 
 
 def _write(path: str, text: str) -> None:
-    # No O_CREAT: a file that is not there is a group that is not there.
+    # Without O_CREAT, a missing group raises FileNotFoundError.
     fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(fd, text.encode())

@@ -1,9 +1,9 @@
 """Tells the child processes that the daemon spawned from those it inherited.
 
 The daemon is a child subreaper: a process whose parents are gone becomes its child, however it was daemonised. A
-process that the daemon spawns itself (a probe, a long-lived git) inherits its OWN mark and is never touched. A process
-adopted from a run is ended with the run, and reaped here by its pid. The daemon never waits for any child (-1): that
-would steal the exit status of the others.
+process that the daemon spawns itself (a probe, a long-lived git) inherits the daemon's mark OWN and is never touched. A
+process adopted from a run is ended with the run, and reaped here by its pid. The daemon never calls wait for any child
+(-1), because that would take the exit status of children that other code waits for.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from wakeful.runners.process.mark import OWN, Sign, mark_own, read_mark, read_ru
 from wakeful.runners.process.proc import Reaped
 
 _PR_SET_CHILD_SUBREAPER = 36
-# So often new descendants of a run are looked for while it is stopped.
+# The most searches for new descendants of a run while it is being frozen.
 _FREEZING_ROUNDS = 20
 
 
 def become_subreaper() -> Sign | None:
-    """Once per daemon, before the first run: orphans of runs come to us, not to init.
+    """Make orphans of runs children of the daemon instead of init. Called once per daemon, before the first run.
 
-    Returns the sign of the run that started us, if one did.
+    Returns the sign of the run that started this daemon; None if no run did.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
@@ -43,18 +43,21 @@ def become_subreaper() -> Sign | None:
 
 
 def _let_signals_reach_children() -> None:
-    """Undo what a launcher may have left ignored: exec passes "ignored" on, and resets only what is handled."""
-    # The kernel would throw away every exit status.
+    """Stop ignoring the signals that a launcher may have left ignored.
+
+    exec passes ignored signals on to children, and resets handled signals to their default.
+    """
+    # While SIGCHLD is ignored, the kernel throws away every exit status.
     if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    # `wakeful daemon &` in a script leaves SIGINT ignored: no run could be interrupted before its grace is over.
+    # `wakeful daemon &` in a script leaves SIGINT ignored. Runs would inherit that and end only after their grace.
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, _do_nothing)
 
 
 def _do_nothing(_number: int, _frame: FrameType | None) -> None:
-    """The daemon goes on ignoring it."""
+    """Ignore the signal in the daemon, by a handler, so that its children do not ignore it."""
 
 
 class Children:
@@ -67,23 +70,25 @@ class Children:
         self._since = time.clock_gettime(time.CLOCK_BOOTTIME) - proc.TICK_SECONDS
 
     def spawned(self, pid: int) -> None:
-        """This child is ours, whatever mark it carries, and whoever spawned it waits for it."""
+        """Record that the daemon spawned this child, whatever its mark. The code that spawned it waits for it."""
         self._own.add(pid)
 
     def gone(self, pid: int) -> None:
-        """Its end was taken: the number may be somebody else's from now on."""
+        """Record that this child was reaped. From now on its pid may belong to another process."""
         self._own.discard(pid)
 
     def adopted(self) -> list[int]:
-        """Children nobody here spawned, zombies included; asked at the end of every run,
-        beside threads that compute."""
+        """List the children that the daemon did not spawn, zombies included.
+
+        Called at the end of every run, while other threads compute, so it must be cheap.
+        """
         return [pid for pid in proc.orphans_of(self._pid) if pid not in self._own]
 
     def end_run(self, mark: int, run_id: str, state: str, reaped: Callable[[Reaped], None]) -> list[int]:
-        """Kill and reap what was adopted from this run; who is still dying is returned. Repeat until that is nobody.
+        """Kill and reap the processes adopted from this run. Returns those still dying; repeat until there are none.
 
-        Only direct children are signalled, whose numbers cannot be reused before we reap them; what they leave
-        behind becomes our child in turn.
+        Only direct children are signalled, because their pids cannot be reused before we reap them. When they end,
+        their own children become children of the daemon.
         """
         left = []
         for pid in self.adopted():
@@ -91,7 +96,7 @@ class Children:
                 if read_run(pid, {mark: run_id}, state) != run_id:
                     continue
             except OSError:
-                # Nothing to look with now: it may be one of them.
+                # No file descriptor is left to read the mark, so the process may belong to the run.
                 left.append(pid)
                 continue
             if not _end(pid, reaped):
@@ -99,10 +104,9 @@ class Children:
         return left
 
     def freeze_run(self, mark: int, run_id: str, state: str) -> None:
-        """Stop what was adopted from this run, and what descends from that:
-        a storm of forks would go on faster than it can be ended.
+        """Stop the processes adopted from this run, and their descendants. They might fork faster than we kill them.
 
-        A stopped process forks no more, so a few rounds find all; SIGKILL ends it as any other."""
+        A stopped process does not fork, so a few rounds find all of them. SIGKILL ends a stopped process too."""
         stopped: set[int] = set()
         for _ in range(_FREEZING_ROUNDS):
             own = [pid for pid in self.adopted() if read_run(pid, {mark: run_id}, state) == run_id]
@@ -114,9 +118,9 @@ class Children:
                 return
 
     def tidy(self, live: Mapping[int, str], oldest_start: float | None, state: str) -> int:
-        """Reap what ended by itself, and end what belongs to no live run; how many of these remain.
+        """Reap adopted children that have ended, and end those of no live run. Returns how many of them remain.
 
-        `live` is mark -> run id, `oldest_start` when the oldest of them began (CLOCK_BOOTTIME).
+        `live` maps marks to run ids. `oldest_start` is the start of the oldest live run (CLOCK_BOOTTIME).
         """
         left = 0
         for pid in self.adopted():
@@ -125,7 +129,7 @@ class Children:
                 if stat is None or not self._is_ours_to_end(stat, live, oldest_start, state):
                     continue
             except OSError:
-                # Nothing to look with now: it is looked at in the next round.
+                # No file descriptor is left to read the mark. The next call tries again.
                 left += 1
                 continue
             left += not _end(pid, _forget)
@@ -134,21 +138,21 @@ class Children:
     def _is_ours_to_end(
         self, stat: proc.ProcessStat, live: Mapping[int, str], oldest_start: float | None, state: str
     ) -> bool:
-        # A run has a session of its own and nothing gets back into ours;
-        # what is older than we are came with our launcher.
+        # A run has a kernel session of its own, and none of its processes can enter the daemon's. A child older than
+        # the daemon was started by its launcher.
         if stat.session == self._session or stat.started < self._since:
             return False
         mark = read_mark(stat.pid)
-        # Spawned by this daemon, or by something it spawned: whoever did that waits for it.
+        # The daemon, or a process that it spawned, started this child. The code that started it waits for it.
         if mark == OWN:
             return False
-        # A live run's orphan may go on as long as its run does; dead, it only needs reaping.
+        # An orphan of a live run may live as long as its run. If it has ended, reap it.
         if mark is not None:
             return mark not in live or not stat.is_alive
-        # Without a mark of our own, an unmarked child may be one we spawned: nothing tells it from a stray.
+        # If the daemon could not mark itself, an unmarked child may be its own and cannot be told from a stray.
         if read_mark(self._pid) is None or read_run(stat.pid, live, state) is not None:
             return False
-        # It shed its mark on purpose. While a run lives that is older, it may belong to that one.
+        # The child dropped its mark on purpose. It may belong to any live run that is older than it.
         return not stat.is_alive or oldest_start is None or stat.started + proc.TICK_SECONDS < oldest_start
 
 
@@ -158,7 +162,7 @@ def _stop(pid: int, mark: int) -> None:
     except OSError:
         return
     try:
-        # Opened first, then compared: its number may be somebody else's by now.
+        # The mark is compared after opening, because the pid may belong to another process by now.
         if read_mark(pid) == mark:
             signal.pidfd_send_signal(fd, signal.SIGSTOP)
     except OSError:
@@ -179,4 +183,4 @@ def _end(pid: int, reaped: Callable[[Reaped], None]) -> bool:
 
 
 def _forget(_: Reaped) -> None:
-    """The usage of strays belongs to no run any more."""
+    """Drop the usage of a stray, because it belongs to no run any more."""

@@ -1,9 +1,9 @@
-"""Finds out whether a process of a run has the other end of a TCP connection of this machine.
+"""Finds out whether a process of a run has the other end of a TCP connection on this machine.
 
-The kernel tells the socket at the other end by its inode (sock_diag), and a process that has it open shows the inode
-in /proc/PID/fd. Only processes with the mark of a run are looked into: a limit of a process is read in a microsecond,
-a table of open files is not. A process that was made not dumpable hides its table; it is taken for the holder where no
-other is found. Blocks; called in any thread.
+The kernel reports the inode of the socket at the other end (sock_diag). A process that has the socket open shows the
+inode in /proc/PID/fd. Only processes with the mark of a run are searched, because reading a limit takes a microsecond
+and reading a table of open files takes longer. A process that is not dumpable hides its table. Such a process of a run
+is taken for the holder if no other process has the socket open. Blocking. Any thread.
 """
 
 from __future__ import annotations
@@ -24,22 +24,24 @@ _NLM_F_REQUEST = 1
 _HEADER = struct.Struct("=IHHII")
 _REQUEST = struct.Struct("=BBBBI")
 _PORTS = struct.Struct("!HH")
-# Interface 0, and INET_DIAG_NOCOOKIE twice.
+# The rest of inet_diag_sockid: interface 0, and INET_DIAG_NOCOOKIE twice.
 _REST = struct.Struct("=III")
-# In inet_diag_msg: four bytes, the socket's id of 48, then expires, rqueue, wqueue, uid, inode.
+# The offset of the uid in inet_diag_msg: four bytes, the socket's id of 48, then expires, rqueue, wqueue, uid, inode.
 _USER_AT = 4 + 48 + 12
 _USER = struct.Struct("=II")
 _PATIENCE_SECONDS = 1.0
 
 
 def find_holder(local: tuple[str, int], remote: tuple[str, int], own_mark: int | None) -> str | None:
-    """The run's process in words; None where none of the other end is a run's. `own_mark` is the mark of the run that
-    this daemon belongs to, whose processes are its people."""
+    """Describe the run's process that has the other end of a connection; None if no process of a run has it.
+
+    `own_mark` is the mark of the run that started this daemon, if one did. Processes with that mark count as people.
+    """
     marked = [pid for pid, mark in _list_marked() if mark != own_mark]
     if not marked:
         return None
     found = find_end(remote, local)
-    # Of another machine, another network namespace, or closed already.
+    # The other end is on another machine, in another network namespace, or already closed.
     if found is None:
         return None
     link = f"socket:[{found.inode}]"
@@ -51,7 +53,7 @@ def find_holder(local: tuple[str, int], remote: tuple[str, int], own_mark: int |
         except PermissionError:
             hidden.append(pid)
         except OSError:
-            # It ended meanwhile.
+            # The process ended meanwhile.
             continue
     if hidden and not _is_anybodys(link):
         return f"process {hidden[0]} of a run hides which connections it has, and no other process has this one"
@@ -59,13 +61,13 @@ def find_holder(local: tuple[str, int], remote: tuple[str, int], own_mark: int |
 
 
 def _list_marked() -> Iterator[tuple[int, int]]:
-    """Every process that has the mark of a run, of whichever daemon."""
+    """List every process with the mark of a run, of any daemon, together with its mark."""
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
                 mark = resource.prlimit(int(name), resource.RLIMIT_RTTIME)[0]
             except (OSError, ValueError):
-                # Another user's, or gone.
+                # The process belongs to another user, or is gone.
                 continue
             if is_run_mark(mark):
                 yield int(name), mark
@@ -83,7 +85,7 @@ def _has_open(pid: int, link: str) -> bool:
 
 
 def _is_anybodys(link: str) -> bool:
-    """Whether a process that shows its open files has it."""
+    """Is this socket open in any process that shows its open files?"""
     for name in os.listdir("/proc"):
         try:
             if name.isdigit() and _has_open(int(name), link):
@@ -101,7 +103,7 @@ class End(NamedTuple):
 
 
 def find_end(end: tuple[str, int], other: tuple[str, int]) -> End | None:
-    """The socket that is bound to `end` and connected to `other`; None where this machine has none."""
+    """Find the socket that is bound to `end` and connected to `other`; None if this machine has no such socket."""
     family = socket.AF_INET6 if ":" in end[0] else socket.AF_INET
     addresses = b"".join(socket.inet_pton(family, host).ljust(16, b"\0") for host, _ in (end, other))
     body = (
@@ -118,5 +120,5 @@ def find_end(end: tuple[str, int], other: tuple[str, int]) -> End | None:
     if _HEADER.unpack_from(answer)[1] != _SOCK_DIAG_BY_FAMILY:
         return None
     uid, inode = _USER.unpack_from(answer, _HEADER.size + _USER_AT)
-    # A connection that is being closed belongs to nobody any more.
+    # Inode 0: the connection is being closed and belongs to no process any more.
     return End(uid, inode) if inode else None

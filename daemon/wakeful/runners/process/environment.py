@@ -1,7 +1,8 @@
 """The environment of a run, and the files of its private folder that the environment names.
 
-Nothing is inherited but what stands in the allow-list: the daemon's own environment holds the secrets of whoever
-started it, and the sockets by which systemd supervises it. Written once per run, on the hot path: no fsync, no thread.
+A run inherits only the variables of an allow-list, because the daemon's own environment holds secrets of the person who
+started it and the sockets through which systemd supervises it. The files are written once per run, on the hot path, so
+without fsync and without a thread.
 """
 
 from __future__ import annotations
@@ -16,22 +17,23 @@ from wakeful.runners.contract import RunOrder
 from wakeful.secrets.store import name_variable
 from wakeful.system.private_folders import make_private
 
-# The user, the home folder, the language, the time zone and the path of programs. Left out: XDG_RUNTIME_DIR and
-# DBUS_SESSION_BUS_ADDRESS (through the user's bus a run can start processes outside its own tree), SSH_AUTH_SOCK and
-# every other credential, DISPLAY, PYTHON*, LD_*, and TMPDIR: a run has a temporary folder of its own,
-# that goes with it.
+# The variables for the user, the home folder, the language, the time zone and the path of programs. Left out:
+# - XDG_RUNTIME_DIR and DBUS_SESSION_BUS_ADDRESS: through the user's bus a run can start processes outside its own tree.
+# - SSH_AUTH_SOCK and every other credential, DISPLAY, PYTHON*, LD_*.
+# - TMPDIR: a run has a temporary folder of its own, which is emptied after it.
 _INHERITED = ("PATH", "HOME", "LANG", "TZ", "USER", "LOGNAME", "SHELL")
 _INHERITED_PREFIX = "LC_"
-# How systemd talks to the daemon: not even a spec hands this on, or a run could answer in the daemon's name.
+# The variables through which systemd talks to the daemon. Not even a spec can pass them on, because a run could then
+# answer systemd in the daemon's name.
 _SUPERVISOR = ("NOTIFY_SOCKET", "CREDENTIALS_DIRECTORY", "INVOCATION_ID", "JOURNAL_STREAM", "FDSTORE")
 _SUPERVISOR_PREFIXES = ("LISTEN_", "WATCHDOG_", "MEMORY_PRESSURE_")
-# In the run's own folder, beside its token.
+# The folder of the secrets, in the run's own folder next to its token.
 SECRETS_FOLDER = "secrets"
 _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
 def select_inherited(environ: Mapping[str, str]) -> dict[str, str]:
-    """The part of the daemon's environment that runs may see."""
+    """Select the part of the daemon's environment that runs may see."""
     chosen = {
         name: value for name, value in environ.items() if name in _INHERITED or name.startswith(_INHERITED_PREFIX)
     }
@@ -40,7 +42,7 @@ def select_inherited(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def build_environment(order: RunOrder, inherited: Mapping[str, str]) -> dict[str, str]:
-    """Inherited, then what the spec says, then ours: nobody else sets a WAKEFUL_ variable."""
+    """Merge the inherited variables, those of the spec, and those of wakeful, which alone sets WAKEFUL_ variables."""
     environment = {**inherited, "TMPDIR": order.temporary}
     environment.update((name, value) for name, value in order.env.items() if not _is_reserved(name))
     environment.update((f"WAKEFUL_BINDING_{_shell_name(name)}", path) for name, path in order.bindings.items())
@@ -61,19 +63,19 @@ def build_environment(order: RunOrder, inherited: Mapping[str, str]) -> dict[str
 
 
 def make_folders(order: RunOrder) -> None:
-    """The run's folder, its scratch and its temporary folder, readable by nobody else."""
+    """Make the run's folder, its scratch folder and its temporary folder. No other user can read them."""
     for path in (order.folder, order.scratch, order.temporary):
-        make_folder(path)
+        make_private(path)
 
 
 def fill_folder(order: RunOrder) -> None:
-    """The files that its environment names."""
+    """Write the files that the run's environment names."""
     _write(f"{order.folder}/causes.json", order.causes)
-    # Terminated, not separated: `read -d ''` and `xargs -0` both get the last one, whatever the names hold.
+    # A NUL byte ends each path, the last one too, so that `read -d ''` and `xargs -0` both get the last path.
     _write(f"{order.folder}/changed", b"".join(os.fsencode(path) + b"\0" for path in order.changed))
     _write(f"{order.folder}/token", order.token.encode())
     if order.secrets:
-        make_folder(f"{order.folder}/{SECRETS_FOLDER}")
+        make_private(f"{order.folder}/{SECRETS_FOLDER}")
     for secret in order.secrets:
         _write(f"{order.folder}/{SECRETS_FOLDER}/{secret.name}", secret.value)
     if order.script is not None:
@@ -87,8 +89,10 @@ def program_of(order: RunOrder) -> tuple[str, ...]:
 
 
 def check_program(name: str, cwd: str, environment: Mapping[str, str]) -> None:
-    """Raises as the spawn itself would, for where another program is spawned that starts this one,
-    and would fail in words of its own."""
+    """Check that a program can be found and executed. Raises the OSError that its spawn would raise.
+
+    Used if another program is spawned that starts this one, and would fail with a message of its own.
+    """
     path = name if "/" not in name else os.path.join(cwd, name)
     if shutil.which(path, path=environment.get("PATH", "")) is not None:
         return
@@ -102,13 +106,8 @@ def _is_reserved(name: str) -> bool:
 
 
 def _shell_name(binding: str) -> str:
-    """`last-month` is reached as $WAKEFUL_BINDING_LAST_MONTH."""
+    """Turn a binding's name into the end of a variable's name: `last-month` is $WAKEFUL_BINDING_LAST_MONTH."""
     return re.sub(r"[^A-Z0-9_]", "_", binding.upper())
-
-
-def make_folder(path: str) -> None:
-    """Make a folder that nobody else can read, where there is none."""
-    make_private(path)
 
 
 def _write(path: str, content: bytes) -> None:

@@ -1,9 +1,10 @@
-"""Limits of a run (`run: limits`): set before its first instruction, by a shell that becomes the program.
+"""The limits of a run (`run: limits`), set before its first instruction by a shell that then becomes the program.
 
-Setting them from outside, after the spawn, is a race that a hostile program wins; setting them on the daemon for the
-moment of a spawn would limit its own writers. So only a run that declares limits is started through `sh`, which sets
-them and execs (0.7 ms). What counts per process in the kernel, and for a whole run in the spec, is also looked at while
-the run lives (`find_excess`), and said in `unenforced`.
+Limits set from outside, after the spawn, would be a race that a hostile program wins. Limits set on the daemon for the
+moment of a spawn would also limit the daemon's own writers. So a run that declares limits, and only such a run, is
+started through `sh`, which sets them and execs (0.7 ms). The kernel applies memory, CPU and process limits to other
+units than the whole run, as the spec means them. They are also checked while the run lives (`find_excess`), and listed
+in `unenforced`.
 """
 
 from __future__ import annotations
@@ -25,20 +26,20 @@ from wakeful.runners.process.problems import describe_overspent
 Launched = TypeVar("Launched")
 
 NO_LIMITS = RunLimits()
-# Of all processes that the user may have, so many are kept from runs.
+# The processes, of all that the user may have, that are reserved for the daemon and for people.
 SPARED_PROCESSES = 64
-# How often a run with limits is looked at as a whole; one with a budget alone more and more rarely,
-# since that counts on.
+# Seconds between two checks of a whole run with limits. If the run has only a budget, the pause doubles each time up to
+# `LONGEST_PAUSE_SECONDS`, because a budget only adds up: a later check misses nothing.
 LOOK_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 2.0
-# Of its budget, what grows while it runs.
+# The parts of a budget that grow while a run lives.
 _COUNTED = ("cpu_seconds", "written_bytes")
-# `ulimit -f` counts blocks of this size in every shell that plays sh; memory is counted in KiB.
+# The units of `ulimit`, the same in every shell that is installed as sh: blocks for `-f`, KiB for `-d`.
 _BLOCK_BYTES, _MEMORY_BYTES = 512, 1024
 
 
 def wrap(argv: Sequence[str], limits: RunLimits) -> tuple[str, ...]:
-    """The same program under its limits."""
+    """Return a command line that sets the limits and then becomes the program."""
     if limits == NO_LIMITS:
         return tuple(argv)
     settings = "".join(f"{setting} || exit 126\n" for setting in _list_settings(limits))
@@ -48,7 +49,7 @@ def wrap(argv: Sequence[str], limits: RunLimits) -> tuple[str, ...]:
 def _list_settings(limits: RunLimits) -> list[str]:
     settings = []
     if limits.memory_bytes is not None:
-        # Data, not address space: runtimes reserve hundreds of gigabytes that they never touch.
+        # Limit data (-d), not address space, because runtimes reserve hundreds of gigabytes that they never touch.
         settings.append(f"ulimit -d {max(1, limits.memory_bytes // _MEMORY_BYTES)}")
     if limits.cpu_seconds is not None:
         settings.append(f"ulimit -t {math.ceil(limits.cpu_seconds)}")
@@ -57,7 +58,8 @@ def _list_settings(limits: RunLimits) -> list[str]:
     if limits.file_bytes is not None:
         settings.append(f"ulimit -f {max(1, limits.file_bytes // _BLOCK_BYTES)}")
     if limits.processes is not None:
-        # The kernel counts all of the user's, so those there are come on top. dash and busybox say -p, bash says -u.
+        # The kernel counts all processes of the user, so add the present number. The option is -p in dash and busybox,
+        # -u in bash.
         most = _count_of_user(os.getuid()) + limits.processes
         settings.append(f"ulimit -p {most} 2>/dev/null || ulimit -u {most}")
     return settings
@@ -85,9 +87,9 @@ def launch_sparing(launch: Callable[[], Launched]) -> tuple[Launched, bool]:
 
 
 def spare_processes(pid: int) -> None:
-    """The same for a process that is there, and what it starts from now on."""
+    """Lower the process limit of a process that is already running, and of all it starts from now on."""
     if (most := _find_spared()) is not None:
-        # It is gone already, or another user's by a set-uid program.
+        # The process is gone, or belongs to another user because of a set-uid program.
         with suppress(OSError):
             resource.prlimit(pid, resource.RLIMIT_NPROC, (most, resource.prlimit(pid, resource.RLIMIT_NPROC)[1]))
 
@@ -98,7 +100,7 @@ def _find_spared() -> int | None:
 
 
 def count_all() -> int | None:
-    """All processes and threads of the machine, for a few microseconds; None where that is not told."""
+    """Count all processes and threads of the machine, in a few microseconds; None if /proc does not report them."""
     try:
         with open("/proc/loadavg", "rb", buffering=0) as file:
             return int(file.read(128).split()[3].split(b"/")[1])
@@ -107,8 +109,7 @@ def count_all() -> int | None:
 
 
 def count_oom_kills() -> int | None:
-    """How many processes of the machine the kernel ended for want of memory since it started;
-    None where that is not told."""
+    """Count the processes that the kernel has killed for lack of memory since boot; None if /proc does not tell."""
     try:
         with open("/proc/vmstat", "rb", buffering=0) as file:
             text = file.read()
@@ -119,7 +120,7 @@ def count_oom_kills() -> int | None:
 
 
 def find_crowd(most: int, pid: int) -> str | None:
-    """Whether a run that names no limit has more processes than others leave it, in words."""
+    """Describe that a run without a process limit of its own has more than `most` processes; None if it has not."""
     if len(proc.descendants_of(pid)) < most:
         return None
     return (
@@ -131,7 +132,7 @@ def find_crowd(most: int, pid: int) -> str | None:
 def find_excess(limits: RunLimits, pids: Sequence[int], counted_cpu_seconds: float = 0.0) -> str | None:
     """Describe the limit that the processes of a run exceed together; None if they exceed none.
 
-    `counted_cpu_seconds` is the CPU time that the control group counted, with that of processes that have ended."""
+    `counted_cpu_seconds` is the CPU time from the control group, which includes processes that have ended."""
     if limits.processes is not None and len(pids) > limits.processes:
         return f"it had more than {limits.processes} processes (run.limits.processes)"
     if limits.memory_bytes is not None and sum(map(proc.own_memory, pids)) > limits.memory_bytes:
@@ -152,7 +153,7 @@ def is_counted(allowance: Amounts) -> bool:
 
 
 def find_overspent(allowance: Amounts, used: Usage) -> str | None:
-    """The part of its budget that a run has used up, in words; None while it has used up none."""
+    """Describe the part of its budget that a run has exceeded; None if it has exceeded none."""
     for name in _COUNTED:
         limit = getattr(allowance, name)
         if limit is not None and getattr(used, name) > limit:
@@ -161,7 +162,7 @@ def find_overspent(allowance: Amounts, used: Usage) -> str | None:
 
 
 def find_unenforced(limits: RunLimits) -> tuple[str, ...]:
-    """The limits that are enforced only by looking, ten times a second."""
+    """Describe the limits that are enforced only by a check ten times a second."""
     looked = [
         word
         for word, value in (
@@ -177,7 +178,7 @@ def find_unenforced(limits: RunLimits) -> tuple[str, ...]:
 
 
 def _count_of_user(uid: int) -> int:
-    """Threads count as processes here, as the kernel counts them."""
+    """Count the user's processes. Each thread counts as one, as the kernel counts them."""
     count = 0
     for pid in proc.every_pid():
         try:

@@ -1,11 +1,11 @@
-"""The mark every process of a run carries from before its first instruction, and inherits to all it starts.
+"""The mark that every process of a run has from before its first instruction, and passes on to all it starts.
 
-It stands in two places. `WAKEFUL_RUN=<run id>` in the environment (rule 41) is readable by people, and
-lost by `env -i`. The soft limit RLIMIT_RTTIME is not lost: fork, exec, setsid, a cleared environment and the daemon's
-own death leave it alone, a zombie still shows it, and a value of more than 36,000 years limits nobody. The daemon sets
-it on itself for the moment of a spawn, so there is no gap in which a child could fork unmarked; the rest of the time it
-carries OWN, by which its own git and probe processes are known. `read_sign` tells a run's process from a person's,
-whichever daemon started the run; the name of a run's control group counts there, too. Never signals anybody.
+The mark is in two places. `WAKEFUL_RUN=<run id>` in the environment (rule 41) is readable by people, and lost by
+`env -i`. The soft limit RLIMIT_RTTIME survives fork, exec, setsid, a cleared environment and the daemon's death, and
+a zombie still shows it. A mark is more than 36,000 years, so as a limit it has no effect. The daemon sets the mark on
+itself for the moment of a spawn, so no child can fork unmarked. The rest of the time the daemon has the mark OWN, which
+its git and probe processes inherit. `read_sign` finds out whether a run or a person started a process, whichever daemon
+started the run. It also accepts the name of a run's control group. This module never sends signals.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from msgspec import Struct
 
 from wakeful.runners.process import reserve
 
-# Microseconds: marks lie in [2^60, 2^61), far above what anybody sets on purpose.
+# The lowest mark. Marks are microseconds in [2^60, 2^61), far above any limit set on purpose.
 _LOWEST = 1 << 60
-# The mark of the daemon itself, and of everything it spawns that is no run.
+# The mark of the daemon itself, and of each process that it spawns outside a run.
 OWN = _LOWEST
 _LIMIT = resource.RLIMIT_RTTIME
 _LIMIT_LINE = b"\nMax realtime timeout"
@@ -34,7 +34,7 @@ _GROUP = re.compile(rb"/wakeful-(1[0-9a-f]{15})(?=[/\n])")
 class Sign(Struct, frozen=True):
     """The evidence that a daemon started a process, for a run or for itself.
 
-    `words` say where the evidence was found.
+    `words` describe the evidence, for a message.
     """
 
     mark: int
@@ -42,15 +42,18 @@ class Sign(Struct, frozen=True):
 
 
 def mark_of(state: str, run_id: str) -> int:
-    """The run's number. The state folder is part of it: a copied state must not claim the original's processes."""
+    """Compute a run's mark.
+
+    The mark depends on the state folder, so that a copied state does not claim the original's processes.
+    """
     digest = hashlib.blake2b(os.fsencode(f"{state}\0{run_id}"), digest_size=8).digest()
     return _LOWEST | int.from_bytes(digest) & (_LOWEST - 1)
 
 
 def mark_own() -> Sign | None:
-    """Once per daemon, before it spawns anything.
+    """Set the mark OWN on this process. Called once per daemon, before it spawns anything.
 
-    Returns the sign this process had before: a run may have started this daemon.
+    Returns the sign this process had before, because a run may have started this daemon.
     """
     before = read_sign(os.getpid(), "")
     hard = resource.getrlimit(_LIMIT)[1]
@@ -61,10 +64,10 @@ def mark_own() -> Sign | None:
 
 @contextmanager
 def marking(mark: int) -> Iterator[None]:
-    """Processes that the daemon spawns inside the block carry `mark`. The caller must not await inside the block."""
+    """Give `mark` to every process that the daemon spawns inside the block. The caller must not await inside it."""
     before = resource.getrlimit(_LIMIT)
     hard = before[1]
-    # Where somebody limited it before us, only the environment carries the mark.
+    # If the hard limit was lowered before the daemon started, only the environment carries the mark.
     if hard != resource.RLIM_INFINITY:
         yield
         return
@@ -76,12 +79,12 @@ def marking(mark: int) -> Iterator[None]:
 
 
 def is_run_mark(value: int) -> bool:
-    """Whether this soft limit is the mark of a run, and not of a daemon's own processes."""
+    """Is this soft limit the mark of a run, rather than that of a daemon's own processes?"""
     return OWN < value < 2 * _LOWEST
 
 
 def read_mark(pid: int) -> int | None:
-    """The mark in the process's limits, None if it has none or is gone."""
+    """Read the mark from a process's limits; None if it has no mark or is gone."""
     return _find_mark(_read(f"/proc/{pid}/limits"))
 
 
@@ -95,27 +98,27 @@ def _find_mark(text: bytes) -> int | None:
 
 
 def read_run(pid: int, runs: Mapping[int, str], state: str) -> str | None:
-    """Which of these runs (mark -> run id) the process belongs to. `state` is the state folder, links resolved."""
+    """Find which of these runs (mark -> run id) a process belongs to. `state` is the state folder, links resolved."""
     mark = read_mark(pid)
-    # A daemon inside a run carries OWN, and the run's mark only in its environment.
+    # A daemon that a run started has the limit OWN, and names the run only in its environment.
     if mark is not None and mark != OWN:
         return runs.get(mark)
     environ = b"\0" + _read(f"/proc/{pid}/environ")
     run_id = _value(environ, b"WAKEFUL_RUN")
     if run_id is None:
         return None
-    # The scratch folder confirms: it lies in the state folder of the daemon that started the run.
+    # The scratch folder confirms the run id, because it lies in the state folder of the daemon that started the run.
     scratch = os.path.realpath(_value(environ, b"WAKEFUL_SCRATCH") or "/")
     return runs.get(mark_of(state, run_id)) if scratch.startswith(f"{state}/") else None
 
 
 def read_sign(pid: int, state: str) -> Sign | None:
-    """Find the evidence that some daemon, not necessarily this one, started a process. None: a person started it.
+    """Find the evidence that some daemon, not necessarily this one, started a process; None if a person started it.
 
-    Raises ProcessLookupError when the process is gone, and OSError where there is no descriptor to look with.
+    Raises ProcessLookupError if the process is gone, and OSError if no file descriptor is left to read /proc with.
     `state` is this daemon's state folder, links resolved."""
     limits = _read(f"/proc/{pid}/limits")
-    # Everybody may read it as long as the process, or its zombie, is there.
+    # Any user may read the limits as long as the process, or its zombie, exists.
     if not limits:
         raise ProcessLookupError(f"process {pid} is gone")
     mark = _find_mark(limits)
@@ -146,9 +149,9 @@ def _value(environ: bytes, name: bytes) -> str | None:
 
 
 def _read(path: str) -> bytes:
-    """A file of /proc, empty when its process is gone or not ours to look at.
+    """Read a file of /proc. Empty if its process is gone or we may not read it.
 
-    Raises OSError where there is no descriptor to look with.
+    Raises OSError if no file descriptor is left.
     """
     try:
         return reserve.read_file(path)

@@ -1,9 +1,9 @@
-"""Ends what an earlier daemon left running: found by mark, confirmed by start time, signalled through a pidfd.
+"""Ends processes that an earlier daemon left running: found by mark, confirmed by start time, signalled by pidfd.
 
-One scan of /proc serves all runs (64 live ones are gone within a second); descendants that shed their mark are found
-through their parents. Blocks: `CommandRunner.recover` and `AdoptedProcess` call it in a thread. A run counts as gone
-only when a scan finds nobody; what the kernel does not end is looked at again and again,
-and reported never rather than wrongly.
+One scan of /proc serves all runs (64 live runs are gone within a second). Descendants that have dropped their mark are
+found through their parents. Blocking: `CommandRunner.recover` and `AdoptedProcess` call it in a thread. A run counts as
+gone only if a scan finds none of its processes. If the kernel does not end a process, the scans are repeated without
+end, and the run is never reported as gone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ GRACE_SECONDS = 2.0
 _FIRST_PAUSE_SECONDS = 0.02
 _LONGEST_PAUSE_SECONDS = 1.0
 _AWAITED = 16
-# A child of a stray is a stray itself when its parent is gone.
+# The most rounds of `end_strays`. Each round kills strays, and their children are strays in the next round.
 _STRAY_ROUNDS = 20
 
 
@@ -52,7 +52,7 @@ def end_orphans(
                 gone(run_id)
         members = [stat for stats in found.values() for stat in stats]
         is_late = monotonic() >= kill_at
-        # SIGTERM once each: some programs take the second as an order to drop everything.
+        # Send SIGTERM once to each process, because some programs take a second one as an order to drop everything.
         targets = members if is_late else [stat for stat in members if (stat.pid, stat.started) not in asked]
         asked.update((stat.pid, stat.started) for stat in targets)
         for stat in targets:
@@ -62,12 +62,11 @@ def end_orphans(
 
 
 def end_strays(cgroups: Cgroups, spared: Collection[int]) -> None:
-    """End what an earlier daemon left in our control groups and no run in the log claims: replays, probes, its own git.
+    """End processes of an earlier daemon in our control groups that belong to no recorded run. Blocking.
 
-    Blocks.
-
-    `spared` are the marks of runs that the log knows. A daemon marks whatever it starts, so what has no mark is
-    somebody else's; and what has a parent in here belongs to that.
+    They are replays, probes and the daemon's own git. `spared` holds the marks of the runs in the log. A daemon marks
+    every process that it starts, so an unmarked process was started by another program and is left alone. A process
+    whose parent is in the same groups is left to that parent.
     """
     for mark in cgroups.marks():
         if mark not in spared:
@@ -86,7 +85,7 @@ def end_strays(cgroups: Cgroups, spared: Collection[int]) -> None:
 
 
 def _find(runs: Mapping[int, str], state: str, cgroups: Cgroups | None) -> dict[str, list[ProcessStat]]:
-    """Live processes by run: marked, in the run's group, or descended from such a one."""
+    """Find the live processes of each run: marked, in the run's control group, or descended from such a process."""
     everyone = {pid: stat for pid in proc.every_pid() if (stat := proc.read_stat(pid)) is not None and stat.is_alive}
     spared = _self_and_ancestors(everyone)
     owner = {pid: run_id for pid in everyone if (run_id := read_run(pid, runs, state)) is not None}
@@ -110,7 +109,7 @@ def _find(runs: Mapping[int, str], state: str, cgroups: Cgroups | None) -> dict[
 
 
 def _self_and_ancestors(everyone: Mapping[int, ProcessStat]) -> set[int]:
-    """A run may have restarted its own daemon: then we descend from it, and must not end ourselves."""
+    """List this process and its ancestors. A run may have restarted its own daemon, which must not end itself."""
     spared: set[int] = set()
     pid = os.getpid()
     while pid in everyone and pid not in spared:
@@ -132,7 +131,7 @@ def _send(stat: ProcessStat, number: int) -> None:
 
 
 def _wait_for_any(members: list[ProcessStat], seconds: float) -> None:
-    """Return when one of them ends or the time is over. A handful stands for all: descriptors are few."""
+    """Return when a process ends or the time is over. Watches only the first few, because descriptors are scarce."""
     opened = [fd for stat in members[:_AWAITED] if (fd := _open_confirmed(stat)) is not None]
     waiting = select.poll()
     try:
@@ -146,8 +145,10 @@ def _wait_for_any(members: list[ProcessStat], seconds: float) -> None:
 
 
 def _open_confirmed(stat: ProcessStat) -> int | None:
-    """A pidfd of exactly the process that was found: opened first, then compared,
-    so that its number is not reused between."""
+    """Open a pidfd of exactly this process; None if it is gone.
+
+    Opened first and compared afterwards, so that a reused pid is noticed.
+    """
     try:
         fd = os.pidfd_open(stat.pid)
     except ProcessLookupError:

@@ -1,11 +1,10 @@
-"""A run's output in memory: the first half of the limit, the last half, and the true count.
+"""A run's output in memory: its beginning and its end, each up to half of the limit, and its total length.
 
 Output is bytes: it may be binary, endless, or without a single line end. The capture never holds more than the limit.
-Followers read by position, so a slow follower costs nothing: a message tells it how much it missed. The capture holds
-the bytes of secrets but never gives them out: `kept` and `follow` redact their results. Redacting on the way out keeps
-a flood of output cheap. It also finds a secret that became known during the run in earlier output.
-The bytes lie in one stretch of memory with their count in front.
-A later daemon needs only a descriptor of that memory to go on.
+Followers read by position, so a slow follower costs nothing. A message reports how much it missed. The capture holds
+the bytes of secrets, but `kept` and `follow` redact their results. Redacting on output keeps a flood cheap, and also
+finds a secret in earlier output that became known later during the run. The bytes lie in one block of memory after
+their count, so a later daemon needs only a descriptor of that memory to go on.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ _COUNT = struct.Struct("=Q")
 
 
 def measure_memory(limit_bytes: int) -> int:
-    """How large a file in memory must be to hold what is kept under this limit."""
+    """Compute the size of the memory file that holds the output kept under this limit."""
     return _COUNT.size + limit_bytes
 
 
 class Kept(NamedTuple):
-    """The kept parts of an output, and the length of the whole, with each secret counted as its name."""
+    """The kept parts of an output, and its total length. In both, each secret is replaced by its name."""
 
     head: bytes
     tail: bytes
@@ -39,11 +38,11 @@ class Kept(NamedTuple):
 
 
 class Capture:
-    """Head and tail of a stream. `redactor` is asked whenever something is let out.
+    """The head and the tail of a stream. `redactor` is called whenever output is read.
 
-    `memory` is a file in memory to keep it in, empty or with what an earlier daemon captured under the same limit;
-    without one, what is captured is this process's alone. It is not closed here,
-    and must be open until something was captured.
+    `memory` is the descriptor of a memory file: empty, or with the output that an earlier daemon captured under the
+    same limit. Without it, the output is private to this process. The capture does not close `memory`, which must stay
+    open until the first output was captured.
     """
 
     def __init__(
@@ -62,14 +61,14 @@ class Capture:
         self._waiting: list[asyncio.Future[None]] = []
 
     def _map(self) -> mmap.mmap:
-        """Not before there is something to put there: a run is started without waiting for it, and many say nothing."""
-        # Pages that are never written to are never there.
+        """Map the memory, when the first output arrives. A start does not wait for it, and many runs print nothing."""
+        # The kernel allocates a page only when it is first written.
         size = measure_memory(self._head_limit + self._tail_limit)
         self._memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE) if self._fd is None else mmap.mmap(self._fd, size)
         return self._memory
 
     def add(self, chunk: bytes) -> None:
-        """Raises OSError where there is no memory for it yet; then nothing of it was taken."""
+        """Capture a chunk. Raises OSError or MemoryError if there is no memory for it; none of it was captured then."""
         memory = self._memory or self._map()
         total_bytes = self.total_bytes + len(chunk)
         kept = memoryview(chunk)
@@ -79,30 +78,30 @@ class Capture:
             self._put(self.total_bytes, head)
         if kept:
             self._keep_last(kept, total_bytes)
-        # Counted when it is there: a daemon that is killed in between has lost one chunk, and mixed up nothing.
+        # Counted after it was stored, so a daemon that is killed in between loses one chunk and corrupts nothing.
         self.total_bytes = total_bytes
         _COUNT.pack_into(memory, 0, total_bytes)
         if self._waiting:
             self._wake()
 
     def count_lost(self, lost_bytes: int) -> None:
-        """There was no memory for any of it: only how much it was is known."""
+        """Add to the total the length of output that was lost because there was no memory for it."""
         self.total_bytes += lost_bytes
 
     def close(self) -> None:
-        """Nothing more comes: followers end."""
+        """End the stream and its followers."""
         self._is_closed = True
         self._wake()
 
     def kept(self) -> Kept:
-        """The output as it may be recorded. Blocks for some milliseconds where it is long and secrets are known."""
+        """Return the redacted output. Blocking for some milliseconds if it is long and secrets are known."""
         redactor = self._redactor()
         head, tail = self._head(), self._tail()
         middle_bytes = self.total_bytes - len(head) - len(tail)
         if not redactor or (not middle_bytes and redactor.find(head + tail) is None):
             return Kept(head, tail, self.total_bytes)
         if middle_bytes:
-            # Half of a secret may stand at either side of what was not kept.
+            # A part of a secret may stand on either side of the gap.
             bare = redactor.trim_end(head), redactor.trim_start(tail)
             middle_bytes = self.total_bytes - len(bare[0]) - len(bare[1])
             head, tail = map(redactor.redact, bare)
@@ -110,11 +109,11 @@ class Capture:
             whole = redactor.redact(head + tail)
             head, tail = whole[: self._head_limit], whole[self._head_limit :]
         total_bytes = len(head) + middle_bytes + len(tail)
-        # A name may be longer than its value.
+        # Cut again, because a secret's name may be longer than its value.
         return Kept(head[: self._head_limit], tail[-self._tail_limit :], total_bytes)
 
     async def follow(self) -> AsyncIterator[bytes]:
-        """Everything kept so far, then what comes, until `close`."""
+        """Yield the output kept so far, then new output, until `close`. Redacted."""
         redactor = self._redactor()
         stream = RedactedStream(redactor)
         position = 0
@@ -140,8 +139,7 @@ class Capture:
             await waiting
 
     def ends(self, most_bytes: int) -> bytes:
-        """The end of what is kept of its beginning, and that of the rest: unredacted,
-        to be looked through and not to be shown."""
+        """Return the last bytes of the head and of the tail. Unredacted: for searches, never to be shown."""
         return self._head()[-most_bytes:] + b"\n" + self._tail()[-most_bytes:]
 
     def mentions(self, words: Iterable[bytes]) -> bool:
@@ -165,7 +163,7 @@ class Capture:
         )
 
     def _from(self, position: int) -> tuple[int, bytes]:
-        """How many bytes from here on are lost, and the next that are not."""
+        """Return how many bytes from this position on are lost, and the next chunk after them."""
         if position < self._head_bytes:
             return 0, self._get(position, min(_CHUNK_BYTES, self._head_bytes - position))
         skipped = max(0, self.total_bytes - self._tail_bytes - position)
@@ -174,7 +172,7 @@ class Capture:
         return skipped, self._get(start, length)
 
     def _keep_last(self, chunk: memoryview, total_bytes: int) -> None:
-        """A ring: every byte has its place by its number, and overwrites the one that is `_tail_limit` older."""
+        """Write into the tail, a ring buffer. Each byte overwrites the byte that came `_tail_limit` bytes earlier."""
         chunk = chunk[max(0, len(chunk) - self._tail_limit) :]
         start = self._index(total_bytes - len(chunk))
         room = self._head_limit + self._tail_limit - start
@@ -182,7 +180,7 @@ class Capture:
         self._put(self._head_limit, chunk[room:])
 
     def _index(self, position: int) -> int:
-        """Where a byte behind the head lies."""
+        """Return the index in memory of a byte after the head."""
         behind = position - self._head_limit
         return self._head_limit + (behind % self._tail_limit if self._tail_limit and behind > 0 else 0)
 
@@ -202,14 +200,15 @@ class Capture:
                 future.set_result(None)
 
 
-# A flood gets this much of a turn of the loop (about 0.1 ms), then everybody else has theirs.
+# The most chunks read from one pipe per loop turn (about 0.1 ms), so that a flood does not delay other work.
 _CHUNKS_PER_TURN = 4
-# How soon what was read is offered again where there was no memory for it; until then the program waits at a full pipe.
+# Seconds until the capture is offered a chunk again, if there was no memory for it. The program meanwhile waits at a
+# full pipe.
 _AGAIN_SECONDS = 0.1
 
 
 class OutputPipe:
-    """From construction to `close`. The descriptor is its own."""
+    """Reads a pipe into a capture, from construction to `close`. Owns the descriptor."""
 
     def __init__(self, fd: int, capture: Capture, loop: asyncio.AbstractEventLoop) -> None:
         self._fd: int | None = fd
@@ -222,11 +221,11 @@ class OutputPipe:
 
     @property
     def fd(self) -> int | None:
-        """None once every writer closed it, or we did."""
+        """The descriptor; None once every writer has closed the pipe, or `close` was called."""
         return self._fd
 
     def drain(self) -> None:
-        """Read what is left, at most what a pipe can hold, and close."""
+        """Read the rest, up to what a pipe can hold, and close."""
         for _ in range(16):
             if self._fd is None or not self._read():
                 break
@@ -235,7 +234,7 @@ class OutputPipe:
         self.close()
 
     def close(self) -> None:
-        """Safe to repeat."""
+        """Stop reading and close the descriptor. Safe to repeat."""
         if self._again is not None:
             self._again.cancel()
         if self._fd is not None:
@@ -244,7 +243,7 @@ class OutputPipe:
             self._fd = None
 
     def _read(self) -> bool:
-        """Take what is there, up to a turn's share; whether more may be waiting."""
+        """Read what is available, up to `_CHUNKS_PER_TURN`. True if more may be waiting."""
         assert self._fd is not None
         if self._untaken and not self._offer(self._untaken):
             return False
@@ -253,7 +252,7 @@ class OutputPipe:
                 chunk = os.read(self._fd, _CHUNK_BYTES)
             except BlockingIOError:
                 return False
-            # Every writer closed it. The program may live on without an output.
+            # Every writer has closed the pipe. The program may live on without an output.
             if not chunk:
                 self.close()
                 return False
@@ -262,7 +261,7 @@ class OutputPipe:
         return True
 
     def _offer(self, chunk: bytes) -> bool:
-        """Whether there was memory for it. Where not, nothing more is read until there is."""
+        """Give a chunk to the capture. False if there was no memory; reading then stops until there is."""
         try:
             self._capture.add(chunk)
         except (OSError, MemoryError):

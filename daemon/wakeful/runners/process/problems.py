@@ -1,4 +1,4 @@
-"""Words for why a run did not start, ran out of time or did not pass its check: what was found, and what to do."""
+"""Messages about a run that did not start, timed out or did not pass its check: what was found, and what to do."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _UNITS = ((86400, "d"), (3600, "h"), (60, "m"))
 
 
 def describe_start(error: OSError | ValueError, argv: Sequence[str], cwd: str, environment: Mapping[str, str]) -> str:
-    """Why `argv` could not be started in `cwd`."""
+    """Describe why `argv` could not be started in `cwd`."""
     program = repr(argv[0])
-    # subprocess refuses by ValueError: a NUL byte, a '=' in a variable's name.
+    # subprocess raises ValueError for a NUL byte, and for a '=' in a variable's name.
     if not isinstance(error, OSError):
         return f"cannot start {program}: {error}; look at 'command' and 'env' of the run"
     if error.filename == cwd and not os.path.isdir(cwd):
@@ -31,15 +31,15 @@ def describe_start(error: OSError | ValueError, argv: Sequence[str], cwd: str, e
             )
         case errno.ENOEXEC:
             return (
-                f"cannot start {program}: it is no program of this machine and does not begin with '#!'; "
+                f"cannot start {program}: it is not a program for this machine and does not begin with '#!'; "
                 f"add that line, or name its interpreter first, as in [sh, {argv[0]}]"
             )
         case errno.E2BIG:
             return f"cannot start {program}: its arguments and environment are too large; hand them over in a file"
         case errno.EAGAIN | errno.ENOMEM:
             return (
-                f"cannot start {program}: the system gave no process ({error.strerror}); "
-                "end some, or raise the limit of processes (TasksMax=, ulimit -u) or memory"
+                f"cannot start {program}: the system refused a new process ({error.strerror}); "
+                "end some processes, or raise the limit of processes (TasksMax=, ulimit -u) or of memory"
             )
         case errno.EMFILE | errno.ENFILE:
             soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -77,8 +77,8 @@ def describe_survivors(pids: Sequence[int]) -> str:
 
 def describe_replaced(paths: Sequence[str]) -> str:
     return (
-        f"{', '.join(paths)} was saved while it ran: an editor puts a new file in the place of the old one, which "
-        "is not open to a run that began before; the next one reads it"
+        f"{', '.join(paths)} was saved while it ran: an editor replaces the file, and a run that began earlier "
+        "cannot open the new one; the next run reads it"
     )
 
 
@@ -91,11 +91,11 @@ def refuse_unconfined() -> str:
 
 
 def refuse_unjudged() -> str:
-    return "this kernel has no Landlock, so there is no isolation to judge by what it asked for"
+    return "this kernel has no Landlock, so it cannot be found out which accesses isolation would deny"
 
 
 def spell_seconds(seconds: float) -> str:
-    """As a spec would say it: 500ms, 90s, 5m, 2h, 7d."""
+    """Format a duration as in a spec: 500ms, 90s, 5m, 2h, 7d."""
     if seconds < 1:
         return f"{seconds * 1000:g}ms"
     for size, unit in _UNITS:
@@ -108,7 +108,7 @@ def _not_found(program: str, cwd: str, environment: Mapping[str, str]) -> str:
     if "/" not in program:
         return f"no such program in PATH ({environment.get('PATH', '')}); install it, or name it by its path"
     path = os.path.join(cwd, program)
-    # The kernel says "no such file" of the script when it means the interpreter in its first line.
+    # If the interpreter in a script's first line is missing, the kernel reports "no such file" for the script.
     if os.path.exists(path):
         return f"the interpreter named in the first line of {path!r} does not exist; correct that line"
     return f"{path!r} does not exist; correct the path, which is relative to 'cwd'"

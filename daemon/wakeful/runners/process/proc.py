@@ -1,11 +1,11 @@
-"""Reads /proc: who is whose child, since when, and what it used; and asks the kernel by pidfd about processes that are
-nobody's child here.
+"""Reads /proc for the children, start times and usage of processes, and asks the kernel by pidfd about processes that
+are not children of this daemon.
 
-Reads only, but for signals to the group of a pidfd, and takes "gone" for an answer. psutil finds a tree by walking
-every process of the machine (milliseconds) and misses what was reparented; the files read here cost microseconds, and
-are read for the daemon's own children, where a number cannot be reused unnoticed. A process that outlived its daemon is
-reaped by somebody else, so its exit status cannot be waited for; whoever held a pidfd of it before can still ask
-(PIDFD_GET_INFO, Linux 6.15).
+Only reads, except for `signal_group`. A process that is gone is a normal answer, not an error. psutil finds a tree by
+walking every process of the machine (milliseconds) and misses reparented processes. The files read here cost
+microseconds, and are read for the daemon's own children, whose pids cannot be reused unnoticed. A process that outlived
+its daemon is reaped by another process, so the daemon cannot wait for its exit status. A pidfd that was opened earlier
+still gives the status (PIDFD_GET_INFO, Linux 6.15).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from wakeful.runners.process import reserve
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-# Start times are rounded down to this.
+# The resolution of start times, which are rounded down.
 TICK_SECONDS = 1 / _TICKS_PER_SECOND
 
 
 class ProcessStat(Struct, frozen=True):
-    """One line of /proc/<pid>/stat. `started` is seconds of CLOCK_BOOTTIME; with the pid it names one process."""
+    """One line of /proc/<pid>/stat. `started` is seconds of CLOCK_BOOTTIME. Pid and `started` identify one process."""
 
     pid: int
     state: str
@@ -57,7 +57,7 @@ def read_stat(pid: int) -> ProcessStat | None:
         text = reserve.read_file(f"/proc/{pid}/stat")
     except OSError:
         return None
-    # The name stands in brackets and may hold anything, also brackets: the last one ends it.
+    # The name stands in brackets and may contain brackets itself, so the last bracket ends it.
     fields = text[text.rfind(b")") + 2 :].split()
     return ProcessStat(
         pid=pid,
@@ -74,7 +74,7 @@ def every_pid() -> list[int]:
 
 
 def children_of(pid: int) -> list[int]:
-    """Direct children, zombies included."""
+    """List the direct children, zombies included."""
     try:
         threads = os.listdir(f"/proc/{pid}/task")
     except OSError:
@@ -83,14 +83,16 @@ def children_of(pid: int) -> list[int]:
 
 
 def orphans_of(pid: int) -> list[int]:
-    """Direct children, zombies included, among which is every orphan that came to a subreaper: the kernel gives them to
-    its first thread, which has the process's number. What its other threads spawned and still hold is not among
-    them."""
+    """List the children of the process's first thread, zombies included.
+
+    They include every orphan that came to a subreaper, because the kernel gives orphans to its first thread. Children
+    that other threads spawned are not included.
+    """
     return _list_children(pid, str(pid))
 
 
 def _list_children(pid: int, thread: str) -> list[int]:
-    # The kernel may skip a child while a sibling exits: two reads, and every caller looks again until none is left.
+    # The kernel may skip a child while a sibling exits, so read twice. Every caller also repeats until none is left.
     path = f"/proc/{pid}/task/{thread}/children"
     return list(dict.fromkeys((*_read_children(path, pid), *_read_children(path, pid))))
 
@@ -105,7 +107,7 @@ def descendants_of(pid: int) -> list[int]:
 
 
 def peak_memory(pid: int) -> int:
-    """VmHWM in bytes; 0 for a zombie, whose memory is gone."""
+    """Return the peak memory (VmHWM) in bytes; 0 for a zombie, whose memory is gone."""
     try:
         with open(f"/proc/{pid}/status", "rb", buffering=0) as file:
             text = file.read(4096)
@@ -116,7 +118,7 @@ def peak_memory(pid: int) -> int:
 
 
 def own_memory(pid: int) -> int:
-    """Memory that is in use by this process and no other: resident, without what is shared; 0 for one that is gone."""
+    """Return the resident memory that this process does not share, in bytes; 0 if the process is gone."""
     try:
         with open(f"/proc/{pid}/statm", "rb", buffering=0) as file:
             fields = file.read(256).split()
@@ -126,7 +128,7 @@ def own_memory(pid: int) -> int:
 
 
 def cpu_time(pid: int) -> float:
-    """Seconds this process and the children it waited for spent; 0 for one that is gone."""
+    """Return the CPU seconds of this process and of the children it waited for; 0 if the process is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
             text = file.read(4096)
@@ -136,7 +138,7 @@ def cpu_time(pid: int) -> float:
 
 
 def reap(pid: int) -> Reaped | None:
-    """Take a child's end, None while it lives. Its I/O can be read only now: after wait4 its /proc folder is gone."""
+    """Reap a child; None while it lives. Its I/O is read before wait4, because its /proc folder is gone afterwards."""
     read, written = read_io(pid)
     found, status, used = os.wait4(pid, os.WNOHANG)
     if not found:
@@ -145,7 +147,10 @@ def reap(pid: int) -> Reaped | None:
 
 
 def read_io(pid: int) -> tuple[int, int]:
-    """Bytes asked for by read and write calls: unlike those that reached a disk, the same for the same work."""
+    """Return the bytes that a process read and wrote by system calls.
+
+    Unlike the bytes that reached a disk, these are the same for the same work.
+    """
     try:
         with open(f"/proc/{pid}/io", "rb", buffering=0) as file:
             fields = file.read(4096).split()
@@ -158,13 +163,13 @@ def _read_children(path: str, pid: int) -> list[int]:
     try:
         return [int(child) for child in reserve.read_file(path).split()]
     except FileNotFoundError:
-        # A kernel without CONFIG_PROC_CHILDREN, or a thread that ended.
+        # The kernel lacks CONFIG_PROC_CHILDREN, or the thread ended.
         return [stat.pid for other in every_pid() if (stat := read_stat(other)) and stat.parent == pid]
     except OSError:
         return []
 
 
-# include/uapi/linux/pidfd.h: the mask comes first, the wait status last of the first version of the struct.
+# struct pidfd_info of include/uapi/linux/pidfd.h, in its first version. The mask comes first, the wait status last.
 _INFO = struct.Struct("=QQ11Ii")
 _GET_INFO = 3 << 30 | _INFO.size << 16 | 0xFF << 8 | 11
 _INFO_EXIT = 1 << 3
@@ -173,7 +178,7 @@ _TRIAL = "/bin/true"
 
 
 def read_status(pidfd: int) -> int | None:
-    """The wait status of a process that has ended and was reaped, by whomever; None until then."""
+    """Return the wait status of a process once any process has reaped it; None until then."""
     answer = bytearray(_INFO.size)
     _INFO.pack_into(answer, 0, _INFO_EXIT, *(0,) * 13)
     fcntl.ioctl(pidfd, _GET_INFO, answer)
@@ -182,18 +187,18 @@ def read_status(pidfd: int) -> int | None:
 
 
 def watch_reaping(pidfd: int) -> select.epoll:
-    """A descriptor that is readable once the process was reaped, by whomever.
+    """Return a descriptor that becomes readable once any process has reaped this process.
 
-    The pidfd itself is readable from its end on (Linux 6.9).
+    The pidfd itself is readable already when the process has ended (Linux 6.9).
     """
     watching = select.epoll()
-    # No event is asked for: a hang-up is always told.
+    # No event is requested, because epoll always reports a hang-up.
     watching.register(pidfd, 0)
     return watching
 
 
 def signal_group(pidfd: int, number: int) -> None:
-    """To the process group that it leads, also when the process itself is gone and its group is not."""
+    """Signal the process group that this process leads, even if the process itself is gone and its group is not."""
     try:
         signal.pidfd_send_signal(pidfd, number, None, _SIGNAL_PROCESS_GROUP)
     except ProcessLookupError:
@@ -201,8 +206,10 @@ def signal_group(pidfd: int, number: int) -> None:
 
 
 def can_tell_ends() -> bool:
-    """Does this kernel tell how a process ended that somebody else reaped? Tried, once per daemon, with a process that
-    does nothing."""
+    """Does this kernel report the exit status of a process that another process reaped?
+
+    Tried once per daemon, with a process that does nothing.
+    """
     try:
         pid = os.posix_spawn(_TRIAL, [_TRIAL], {})
     except OSError:

@@ -1,9 +1,9 @@
 """One program of a run, from its spawn until nothing that descends from it is alive.
 
-`LiveRun` launches it (the command, then perhaps its check), signals it, and is called back once, on the loop, when the
-tree is gone and its output is read. No thread and no task per process: a pipe, a pidfd and a few timers. Knows nothing
-of timeouts. Everything here happens on the loop, but entering and removing a control group, which a thread of the pool
-does.
+`LiveRun` launches the program (the command, then perhaps its check) and signals it. `LiveRun` is called back once, on
+the loop, when the process tree is gone and its output is read. A process has a pipe, a pidfd and a few timers, but no
+thread and no asyncio task. Everything here happens on the loop, except that a thread of the pool enters and removes
+control groups. Timeouts are not handled here.
 """
 
 from __future__ import annotations
@@ -36,21 +36,22 @@ from wakeful.secrets.known import KnownSecrets
 from wakeful.secrets.redact import Redactor
 from wakeful.system.blocking_pool import Pool
 
-# How long a round of sweeping waits at most for the end of a process it killed.
+# Seconds that a round of sweeping waits for a killed process to end: in the first round, and the most after doubling.
 _FIRST_SWEEP_SECONDS = 0.005
 _LONGEST_SWEEP_SECONDS = 0.05
-# A process that survives SIGKILL for so long hangs in the kernel; the session must not hang with it.
+# Seconds after which a process that survives SIGKILL counts as stuck in the kernel. The run then ends without it.
 SWEEP_SECONDS = 10.0
-# A tracer that was stopped, or hangs, does not keep the run of its program from ending.
+# Seconds that the run waits for a tracer (strace, a debugger) that has not yet taken note of the program's end.
 _HELD_SECONDS = 1.0
 _HELD_LOOK_SECONDS = 0.001
 FIRST_SAMPLE_SECONDS = 0.02
 _LONGEST_SAMPLE_SECONDS = 2.0
 _SAMPLED_PROCESSES = 64
 _AWAITED = 8
-# bubblewrap has a child for its namespace, and that one for the program.
+# The layers of processes under bubblewrap: a child for its namespace, and the program as that child's child.
 _LAYERS = 2
-# Runs go before the daemon when memory ends; a daemon under OOMScoreAdjust= would hand its protection on to them.
+# The oom_score_adj of a run. When memory runs out, the kernel ends runs before the daemon. Without it, runs would
+# inherit the protection of a daemon under OOMScoreAdjust=.
 _OOM_SCORE = b"500"
 
 
@@ -58,19 +59,19 @@ Spawned = TypeVar("Spawned", covariant=True)
 
 
 class Spawn(Protocol[Spawned]):
-    """Starts the program; `prefix` are words to come before its own, `fds` descriptors that are handed on."""
+    """Starts the program. `prefix` is put before its command line, and `fds` are descriptors that it inherits."""
 
     def __call__(self, prefix: Sequence[str] = (), fds: Sequence[int] = ()) -> Spawned: ...
 
 
 class Launch(Protocol):
-    """One way of launching: calls `spawn`, which starts the program, where whatever it starts is confined."""
+    """Calls `spawn`, which starts the program, in a place where all that it starts is confined."""
 
     def __call__(self, spawn: Spawn[Spawned]) -> Spawned: ...
 
 
 def launch_bare(spawn: Spawn[Spawned]) -> Spawned:
-    """`isolation: none`."""
+    """Start the program without confinement (`isolation: none`)."""
     return spawn()
 
 
@@ -85,24 +86,24 @@ class Surroundings(Struct, frozen=True):
     children: Children
     cgroups: Cgroups | None
     state: str
-    # None: this daemon knows of none.
+    # None if this daemon knows no secrets.
     secrets: KnownSecrets | None = None
 
     def find_redactor(self) -> Redactor:
-        """A redactor of every value known by now."""
+        """Return a redactor of every secret value known by now."""
         return self.secrets.redactor if self.secrets is not None else NOTHING_SECRET
 
 
 class Ending(Struct, frozen=True):
-    """How the program itself ended, and who of its tree could not be ended.
+    """How the program itself ended, and the processes of its tree that could not be ended.
 
-    Neither code nor signal: the status was lost.
+    Without an exit code and a signal, the status was lost.
     """
 
     exit_code: int | None
     signal: int | None
     survivors: tuple[int, ...] = ()
-    # Its control group had no more memory, and somebody was killed for it.
+    # The run's control group ran out of memory, and the kernel killed a member.
     is_starved: bool = False
 
 
@@ -119,18 +120,18 @@ class Spent:
         self._cpu_seconds += reaped.cpu_seconds
         self._read_bytes += reaped.read_bytes
         self._written_bytes += reaped.written_bytes
-        # A child spawned by vfork is charged with its parent's peak: only what exceeds ours is surely its own.
+        # A child spawned by vfork is charged with the daemon's peak, so only a higher peak is surely its own.
         if reaped.max_rss_bytes > resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024:
             self.see_memory(reaped.max_rss_bytes)
 
     def add_observed(self, cpu_seconds: float, read_bytes: int, written_bytes: int) -> None:
-        """Of a process that is not ours to reap."""
+        """Add the usage of a process that is not a child of this daemon."""
         self._cpu_seconds += cpu_seconds
         self._read_bytes += read_bytes
         self._written_bytes += written_bytes
 
     def see_memory(self, peak_bytes: int) -> None:
-        """The largest single process counts: a sum would count shared pages once for each."""
+        """Count the peak of the largest single process. A sum would count shared pages once for each process."""
         self._max_rss_bytes = max(self._max_rss_bytes, peak_bytes)
 
     def usage(self, wall_seconds: float) -> Usage:
@@ -144,8 +145,10 @@ class Spent:
 
 
 class Attended(ABC):
-    """A program of a run, started by this daemon or an earlier one: a pidfd, the reading end of its output,
-    samples of its usage, signals."""
+    """A program of a run, started by this daemon or an earlier one.
+
+    Holds its pidfd and the reading end of its output, samples its usage, and signals it.
+    """
 
     pid: int
     _pidfd: int
@@ -155,33 +158,34 @@ class Attended(ABC):
     def __init__(
         self, around: Surroundings, run_id: str, mark: int, spent: Spent, ended: Callable[[Ending], None]
     ) -> None:
-        """`ended` is called once, on the loop, when nothing that descends from it is alive."""
+        """`ended` is called once, on the loop, when nothing that descends from the program is alive."""
         self._around = around
         self._run_id = run_id
         self._mark = mark
         self._spent = spent
-        # None: it was called. Its owner refers to this program, and would outlive its run in a cycle with it.
+        # None once it was called: a reference to the owner would be a cycle that outlives the run.
         self._ended: Callable[[Ending], None] | None = ended
         self._output: OutputPipe | None = None
         self.is_over = False
 
     @property
     def descriptors(self) -> tuple[int, int | None] | None:
-        """Of the process and of its output, if somebody has that open; None when it is over."""
+        """The pidfd, and the descriptor of the output (None if no writer has it open). None after the program's end."""
         return None if self.is_over else (self._pidfd, self._output.fd if self._output is not None else None)
 
     def signal(self, number: int) -> None:
-        """Signal the program and its process group, which it leads. Nothing happens once it is over."""
+        """Signal the program and the process group that it leads. Does nothing once the program is over."""
         if self.is_over:
             return
-        # Bubblewrap would be gone at once, and its namespace with it: the program's grace is for the program.
+        # A signal would end bubblewrap at once, and its namespace with it. Signal only the program, so that it has its
+        # grace.
         if self._is_wrapped and number != signal.SIGKILL:
             _signal_inside(self.pid, number)
         else:
             self._signal_group(number)
 
     def abandon(self) -> None:
-        """It goes on without us: let go of everything, and end nothing."""
+        """Let the program go on without this daemon: close every descriptor, and end no process."""
         self._sampling.cancel()
         self._ended = None
         if not self.is_over:
@@ -198,10 +202,10 @@ class Attended(ABC):
 
     @abstractmethod
     def _signal_group(self, number: int) -> None:
-        """Its process group, by whatever is sure to be still its own."""
+        """Signal the program's process group, in a way that cannot reach a reused pid."""
 
     def _see(self, pids: Sequence[int]) -> None:
-        """Peaks must be seen while they live: a zombie has no memory, and rusage is unreliable (see Spent)."""
+        """Record the peak memory of live processes, because a zombie shows none, and rusage is unreliable (`Spent`)."""
         for pid in pids:
             self._spent.see_memory(proc.peak_memory(pid))
 
@@ -241,22 +245,24 @@ class Process(Attended):
         is_wrapped: bool = False,
         handed: Sequence[int] = (),
     ) -> None:
-        """Spawn now, the way `launch` does it. `is_wrapped`: what is spawned only waits for the program, and is not
-        signalled. `handed` are descriptors of the caller's that it gets, too.
+        """Spawn the program now, through `launch`.
 
-        Raises OSError, ValueError or OperatorError, and then nothing was left running.
+        `is_wrapped` is True if the spawned process only waits for the program (bubblewrap) and must not be signalled.
+        `handed` are descriptors of the caller that the program inherits.
+        Raises OSError, ValueError or OperatorError. No process is then left running.
         """
         output, writer = os.pipe()
         self._is_wrapped = is_wrapped
 
         def spawn(prefix: Sequence[str] = (), fds: Sequence[int] = ()) -> subprocess.Popen[bytes]:
-            # vfork: independent of our own size, as long as nobody passes preexec_fn (57 spawns/s instead of 1,500).
+            # subprocess uses vfork, whose cost does not depend on the daemon's size, only without preexec_fn.
+            # With preexec_fn there would be 57 spawns/s instead of 1,500.
             return subprocess.Popen(
                 (*prefix, *argv),
                 cwd=cwd,
                 env=environment,
                 stdin=subprocess.DEVNULL,
-                # One pipe for both: what was written first is read first.
+                # One pipe for both keeps the order in which they were written.
                 stdout=writer,
                 stderr=writer,
                 start_new_session=True,
@@ -264,8 +270,8 @@ class Process(Attended):
             )
 
         try:
-            # The mark is this process's for a moment, whichever thread spawns: the loop, which waits,
-            # spawns nothing else.
+            # The whole daemon has the run's mark for a moment, whichever thread spawns. The loop waits meanwhile, so
+            # nothing else is spawned.
             with marking(self._mark):
                 popen, is_spared = launch_sparing(lambda: launch(spawn))
         except BaseException:
@@ -289,7 +295,7 @@ class Process(Attended):
         try:
             self._pidfd = os.pidfd_open(self.pid)
         except OSError:
-            # No descriptor is free: a program that the daemon cannot watch must not run.
+            # No descriptor is free. A program that the daemon cannot watch must not run.
             os.close(output)
             self._signal_group(signal.SIGKILL)
             os.waitpid(self.pid, 0)
@@ -304,7 +310,7 @@ class Process(Attended):
         self._sampling = loop.call_later(FIRST_SAMPLE_SECONDS, self._sample, FIRST_SAMPLE_SECONDS)
 
     def _notice_end(self) -> None:
-        """The program is a zombie: its number and its group's are still its own."""
+        """End the rest of the tree. The program is a zombie now, so its pid and its group's id cannot be reused yet."""
         if self._is_entering() or self._is_held():
             return
         self.is_over = True
@@ -320,7 +326,10 @@ class Process(Attended):
         self._sweep(Ending(exit_code, number, is_starved=is_starved), deadline, _FIRST_SWEEP_SECONDS)
 
     def _is_entering(self) -> bool:
-        """Whether a thread is writing the program's number right now: it must not be reaped, and reused, meanwhile."""
+        """Is a thread writing the pid into a control group right now? The program must not be reaped meanwhile.
+
+        If so, `_notice_end` is called again when the thread is done.
+        """
         entering, self._entering = self._entering, None
         if entering is None or entering.cancel() or entering.done():
             return False
@@ -330,8 +339,10 @@ class Process(Attended):
         return True
 
     def _is_held(self) -> bool:
-        """Whether whoever traces the program has yet to take note of its end:
-        until then it is not ours to take (strace, a debugger)."""
+        """Has a tracer (strace, a debugger) not yet taken note of the program's end? We cannot reap it until then.
+
+        If so, `_notice_end` is called again soon.
+        """
         try:
             is_ours = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         except ChildProcessError:
@@ -342,7 +353,7 @@ class Process(Attended):
         if is_ours or held_seconds > 2 * _HELD_SECONDS:
             return False
         if held_seconds > _HELD_SECONDS:
-            # One of its own, then, which it has stopped.
+            # The tracer may be a stopped process of the run itself.
             self._signal_group(signal.SIGKILL)
         loop.remove_reader(self._pidfd)
         loop.call_later(_HELD_LOOK_SECONDS, self._notice_end)
@@ -355,7 +366,7 @@ class Process(Attended):
             reaped = None
         self._around.children.gone(self.pid)
         if self._popen is not None:
-            # subprocess must not wait for a number that may be somebody else's by now.
+            # subprocess must not wait for this pid, because it may belong to another process by now.
             self._popen.returncode = 0 if reaped is None else reaped.status
         if reaped is None:
             return None, None
@@ -364,9 +375,9 @@ class Process(Attended):
         return (code, None) if code >= 0 else (None, -code)
 
     def _sweep(self, ending: Ending, deadline: float, pause: float, before: Sequence[int] = ()) -> None:
-        """Kill what the program left behind, round by round, until there is nothing.
+        """Kill the processes that the program left behind, round by round, until there are none or time is up.
 
-        `before` is what the last round left.
+        `before` are the processes that the last round left.
         """
         around = self._around
         if pause >= _LONGEST_SWEEP_SECONDS:
@@ -374,7 +385,7 @@ class Process(Attended):
         left = around.children.end_run(self._mark, self._run_id, around.state, self._spent.add)
         if left and around.loop.time() < deadline:
             again = partial(self._sweep, ending, deadline, min(2 * pause, _LONGEST_SWEEP_SECONDS), left)
-            # A zombie that cannot be reaped, since somebody traces it, would be an event without end.
+            # A zombie that is traced cannot be reaped, and its pidfd stays readable. So wait only for the pause.
             _call_at_end_of_any(left if left != before else (), pause, again, around.loop)
             return
         if self._output is not None:
@@ -387,7 +398,10 @@ class Process(Attended):
 def _call_at_end_of_any(
     pids: Sequence[int], seconds: float, act: Callable[[], None], loop: asyncio.AbstractEventLoop
 ) -> None:
-    """When one of these children ends, or after so long. A handful stands for all: descriptors are few."""
+    """Call `act` when one of these children ends, or after so many seconds.
+
+    Watches only the first few children, because descriptors are scarce.
+    """
     opened: list[int] = []
 
     def end() -> None:
@@ -405,9 +419,9 @@ def _call_at_end_of_any(
 
 
 def _signal_inside(leader: int, number: int) -> None:
-    """The group without its leader.
+    """Signal the members of the process group, except its leader.
 
-    The first process of a namespace takes no signal that it does not handle, and bubblewrap's handles none.
+    bubblewrap's first process in the namespace gets the signal too, but has no handler, so the kernel drops it.
     """
     for pid in proc.descendants_of(leader):
         try:
@@ -415,7 +429,7 @@ def _signal_inside(leader: int, number: int) -> None:
         except ProcessLookupError:
             continue
         try:
-            # Opened first, then compared: its number may be somebody else's by now.
+            # The group is compared after opening, because the pid may belong to another process by now.
             found = proc.read_stat(pid)
             if found is not None and found.group == leader:
                 signal.pidfd_send_signal(fd, number)
@@ -429,7 +443,7 @@ def _offer_to_oom(pid: int) -> None:
     try:
         fd = os.open(f"/proc/{pid}/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
     except OSError:
-        # Over already, or another user's by a set-uid program.
+        # The program is over, or belongs to another user because of a set-uid program.
         return
     try:
         os.write(fd, _OOM_SCORE)
@@ -443,7 +457,7 @@ def _enter(cgroups: Cgroups, mark: int, pid: int, limits: RunLimits) -> None:
     try:
         cgroups.enter(mark, pid, limits)
     except OSError:
-        # It ended first, or the delegation was taken away: the mark alone is enough to end the tree.
+        # The program ended first, or the delegation was revoked. The mark alone is enough to end the tree.
         return
     # The processes that the program started before it entered, and their descendants, enter too. The kernel reuses a
     # freed pid only after it has given out all others.
@@ -456,7 +470,7 @@ def _enter(cgroups: Cgroups, mark: int, pid: int, limits: RunLimits) -> None:
 
 
 def _remove_later(cgroups: Cgroups, mark: int) -> None:
-    """Members are reaped, but the kernel lets go of the group a moment later."""
+    """Remove a group whose members are reaped. The kernel refuses that for a moment longer."""
     for _ in range(50):
         if cgroups.remove(mark):
             return

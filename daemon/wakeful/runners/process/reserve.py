@@ -1,9 +1,9 @@
-"""Descriptors in reserve for looking at processes: who belongs to a run must be known also when the daemon has no
-descriptor left.
+"""File descriptors in reserve for reading /proc, so that the daemon can still tell which processes belong to a run when
+it has run out of descriptors.
 
-`proc` and `mark` read /proc through it. Without it a shortage looked like "there is no such process": what a run left
-behind was not found, and so not ended, and a process of a run could have passed for a person's. Held from the daemon's
-start (`hold`); other programs hold none.
+`proc` and `mark` read /proc through this module. Without the reserve, a shortage looked like "there is no such
+process". The daemon then did not find and end the processes that a run left behind, and could have taken a process of
+a run for a person's. The daemon holds the reserve from its start (`hold`); other programs hold none.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import errno
 import os
 from threading import Lock
 
-# As many reads of /proc at the same time, on the loop and in threads.
+# The number of descriptors in reserve: the most reads of /proc at the same time, on the loop and in threads.
 HELD = 4
 SHORTAGES = (errno.EMFILE, errno.ENFILE)
 _CHUNK_BYTES = 65536
@@ -22,13 +22,13 @@ _held: list[int] = []
 
 
 def hold() -> None:
-    """Once per daemon, before its first run."""
+    """Fill the reserve. Called once per daemon, before its first run."""
     while len(_held) < HELD:
         _held.append(_open_nothing())
 
 
 def read_file(path: str) -> bytes:
-    """The whole of a small file. Raises OSError; a lack of descriptors only where the reserve is spent as well."""
+    """Read a whole small file. Raises OSError, but for a lack of descriptors only if the reserve is used up too."""
     fd, is_lent = _open(path)
     try:
         parts = []
@@ -42,7 +42,7 @@ def read_file(path: str) -> bytes:
 
 
 def _open(path: str) -> tuple[int, bool]:
-    """A descriptor, and whether it took the place of one in reserve."""
+    """Open a file. Returns its descriptor, and True if it replaced a descriptor of the reserve."""
     try:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC), False
     except OSError as error:
@@ -65,7 +65,7 @@ def _refill() -> None:
             while len(_held) < HELD:
                 _held.append(_open_nothing())
         except OSError:
-            # Somebody else was quicker: the next read fills it up.
+            # Another thread took the free descriptor. The next read that uses the reserve fills it up.
             return
 
 

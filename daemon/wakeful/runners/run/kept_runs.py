@@ -1,9 +1,9 @@
-"""Runs that outlive the daemon: what the next one needs of each, held by the supervisor of both as descriptors.
+"""Runs that outlive the daemon. The supervisor (systemd) holds what the next daemon needs of each run, as descriptors.
 
-Of every run the supervisor has five: its process, the reading end of its output, what was captured of that, a keepsake
-in words of our own, and the list of what it found. All are memory: no secret and no token comes to a disk by it. A run
-can neither reach nor forge one, since the supervisor takes them from the daemon alone. `LiveRun` keeps, `CommandRunner`
-takes and drops; a run that is not kept whole ends with its daemon, as ever.
+Each run has five descriptors: its pidfd, the reading end of its output, the captured output, a keepsake (its saved
+state), and the list of files that it found. All are in memory, so no secret and no token reaches a disk. A run can
+neither read nor forge them, because the supervisor accepts descriptors only from the daemon. `LiveRun` keeps runs, and
+`CommandRunner` takes and drops them. A run that cannot be kept completely ends with its daemon.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from wakeful.runners.outputs.staging import StagedBefore
 from wakeful.runners.outputs.undeclared import Surveyed
 from wakeful.runners.process.output_capture import measure_memory
 
-# Of keepsakes: a daemon of another release that finds one it cannot read ends that run, which is then owed again.
+# The format of keepsakes. A daemon that cannot read a keepsake of another release ends that run, which is owed again.
 _FORMAT = 1
 _NAME_PREFIX, _LIST_PREFIX = "run-", "list-"
 _DESCRIPTORS_PER_RUN = 5
@@ -30,25 +30,25 @@ _KEEPSAKE, _OUTPUT, _LIST = "wakeful-keepsake", "wakeful-output", "wakeful-list"
 
 
 class DescriptorStore(Protocol):
-    """Holds descriptors by name for as long as the supervisor lives; `capacity` is how many."""
+    """Holds descriptors by name for as long as the supervisor lives. `capacity` is the most descriptors it holds."""
 
     @property
     def capacity(self) -> int: ...
     def put(self, name: str, fds: Sequence[int]) -> bool:
-        """All of them, or none: whether they were sent."""
+        """Store all of these descriptors, or none. True if they were sent."""
 
     def remove(self, name: str) -> None:
-        """Safe to repeat, and for names that were never put."""
+        """Remove the descriptors of this name. Safe to repeat, and for unknown names."""
 
 
 class Keepsake(Struct, frozen=True, kw_only=True):
     """The state of a run that neither the log nor a descriptor holds.
 
-    Times are of clocks that all processes share until the next boot.
+    Its times are of clocks that all processes share until the next boot.
     """
 
     format: int = _FORMAT
-    # The state folder: its log is the one that knows the run.
+    # The state folder whose log records the run.
     state: str
     order: RunOrder
     pid: int
@@ -60,22 +60,25 @@ class Keepsake(Struct, frozen=True, kw_only=True):
     isolation: Enforced | None
     surveyed: tuple[Surveyed, ...]
     staged: StagedBefore | None
-    # Why what it asks for is not found out, where it should be.
+    # Describes why the run is not traced although it should be; None otherwise.
     untraced: str | None = None
 
 
 class LeftRun(NamedTuple):
-    """A run as an earlier daemon left it. The descriptors are its taker's."""
+    """A run as an earlier daemon left it. The caller that takes it owns the descriptors."""
 
     keepsake: Keepsake
     pidfd: int
-    # None: nobody had it open any more.
+    # None if no process had the output open any more.
     output: int | None
     memory: int
 
 
 class KeptRuns:
-    """`left` are the descriptors that an earlier daemon had put, by name, as they were handed to this one."""
+    """The runs that outlive the daemon.
+
+    `left` holds the descriptors, by name, that an earlier daemon stored and the supervisor passed to this one.
+    """
 
     def __init__(self, store: DescriptorStore, left: Mapping[str, Sequence[int]]) -> None:
         self._store = store
@@ -86,28 +89,28 @@ class KeptRuns:
             name.removeprefix(_LIST_PREFIX): tuple(fds) for name, fds in left.items() if name.startswith(_LIST_PREFIX)
         }
         self._kept = set(self._left)
-        # Lists of runs that have no process yet.
+        # The file lists of runs that are not kept yet.
         self._early: dict[str, bytes] = {}
 
     @property
     def left(self) -> frozenset[str]:
-        """The ids of runs that an earlier daemon left, and that nobody has taken yet."""
+        """The ids of runs that an earlier daemon left and that were not taken yet."""
         return frozenset(self._left)
 
     def list_tokens(self) -> dict[str, str]:
-        """Of the runs that were left, by their ids: they go on calling, whether somebody has taken them yet or not."""
+        """Map the ids of left runs to their tokens. These runs call the daemon even before it has taken them."""
         found = ((run_id, _sort(fds).get(_KEEPSAKE)) for run_id, fds in self._left.items())
         keepsakes = ((run_id, _read(fd)) for run_id, fd in found if fd is not None)
         return {run_id: keepsake.order.token for run_id, keepsake in keepsakes if keepsake is not None}
 
     def make_memory(self, limit_bytes: int) -> int:
-        """For what is captured of an output."""
+        """Make a memory file for captured output."""
         fd = os.memfd_create(_OUTPUT)
         os.ftruncate(fd, measure_memory(limit_bytes))
         return fd
 
     def keep(self, keepsake: Keepsake, pidfd: int, output: int | None, memory: int) -> None:
-        """In the place of what was kept of this run before."""
+        """Keep a run, and drop its earlier keepsake. Does nothing more if the store is full."""
         run_id = keepsake.order.run_id
         if run_id in self._kept:
             self._kept.discard(run_id)
@@ -117,7 +120,7 @@ class KeptRuns:
         try:
             words = msgspec.msgpack.encode(keepsake)
         except UnicodeEncodeError:
-            # A path that is no UTF-8: such a run ends with its daemon.
+            # A path is not UTF-8. Such a run ends with its daemon.
             return
         fd = _remember(_KEEPSAKE, words)
         try:
@@ -131,7 +134,7 @@ class KeptRuns:
             self.put_list(run_id, early)
 
     def put_list(self, run_id: str, words: bytes) -> None:
-        """Keep the list of the files it found when it began, as soon as the run is kept."""
+        """Keep the list of the files that the run found when it began: now, or as soon as the run is kept."""
         if run_id not in self._kept:
             self._early[run_id] = words
             return
@@ -142,7 +145,7 @@ class KeptRuns:
             os.close(fd)
 
     def take_list(self, run_id: str) -> bytes | None:
-        """As an earlier daemon put it, once."""
+        """Return, once, the list that an earlier daemon stored; None if there is none."""
         fds = self._lists.pop(run_id, ())
         words = os.pread(fds[0], os.fstat(fds[0]).st_size, 0) if fds else None
         _close(fds)
@@ -152,7 +155,7 @@ class KeptRuns:
         return run_id in self._kept
 
     def drop(self, run_id: str) -> None:
-        """Its end is recorded: nothing of it is needed any more. Safe to repeat."""
+        """Drop everything that is kept of a run, because its end is recorded. Safe to repeat."""
         self._early.pop(run_id, None)
         if run_id not in self._kept:
             return
@@ -163,16 +166,16 @@ class KeptRuns:
         self._store.remove(f"{_LIST_PREFIX}{run_id}")
 
     def drop_others(self, run_ids: Iterable[str]) -> None:
-        """Drop what an earlier daemon left of other runs than these."""
+        """Drop everything that an earlier daemon left, except for these runs."""
         wanted = set(run_ids)
         for run_id in (self._left.keys() | self._lists.keys()) - wanted:
             self._kept.add(run_id)
             self.drop(run_id)
 
     def take(self, run_id: str, state: str) -> LeftRun | None:
-        """Hand out, once, what an earlier daemon left of this run; None if it is not enough to go on with.
+        """Return, once, what an earlier daemon left of this run; None if it is not complete.
 
-        `state` is our state folder.
+        `state` is this daemon's state folder.
         """
         fds = self._left.pop(run_id, ())
         found = _sort(fds)
@@ -186,7 +189,7 @@ class KeptRuns:
 
 
 def _sort(fds: Iterable[int]) -> dict[str, int]:
-    """By what they are: the store gives them back in an order of its own."""
+    """Map descriptors by their kind, because the store returns them in any order."""
     found = {}
     for fd in fds:
         kind = os.fstat(fd).st_mode
@@ -210,7 +213,7 @@ def _read(fd: int) -> Keepsake | None:
 
 
 def _remember(name: str, words: bytes) -> int:
-    """A file in memory."""
+    """Write bytes to a new memory file, and return its descriptor."""
     fd = os.memfd_create(name)
     view = memoryview(words)
     while view:

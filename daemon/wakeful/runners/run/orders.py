@@ -1,6 +1,6 @@
-"""From a session's open run to the order a runner carries out: what specs.md says a run finds.
+"""Makes the order that a runner carries out from a session's open run. specs.md describes what a run finds.
 
-Pure: values in, a value out. Paths in causes are relative to the session's root, as the spec wrote them.
+Pure functions. Paths in causes are relative to the session's root, as in the spec.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import assert_never
 import msgspec
 from msgspec.structs import replace
 
+from wakeful.core.deciding.machine import Core
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.agent import AgentSpec
 from wakeful.core.spec.budget import Amounts, find_allowance
@@ -37,13 +38,13 @@ from wakeful.secrets.store import Secret
 
 
 class Premises(msgspec.Struct, frozen=True, kw_only=True):
-    """Where runs live in the state folder, and how they reach the daemon."""
+    """The folders of runs, and how runs reach the daemon."""
 
-    # Scratch folders are kept; a run's own folder is in memory where the system has such a place.
+    # Scratch folders are kept. The folders of single runs (`run_folders`) are in memory if the system has such a place.
     scratch: str
     temporary: str
     run_folders: str
-    # Where outputs are staged; None: nobody would put them in place.
+    # The folder in which outputs are staged. None if nothing would put them in place.
     staged: str | None = None
     socket: str
     # The program of an agent's run, and the folders that hold its code.
@@ -64,9 +65,11 @@ def make_order(
     secrets: tuple[Secret, ...] = (),
     workspace: WorkspaceOrder | None = None,
 ) -> RunOrder:
-    """`causes` is the document WAKEFUL_CAUSES names, `exports` the folders that stand for bindings with `export`.
+    """Make the order of a run.
 
-    With a `workspace` the spec of `run` is the one that was moved there."""
+    `causes` is the document that WAKEFUL_CAUSES names. `exports` maps each binding with `export` to its folder. With a
+    `workspace`, the spec of `run` must be the one whose paths were moved into it.
+    """
     spec = run.spec
     argv, script = _find_program(session, run, premises)
     assert spec.run is not None
@@ -113,25 +116,51 @@ def make_order(
     )
 
 
+def make_replay_order(
+    core: Core, session: Session, run: OpenRun, folder: str, *, causes: bytes, exports: dict[str, str]
+) -> RunOrder:
+    """The order of a replay, whose scratch and private folders lie in `folder`.
+
+    A replay gets no socket, no token and no secrets, so it can neither ask the daemon nor use a key."""
+    premises = Premises(
+        scratch=f"{folder}/scratch",
+        temporary=f"{folder}/temporary",
+        run_folders=folder,
+        socket=f"{folder}/no-daemon",
+    )
+    return make_order(
+        session,
+        run,
+        premises,
+        token="",
+        causes=causes,
+        exports=exports,
+        output_limit_bytes=core.settings.output_limit_bytes,
+        most_processes=core.settings.limits.processes.hard,
+    )
+
+
 def _find_program(session: Session, run: OpenRun, premises: Premises) -> tuple[tuple[str, ...], str | None]:
-    """The words to start, or a script instead of them."""
+    """Return the command line of a run and None, or an empty command line and a script."""
     match run.spec.run:
         case RunSpec() if run.agent is not None:
-            # The words of an external agent: what they name must be within its reach.
+            # Add the command line of an external agent, so that the programs it names come within the run's reach.
             return (*premises.agent_program, *run.agent.acp), None
         case CommandRun(argv=argv):
             return argv, None
         case ScriptRun(text=text):
             return (), text
         case PromptRun():
-            raise InternalError(f"run {run.run} of {session.name} is a prompt, and nobody is there to work on it")
+            raise InternalError(f"run {run.run} of {session.name} is a prompt, but has no agent to work on it")
         case None:
             raise InternalError(f"{session.name} has an open run {run.run} but its spec has no `run`")
 
 
 def _open_for_agent(spec: SessionSpec, agent: AgentSpec, premises: Premises) -> Confinement:
-    """The process that thinks reads its own code, speaks with its models and servers, and fetches;
-    its tools are held to what the spec says."""
+    """Widen a confinement for the agent's process.
+
+    The process may read its own code, reach its models and servers, and fetch. Its tools keep the spec's confinement.
+    """
     confinement = spec.confinement
     network = confinement.network
     if network is not True:
@@ -140,7 +169,7 @@ def _open_for_agent(spec: SessionSpec, agent: AgentSpec, premises: Premises) -> 
 
 
 def binding_paths(spec: SessionSpec) -> dict[str, str]:
-    """NAME -> path for what a binding means on disk; a glob is handed over as the absolute pattern it is."""
+    """Map the name of each binding that has a path to that path. For a glob, it is the absolute pattern."""
     paths = {}
     for binding in spec.bindings:
         match binding:

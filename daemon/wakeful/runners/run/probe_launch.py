@@ -1,9 +1,8 @@
-"""Starts a probe as the runs of its session are started: with its secrets, under its isolation,
-and known to be no person.
+"""Starts a probe like a run of its session: with the session's secrets and isolation, and with the mark of a run.
 
-`CommandRunner.launch_probe` is handed by wiring to the source of probes, which reads what it prints. A probe writes
-nothing but a temporary folder of its own and what `allow` opens; it reads what its session binds. Its folders go with
-it. It has no token, so the control socket refuses it.
+Wiring passes `CommandRunner.launch_probe` to the source of probes, which reads what a probe prints. A probe may read
+what its session binds. It may write only to its own temporary folder and to what `allow` opens. Its folders are removed
+when it ends. A probe has no token, so the control socket refuses it.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from wakeful.runners.process.environment import check_program, fill_folder, make
 from wakeful.runners.process.mark import mark_of, marking
 from wakeful.runners.process.program import Surroundings
 
-# Of the variables that a run is given by us, those that mean something to a probe.
+# The prefix of those WAKEFUL_ variables of a run that a probe gets too.
 _TOLD_PREFIX = "WAKEFUL_SECRET_"
 
 
@@ -39,11 +38,10 @@ class ProbePlaces(NamedTuple):
 async def launch_probe(
     name: str, target: ProbeTarget, preparation: Preparation, places: ProbePlaces
 ) -> AsyncIterator[subprocess.Popen[bytes]]:
-    """The program, started, with both outputs piped; who leaves this has ended it.
+    """Start the probe, with both outputs piped. The caller must have ended it before it leaves the block.
 
-    Raises OperatorError, OSError and ValueError.
-
-    Its processes carry the mark of a run that is called `name`."""
+    The probe's processes carry the mark of a run with the id `name`. Raises OperatorError, OSError and ValueError.
+    """
     around = preparation.around
     order = _make_order(name, target, places, around)
     try:
@@ -68,7 +66,7 @@ async def launch_probe(
                     pass_fds=fds,
                 )
 
-            # No await between these: the mark is this process's for a moment.
+            # No await in this block, because the whole daemon has the probe's mark meanwhile.
             with marking(mark_of(around.state, order.run_id)):
                 popen = prepared.launch(spawn)
             around.children.spawned(popen.pid)
@@ -85,7 +83,7 @@ async def launch_probe(
 def _make_order(name: str, target: ProbeTarget, places: ProbePlaces, around: Surroundings) -> RunOrder:
     """Make a probe's order, with the fields from which its confinement is derived.
 
-    `observe` becomes `none`: it denies a run nothing, and nobody reads the accesses that it would report of a probe.
+    The level `observe` becomes `none`: it denies nothing, and no part of wakeful reads its reports about a probe.
     """
     confinement = (
         target.confinement if target.confinement.level != "observe" else replace(target.confinement, level="none")
@@ -115,7 +113,7 @@ def _make_order(name: str, target: ProbeTarget, places: ProbePlaces, around: Sur
 
 
 async def _prepare(order: RunOrder, preparation: Preparation) -> Prepared:
-    """Off the loop: every place is looked at. Given up meanwhile, nothing of it stays open."""
+    """Prepare in a thread, because every path is examined. If cancelled meanwhile, close what was prepared."""
     around = preparation.around
     preparing = around.loop.run_in_executor(around.pool, _prepare_blocking, order, preparation)
     try:

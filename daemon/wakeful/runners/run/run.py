@@ -1,9 +1,9 @@
-"""One run under way: its command, its check, its time, its stops, and its one report.
+"""One run under way: its command, its check, its timeout, its stops, and its one report.
 
-`CommandRunner` makes one per launched ticket and forgets it when it reports. Everything happens on the loop but what
-blocks: the preparation, where that takes longer than a moment, and the saving at the end (`saving.py`) are done in
-threads of the runner's pool. Such a thread reads the order and what was prepared, and hands its result to the loop; it
-touches no timer, no process and no other run.
+`CommandRunner` makes a `LiveRun` per launched ticket, or per run that it adopts, and drops it when it reports.
+Everything happens on the loop except blocking work: a preparation that is not quick, and the saving at the end
+(`saving.py`). Threads of the runner's pool do that work. Such a thread reads the order and what was prepared, and
+passes its result to the loop. It touches no timer, no process and no other run.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from wakeful.runners.isolation.denials import find_hint, speaks_of_denial
 from wakeful.runners.outputs.staging import Staging
 from wakeful.runners.outputs.workspace_outputs import WorkspaceArea
 from wakeful.runners.outputs.writers import Writer, Writers
-from wakeful.runners.prepare.preparation import Preparation, Prepared, Ticket, is_quick, is_staged
+from wakeful.runners.prepare.preparation import Preparation, Prepared, Ticket, is_staged
 from wakeful.runners.process import limits, proc
 from wakeful.runners.process.adopted_program import AdoptedProcess, LeftProcess
 from wakeful.runners.process.environment import check_program, program_of
@@ -58,11 +58,11 @@ from wakeful.runners.run.saving import (
 )
 from wakeful.system.blobs import Blobs
 
-# The times of files lag behind the clock by so much at most.
+# The most seconds by which the times of files lag behind the clock.
 _LAG_SECONDS = 0.005
-# A control group counts threads as well: where nobody said how many processes a run may have, each may have so many.
+# The threads per process that a control group allows if the spec has no limit of processes. A group counts threads.
 _THREADS_EACH = 4
-# As a shell ends whose program was killed.
+# The exit code of a shell whose program was killed.
 _KILLED_EXIT = 128 + signal.SIGKILL
 _STRENGTH: dict[StopWord | None, int] = {None: 0, "interrupt": 1, "terminate": 2, "kill": 3}
 _SIGNALS: dict[StopWord, int] = {
@@ -79,12 +79,12 @@ class Shared(Struct, frozen=True):
     preparation: Preparation
     blobs: Blobs
     writers: Writers
-    # None: runs end with the daemon.
+    # None if runs end with the daemon.
     kept: KeptRuns | None = None
 
 
 class LiveRun:
-    """From `start` to exactly one call of `ended`."""
+    """One run, from `start` or `adopt` to exactly one call of `ended`. A run that is abandoned does not call it."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class LiveRun:
         ended: Callable[[ProcessEnded], None],
         memory: int | None = None,
     ) -> None:
-        """`memory` is where its output is captured, if that is to outlive us."""
+        """`memory` is the memory file for the output, if the run may outlive the daemon."""
         self.mark = mark
         self.started_boottime = time.clock_gettime(time.CLOCK_BOOTTIME)
         self.capture = Capture(order.output_limit_bytes, shared.around.find_redactor, memory)
@@ -115,15 +115,15 @@ class LiveRun:
         self._kill: asyncio.TimerHandle | None = None
         self._minding: asyncio.TimerHandle | None = None
         self._counting: asyncio.TimerHandle | None = None
-        # Processes and threads of the machine, since it began.
+        # The fewest processes and threads that the machine had since the run began.
         self._fewest_beside: int | None = None
-        # How many processes the kernel had ended for want of memory, a moment after it began.
+        # How many processes the kernel had killed for lack of memory, a moment after the run began.
         self._oom_kills: int | None = None
         self._problem: str | None = None
 
     @property
     def has_begun(self) -> bool:
-        """Is there, or was there, a process of it?"""
+        """Does the run have a process, or did it have one?"""
         return self._process is not None
 
     def start(self, ticket: Ticket) -> None:
@@ -131,11 +131,11 @@ class LiveRun:
         ticket.take_early(self._take_early)
 
     def _take_early(self, early: Prepared | None) -> None:
-        """Begin with what was prepared early, or prepare now."""
+        """Begin with the early preparation, or prepare now."""
         self._prepared = early or self._shared.preparation.begin(self.order)
         if early is not None:
             self._begin()
-        elif is_quick(self.order):
+        elif self._shared.preparation.is_quick(self.order):
             self._prepare()
             self._begin()
         else:
@@ -144,7 +144,7 @@ class LiveRun:
 
     def _note_writer(self) -> None:
         order = self.order
-        # Staged outputs are put in place later, by `Landing`, which notes its own writing.
+        # `Landing` puts staged outputs in place later, and registers its own writes.
         writes = () if is_staged(order) else order.writes
         self._shared.writers.begin(
             order.run_id, order.root, writes, order.confinement.allow_write, time.monotonic() - self._started
@@ -156,7 +156,7 @@ class LiveRun:
         )
 
     def _take_prepared(self, find: Callable[[], Prepared], argv: Sequence[str]) -> None:
-        """Take the preparation; an error in it becomes the run's problem, in words."""
+        """Take the preparation. An error in it becomes the run's problem, as a message."""
         try:
             self._prepared = find()
         except OperatorError as error:
@@ -171,8 +171,10 @@ class LiveRun:
             self._note_defect(error)
 
     def _note_defect(self, error: Exception) -> None:
-        """Nobody would ever end a run that stops halfway in us: it fails in words,
-        and who runs the daemon gets the traceback."""
+        """Let the run fail with a message, because a run that stops halfway in our code would never end.
+
+        The daemon's output gets the traceback. Any thread.
+        """
         self._problem = self._problem or describe_defect(error)
         told = {"message": f"{self.order.run_id}: a defect of wakeful", "exception": error}
         self._around.loop.call_soon_threadsafe(self._around.loop.call_exception_handler, told)
@@ -180,14 +182,14 @@ class LiveRun:
     def _begin(self) -> None:
         if self._problem is None and self._stopping is not None:
             self._problem = "stopped before it began"
-        # Never from inside `start`: the reactor is in the middle of a plan.
+        # Finish in the next loop turn, never from inside `start`, because the reactor is in the middle of a plan.
         if self._problem is not None or not self._launch(program_of(self.order)):
             self._around.loop.call_soon(self._finish, Ending(None, None))
             return
         self._time()
 
     def _time(self) -> None:
-        """It may take as long as its spec and its budget say, counted from its start, whoever started it."""
+        """Set the timer for the timeout or the rest of the budget, counted from the run's start even after adoption."""
         order, spent = self.order, time.monotonic() - self._started
         if self._timeout is not None:
             self._timeout.cancel()
@@ -202,7 +204,7 @@ class LiveRun:
             )
 
     def adopt(self, left: LeftRun) -> None:
-        """Go on with what an earlier daemon started."""
+        """Go on with a run that an earlier daemon started."""
         found, order = left.keepsake, self.order
         self.started_boottime, self._started, self._is_checking = (
             found.started_boottime,
@@ -232,7 +234,7 @@ class LiveRun:
         self._mind_if_bounded()
 
     def abandon(self) -> None:
-        """The next daemon goes on with it."""
+        """Leave the run to the next daemon."""
         self._is_abandoned = True
         for timer in (self._timeout, self._minding, self._counting, self._kill):
             if timer is not None:
@@ -243,12 +245,12 @@ class LiveRun:
     def stop(self, how: StopWord, grace_seconds: float) -> None:
         if _STRENGTH[how] <= _STRENGTH[self._stopping]:
             return
-        # Remembered even between the command and its check, so that the check is not begun.
+        # Set even between the command and its check, so that the check is not started.
         self._stopping, self._stop_grace_seconds = how, grace_seconds
         self._wind_down(how, grace_seconds)
 
     def usage(self) -> LiveUsage:
-        """The usage of ended processes, and that of live ones until now."""
+        """Return the usage of ended processes plus that of live ones until now."""
         so_far = self._spent.usage(time.monotonic() - self._started)
         if self._process is None or self._process.is_over:
             return LiveUsage(**asdict(so_far))
@@ -259,7 +261,7 @@ class LiveRun:
             read_bytes=so_far.read_bytes + sum(one.read_bytes for one in live),
             written_bytes=so_far.written_bytes + sum(one.written_bytes for one in live),
             wall_seconds=so_far.wall_seconds,
-            # Of each it is what it holds now, of the whole run the peak of the largest.
+            # In `live`, `max_rss_bytes` is the present memory of a process. In the result it is a peak.
             rss_bytes=sum(one.max_rss_bytes for one in live),
             processes=len(live),
         )
@@ -293,7 +295,7 @@ class LiveRun:
             )
             return False
         except Exception as error:
-            # A start that fails in us is this run's problem, and not that of all others.
+            # A defect in our code fails this run, and must not stop the others.
             self._note_defect(error)
             return False
         self._attend(process)
@@ -302,19 +304,19 @@ class LiveRun:
     def _attend(self, process: Process) -> None:
         self._process = process
         self._mind_if_bounded()
-        # After the spawn, and after whatever else is due now: keeping it must not delay anybody's first instruction.
+        # In the next loop turn, because keeping this run must not delay the first instruction of another.
         self._around.loop.call_soon(self._keep)
 
     def _bound_group(self) -> RunLimits:
-        """The limit that its control group enforces, if it has one."""
+        """Return the limits for the run's control group. A limit of processes is always set."""
         own = self.order.limits
         return own if own.processes is not None else replace(own, processes=self.order.most_processes * _THREADS_EACH)
 
     def _keep(self) -> None:
-        """Let it outlive this daemon, if there is anybody to keep it."""
+        """Let the run outlive this daemon, if there is a store to keep it in."""
         kept, process, memory, prepared = self._shared.kept, self._process, self._memory, self._prepared
         descriptors = process.descriptors if process is not None else None
-        # strace speaks to this daemon alone, and only this daemon knows the files that a run found in its workspace.
+        # strace reports to this daemon only, and only this daemon knows the files that a run found in its workspace.
         is_bound_to_us = prepared.tracing is not None or isinstance(prepared.area, WorkspaceArea)
         if kept is None or memory is None or process is None or descriptors is None or is_bound_to_us:
             return
@@ -359,7 +361,7 @@ class LiveRun:
                 os.close(fd)
 
     def _mind_after(self, pause: float) -> None:
-        # Its check is minded as its command was: one timer for both.
+        # One timer serves the command and then its check.
         if self._minding is not None:
             self._minding.cancel()
         self._minding = self._around.loop.call_later(pause, self._mind, pause)
@@ -367,7 +369,7 @@ class LiveRun:
     def _mind(self, pause: float) -> None:
         """Check the limits of the spec while the run lives.
 
-        They hold for the whole run; the kernel can at most enforce them for each process."""
+        They apply to the whole run, but the kernel enforces them only for each process."""
         process, order = self._process, self.order
         if process is None or process.is_over:
             return
@@ -385,12 +387,14 @@ class LiveRun:
         overspent = limits.find_overspent(order.allowance, self.usage()) if limits.is_counted(order.allowance) else None
         if overspent is not None:
             self._end_for(overspent)
-        # Also while it winds down: a limit holds to the end.
+        # Go on while the run winds down, because a limit holds to the end.
         self._mind_after(pause)
 
     def _count_processes(self) -> None:
-        """Its processes are counted only where the machine has many more than there were: to walk a tree takes
-        longer than to ask for a number."""
+        """Count the run's processes, but only if the machine has many more than at its lowest since the run began.
+
+        Walking the process tree takes longer than reading the machine's total.
+        """
         self._counting = self._around.loop.call_later(limits.LOOK_SECONDS, self._count_processes)
         if self._oom_kills is None:
             self._oom_kills = limits.count_oom_kills()
@@ -408,7 +412,7 @@ class LiveRun:
             process.signal(signal.SIGKILL)
 
     def _end_for(self, problem: str) -> None:
-        # A stop has a deadline of its own, and its reason stands; so does the first problem.
+        # A stop has its own deadline and its own reason. Otherwise the first problem is kept.
         if self._stopping is not None or self._problem is not None or self._process is None or self._process.is_over:
             return
         self._problem = problem
@@ -420,7 +424,7 @@ class LiveRun:
         self._process.signal(_SIGNALS[how])
         if self._kill is not None:
             self._kill.cancel()
-        # The rest of the tree follows: when the program is gone, so is its right to have left something behind.
+        # When the program is gone, `Process` ends the rest of the tree.
         self._kill = self._around.loop.call_later(grace_seconds, self._process.signal, signal.SIGKILL)
 
     def _take_ending(self, ending: Ending) -> None:
@@ -439,9 +443,9 @@ class LiveRun:
         self._finish(ending)
 
     def _find_starvation(self, ending: Ending) -> str | None:
-        """Was it killed because memory ended?
+        """Describe that the run was killed because memory ran out; None if it was not.
 
-        Its control group knows for sure; without one the kernel's count of such kills is asked.
+        The control group is certain. Without one, the machine's count of such kills is compared.
         """
         if ending.is_starved:
             return limits.describe_memory(self.order.limits)
@@ -449,12 +453,12 @@ class LiveRun:
         if not is_killed or self._oom_kills is None or (limits.count_oom_kills() or 0) <= self._oom_kills:
             return None
         return (
-            "it was killed while the machine had no more memory (oom): the kernel ended processes for that "
-            "meanwhile; bound it with run.limits.memory, or give it more"
+            "it was killed while the machine had no more memory (oom): the kernel killed processes for that "
+            "reason meanwhile; limit the run with run.limits.memory, or give the machine more memory"
         )
 
     def _begin_check(self, ending: Ending) -> None:
-        """`ending` is the command's, and the run's if no check is begun."""
+        """Start the check. `ending` is the end of the command, and that of the run if no check can be started."""
         self._is_checking = True
         with contextlib.suppress(OSError):
             self.capture.add(f"--- check: {shlex.join(self.order.check or ())}\n".encode(errors="surrogateescape"))
@@ -465,10 +469,9 @@ class LiveRun:
         confining.add_done_callback(lambda _: self._launch_check(ending))
 
     def _confine_again(self) -> None:
-        """Blocks.
+        """Confine the check of an adopted run as its command was, by what its spec opens now. Blocking.
 
-        The check of a run that we did not start is as confined as its command was, by what its spec opens now;
-        on record is what that had.
+        The record keeps the isolation of the command.
         """
         noted = self._prepared
         self._take_prepared(lambda: self._shared.preparation.confine(self.order, noted), self.order.check or ())
@@ -480,7 +483,7 @@ class LiveRun:
         elif self._problem is not None or self._stopping is not None or not self._launch(self.order.check or ()):
             self._finish(ending)
         else:
-            # Its time may have come while there was no process to end.
+            # Set the timer again, because it may have expired while there was no process to end.
             self._time()
 
     def _finish(self, ending: Ending) -> None:
@@ -491,7 +494,7 @@ class LiveRun:
             self._problem = _describe_loss(ending)
         wall_seconds = time.monotonic() - self._started
         if self._around.secrets is not None and self.order.secrets:
-            # One may have been replaced meanwhile, and both values be in the output.
+            # A secret may have been replaced during the run, so its old and new value may both be in the output.
             self._around.secrets.look()
         self.capture.close()
         if has_nothing_to_save(self._prepared, self.capture) and is_empty(self.order.temporary):
@@ -507,7 +510,7 @@ class LiveRun:
         saving.add_done_callback(lambda saved: self._report(ending, wall_seconds, saved.result()))
 
     def _save(self, others: tuple[Writer, ...], ending: Ending) -> Saved:
-        """Blocks."""
+        """Save the run's results. Blocking."""
         try:
             saved = save(
                 self.order,
@@ -525,7 +528,7 @@ class LiveRun:
             empty_temporary(self.order.temporary)
 
     def _is_hinted(self, ending: Ending) -> bool:
-        """Did a confined program end badly by itself? Neither a stop nor a limit has to do with what it was denied."""
+        """Did a confined program fail by itself? A stop or a limit says nothing about what it was denied."""
         return (
             self._prepared.isolation is not None
             and self.order.confinement.is_enforced
@@ -534,7 +537,7 @@ class LiveRun:
         )
 
     def _find_hint(self) -> str:
-        """Blocks."""
+        """Find advice for a confined run that failed. Blocking."""
         text = read_ends(self.capture)
         if speaks_of_denial(text) and (replaced := self._find_replaced()):
             return describe_replaced(replaced)
@@ -570,9 +573,10 @@ class LiveRun:
         )
 
     def _find_replaced(self) -> list[str]:
-        """Files that it reads by their names and speaks of, and that are not what they were when it began.
+        """List the files that the run reads by name, that its output mentions, and that changed since it began.
 
-        A folder lets in what comes into it, a file is itself.
+        The confinement opens a bound file by its inode, so a new file in its place is denied. A bound folder also opens
+        files that come into it later.
         """
         began = time.time() - (time.monotonic() - self._started) - _LAG_SECONDS
         patterns = ((text, parse_under(text, self.order.root)) for text in self.order.reads)
@@ -600,7 +604,7 @@ def _describe_loss(ending: Ending) -> str | None:
 
 
 def _observe(pid: int) -> Usage:
-    """One live process and the children it already waited for."""
+    """Return the usage of one live process and of the children it has already waited for."""
     try:
         process = psutil.Process(pid)
         with process.oneshot():

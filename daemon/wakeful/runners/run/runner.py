@@ -1,10 +1,10 @@
 """Runs commands and scripts: the runner behind `run: command` and `run: script`.
 
-Keeps the runs under way and what they share, and tidies up the daemon's adopted children. The reactor calls it as
-`contract.Runner` says. Latency first: the early part of a start is done while its record is being flushed (`prepare`),
-`launch` spawns before it returns, and nothing is awaited between a durable intention and the command's first
-instruction. Everything here is on the loop. Blocking work is done in threads of one pool, which saves output, removes
-folders, prepares runs that are not quick and enters control groups; `recover` has a thread of the default executor.
+Owns the runs under way and what they share, and tidies up the daemon's adopted children. The reactor calls it through
+`contract.Runner`. It is built for low latency: the early part of a start is done while its record is being flushed
+(`prepare`), `launch` spawns before it returns, and nothing is awaited between a durable intention and the command's
+first instruction. Everything here is on the loop, except blocking work. One pool of threads saves output, removes
+folders, prepares runs that are not quick and enters control groups. `recover` uses the default executor.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from wakeful.runners.contract import LiveUsage, Report, RunOrder, StopWord
 from wakeful.runners.isolation import trace as tracing
 from wakeful.runners.isolation.gaps import find_kernel_gaps
 from wakeful.runners.isolation.landlock import probe_abi
-from wakeful.runners.isolation.reach import Protected, find_unenforced
+from wakeful.runners.isolation.reach import Protected, find_unenforced, resolve_protected
 from wakeful.runners.isolation.shield import can_shield
 from wakeful.runners.isolation.system_places import CLOSED, CLOSED_FILE
 from wakeful.runners.outputs.writers import Writers
@@ -46,18 +46,18 @@ from wakeful.secrets.known import KnownSecrets
 from wakeful.system.blobs import Blobs
 from wakeful.system.blocking_pool import Pool
 
-# How often orphans that ended by themselves are reaped while runs are under way. Without a run, no timer is armed.
+# Seconds between two calls of `tidy` while runs are under way. Without a run, no timer is armed.
 _TIDY_SECONDS = 5.0
-# A killed process takes a moment to die, and is reaped in the next round.
+# Seconds until the next call of `tidy` if killed processes are still dying.
 _AGAIN_SECONDS = 0.05
-# Blocking work at a run's end: saving output, removing folders, entering control groups.
+# The number of threads for blocking work: saving output, removing folders, preparing runs, entering control groups.
 _POOL_SIZE = 2
 
 
 class CommandRunner:
-    """Constructed on the loop, after `become_subreaper`.
+    """The runner of commands and scripts. Constructed on the loop, after `become_subreaper`.
 
-    `state` is the state folder: it tells our runs from another daemon's.
+    `state` is the state folder, by which this daemon's runs differ from another daemon's.
     """
 
     def __init__(
@@ -75,16 +75,17 @@ class CommandRunner:
         left: Iterable[str] = (),
         origin: Sign | None = None,
     ) -> None:
-        """`left` are the ids of runs that an earlier daemon began and the log does not know the end of:
-        `recover` follows for each.
+        """`left` holds the ids of runs that an earlier daemon began and whose end is not in the log.
 
-        `origin` is the sign of the run that started this daemon, None where a person did."""
+        The caller must call `recover` for each of them. `origin` is the sign of the run that started this daemon; None
+        if a person started it.
+        """
         self._report = report
         self._runs: dict[str, LiveRun] = {}
-        # Their processes may be alive, and are a run's: no person's.
+        # Processes of these runs may be alive. They belong to a run, not to a person.
         self._left = set(left)
         self._origin = origin
-        # No runs, and no persons either.
+        # The names of live probes. Their processes belong neither to a run nor to a person.
         self._probes: set[str] = set()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -104,18 +105,17 @@ class CommandRunner:
         self._kept = kept
         self._shared = Shared(self._around, self._preparation, blobs, writers or Writers(), kept)
 
-    @property
-    def protected(self) -> Protected:
-        """The places that no run that starts now may change."""
-        return self._preparation.protected
+    def list_guarded(self) -> tuple[str, ...]:
+        """Return the real paths that no run may change, and that no output may replace."""
+        protected = self._preparation.protected
+        return (*resolve_protected(protected)[0], *map(os.path.realpath, protected.hidden))
 
     def guard(self, places: tuple[str, ...]) -> None:
-        """Besides what was named at construction, no run that starts from now on may change these: specs of attached
-        projects."""
+        """Protect these paths too, for runs that start from now on: specs of attached projects."""
         self._preparation.guard(places)
 
     def prepare(self, order: RunOrder) -> Ticket:
-        # The plan follows from state and may name the same run twice; there is one.
+        # The plan follows from state and may name the same run twice. It is started only once.
         return self._preparation.prepare(order) if order.run_id not in self._runs else Ticket(order, self._preparation)
 
     def _start(self, ticket: Ticket) -> None:
@@ -126,7 +126,7 @@ class CommandRunner:
         try:
             run.start(ticket)
         except Exception:
-            # The caller reports it. A run that has a process already ends as any other.
+            # The caller reports the error. A run that already has a process ends like any other run.
             if not run.has_begun:
                 self._runs.pop(order.run_id, None)
                 if not self._runs:
@@ -134,10 +134,9 @@ class CommandRunner:
             raise
 
     def _make_memory(self, order: RunOrder) -> int | None:
-        """Where its output is captured, if somebody keeps that beyond us; a run that nobody has room to keep ends with
-        the daemon."""
+        """Make the memory file for the output of a run that can outlive the daemon; None if it ends with the daemon."""
         kept = self._kept
-        # A replay has no token: it is in no log, and nobody's to go on with.
+        # A replay has no token. It is in no log, so no later daemon can go on with it.
         if kept is None or not order.token:
             return None
         try:
@@ -155,9 +154,10 @@ class CommandRunner:
 
     @asynccontextmanager
     async def launch_probe(self, target: ProbeTarget, places: ProbePlaces) -> AsyncIterator[subprocess.Popen[bytes]]:
-        """It is in no log, and whoever asked reads what it says and ends it; what left its group is ended here.
+        """Start a probe. The caller reads its output and ends it.
 
-        Raises as a start does.
+        A probe is in no log. On exit, the processes that left its process group are ended. Raises OperatorError,
+        OSError and ValueError.
         """
         if self._closing.is_set():
             raise OperatorError("the daemon is stopping")
@@ -186,11 +186,11 @@ class CommandRunner:
             around.loop.call_soon_threadsafe(self._left.discard, run_id)
             around.loop.call_soon_threadsafe(self._report, recovered)
 
-        # In a thread of its own kind: two slow recoveries must not keep the runs' pool from saving output.
+        # Not in the pool of the runs, because two slow recoveries would keep it from saving output.
         await asyncio.to_thread(end_orphans, marks, around.state, around.cgroups, report_gone, self._closing)
 
     def _adopt(self, run_id: str) -> bool:
-        """Go on with a run that an earlier daemon left, if it was kept for us."""
+        """Go on with a run of an earlier daemon. False if it was not kept, or was killed meanwhile."""
         around = self._around
         left = self._kept.take(run_id, around.state) if self._kept is not None else None
         if left is None or _was_ended_from_outside(left):
@@ -212,6 +212,9 @@ class CommandRunner:
         run = self._runs.get(run_id)
         return None if run is None else run.usage()
 
+    async def settle(self) -> None:
+        await self._around.loop.run_in_executor(self._around.pool, self._preparation.try_machine)
+
     def enforceable(self) -> Enforceable:
         cgroups = self._around.cgroups
         return Enforceable(
@@ -228,7 +231,7 @@ class CommandRunner:
 
     def owner(self, pid: int) -> ProcessOwner | None:
         sign = read_sign(pid, self._around.state)
-        # A daemon that a run started reaches no further than that run, whose other processes are its people.
+        # For a daemon that a run started, the other processes of that run count as people.
         if sign is None or (self._origin is not None and sign.mark == self._origin.mark):
             return None
         live = {mark_of(self._around.state, run_id): run_id for run_id in (*self._left, *self._runs, *self._probes)}
@@ -267,27 +270,27 @@ class CommandRunner:
     async def _close_pools(self) -> None:
         if self._tidying is not None:
             self._tidying.cancel()
-        # Folders are still being removed: wait for that, but not on the loop.
+        # Wait, but not on the loop, until folders are removed.
         await asyncio.to_thread(partial(self._around.pool.shutdown, wait=True))
         self._preparation.close()
 
     def _take_end(self, ended: ProcessEnded) -> None:
-        # Left to the next daemon, which learns of the end itself.
+        # None if the run is left to the next daemon, which notices the end itself.
         run = self._runs.pop(ended.run_id, None)
         if run is None:
             return
         if not self._runs:
             self._idle.set()
-            # No run is left that a stray without a mark could belong to.
+            # An adopted process without a mark cannot belong to a live run any more, so end it now.
             self._tidy_after(0)
         self._report(ended)
 
     def tidy(self) -> None:
-        """Reap and end what belongs to no run. Rings by itself while runs are under way; safe to call at any time."""
+        """Reap and end processes that belong to no run. Repeats by timer while runs are under way. Safe at any time."""
         if self._tidying is not None:
             self._tidying.cancel()
             self._tidying = None
-        # Processes of runs that are left to the next daemon go on.
+        # The runs that are left to the next daemon go on, so end nothing.
         if self._is_leaving:
             return
         live = {run.mark: run_id for run_id, run in self._runs.items()} | {
@@ -305,9 +308,9 @@ class CommandRunner:
 
 
 def _was_ended_from_outside(left: LeftRun) -> bool:
-    """Was it killed while no daemon was there?
+    """Was the run killed by SIGTERM or SIGKILL while no daemon was running? If so, close its descriptors.
 
-    The same person or program most likely ended the daemon, too, so it is no failure of the run's own.
+    Most likely the same person or program ended the daemon too, so it does not count as a failure of the run.
     """
     status = read_status(left.pidfd)
     if status is None or not os.WIFSIGNALED(status) or os.WTERMSIG(status) not in (signal.SIGTERM, signal.SIGKILL):

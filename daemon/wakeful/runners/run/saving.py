@@ -1,8 +1,7 @@
-"""Saves the files of a run when its last process is gone: its output, its outputs, its undeclared changes,
-and the trace.
+"""Saves what a run leaves when its last process is gone: its output, its outputs, its undeclared changes, its trace.
 
-`LiveRun` asks once per run, in a thread: all of it blocks. Nothing is put in place here; collected outputs wait in
-their area until they are recorded. A failure to save never keeps a run from ending.
+`LiveRun` calls `save` once per run, in a thread, because it is blocking. Nothing is put in place here: collected
+outputs stay in their area until they are recorded. A failure to save never keeps a run from ending.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from wakeful.runners.prepare.preparation import Prepared, is_staged
 from wakeful.runners.process.output_capture import Capture
 from wakeful.system.blobs import Blobs
 
-# Of the two ends of an output: programs say last why they fail.
+# The most bytes searched at the end of each kept part of an output. A program usually reports a failure last.
 _LOOKED_THROUGH_BYTES = 32 * 1024
 
 
 class Saved(Struct, frozen=True):
-    """`staged` is None where the run wrote directly; `problem`: why nothing of it can land."""
+    """The result of saving. `staged` is None if the run wrote directly. `problem` tells why no output can land."""
 
     output: Output = Output()
     undeclared: tuple[str, ...] = ()
@@ -46,7 +45,7 @@ def has_nothing_to_save(prepared: Prepared, capture: Capture) -> bool:
 def save(
     order: RunOrder, prepared: Prepared, blobs: Blobs, capture: Capture, others: tuple[Writer, ...], *, has_begun: bool
 ) -> Saved:
-    """`others` are the other writers that were active during the run."""
+    """Save a run's results. Blocking. `others` are the other writers that were active during the run."""
     output = _save_output(blobs, capture) if capture.total_bytes else Output()
     trace = prepared.conclude_trace()
     if trace is not None:
@@ -61,33 +60,32 @@ def save(
     try:
         staged, undeclared = prepared.area.collect()
     except (OSError, OperatorError) as error:
-        # The disk is full, or the area was taken away.
+        # The disk is full, or the area was removed.
         return Saved(output, staged=(), trace=trace, problem=f"its outputs could not be collected: {error}")
     return Saved(output, undeclared, staged, trace)
 
 
 def read_ends(capture: Capture) -> str:
-    """The last output of a failed run, as text to be searched."""
+    """Return the last output of a failed run, as text to be searched."""
     return capture.ends(_LOOKED_THROUGH_BYTES).decode(errors="replace")
 
 
 def save_nothing(order: RunOrder) -> Saved:
-    """The run's outputs are missing or cannot be vouched for, so none of them lands."""
+    """Return a result in which no output lands, because the outputs are missing or not reliable."""
     return Saved(staged=() if is_staged(order) else None)
 
 
 def is_empty(folder: str) -> bool:
-    """Also one that is not there."""
+    """Is the folder empty or missing?"""
     return not _list(folder)
 
 
 def empty_temporary(folder: str) -> None:
-    """Empty the session's temporary folder.
+    """Empty the session's temporary folder. Blocking.
 
-    Blocks. Files that a run made unreadable for the daemon stay until the next start.
-
-    The folder itself stays for the next run: making it again would cost that run a write to the disk. Done before the
-    end is reported: the next run of the session writes there.
+    Called before the end is reported, because the next run of the session writes there. The folder itself stays: to
+    make it again would cost the next run a write to the disk. Files that a run made unreadable for the daemon stay
+    until the next start.
     """
     for entry in _list(folder):
         if entry.is_dir(follow_symlinks=False):
@@ -98,7 +96,7 @@ def empty_temporary(folder: str) -> None:
 
 
 def _save_output(blobs: Blobs, capture: Capture) -> Output:
-    """Two flushes. Head and tail are apart, so that a long output can be read from either end."""
+    """Save the output as two blobs, with two flushes, so that a long output can be read from either end."""
     kept = capture.kept()
     try:
         return Output(
@@ -108,7 +106,7 @@ def _save_output(blobs: Blobs, capture: Capture) -> Output:
             kept_bytes=len(kept.head) + len(kept.tail),
         )
     except OSError:
-        # The disk is full. The run ended as it ended; that nothing of its output was kept stands in the count.
+        # The disk is full. The outcome of the run does not change. The counts show that no output was kept.
         return Output(total_bytes=capture.total_bytes)
 
 

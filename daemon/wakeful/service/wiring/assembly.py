@@ -6,27 +6,27 @@ Every part gets its collaborators when it is made. Nothing here runs after that.
 from __future__ import annotations
 
 import functools
-import time
 
 from wakeful.api.live_words import LiveWords
-from wakeful.core.deciding.machine import Core
-from wakeful.core.record.state import Session
 from wakeful.core.spec.http import HttpSettings, choose_http
-from wakeful.core.spec.session import SessionSpec, Settings
+from wakeful.core.spec.session import Settings
 from wakeful.errors import OperatorError
 from wakeful.eventlog.contract import DaemonLog
 from wakeful.history.stored_sessions import load_sessions
 from wakeful.monitoring.measures import Measures
 from wakeful.monitoring.monitoring import Monitoring
+from wakeful.run_files.capture import find_limits
 from wakeful.run_files.keeper import Keeper
 from wakeful.run_files.replay import ReplayEnds, Replays
 from wakeful.runners.isolation.bubblewrap import StrictnessWatch
 from wakeful.runners.isolation.written_places import list_writable
 from wakeful.runners.outputs.writers import Writers
 from wakeful.runners.process.mark import Sign
+from wakeful.runners.run.orders import make_replay_order
 from wakeful.service.daemon import Daemon, StartProgress
 from wakeful.service.ending import Ending
 from wakeful.service.facade import Edges, Facade
+from wakeful.service.lookups import list_loaded, list_specs
 from wakeful.service.notification_desk import build_desk
 from wakeful.service.notification_report import NotificationReport
 from wakeful.service.otel_traces import OtelTraces
@@ -42,11 +42,9 @@ from wakeful.service.reports import (
 from wakeful.service.voice import Narrator, Style
 from wakeful.service.wiring.ground import build_ground
 from wakeful.service.wiring.run_edges import (
-    bound_contents,
     build_landing,
     build_runner,
     build_starter,
-    make_replay_order,
 )
 from wakeful.service.wiring.source_edges import (
     build_bound_repositories,
@@ -57,7 +55,7 @@ from wakeful.service.wiring.source_edges import (
 )
 from wakeful.settings import Places, read_settings
 from wakeful.sources.all_sources import AllSources
-from wakeful.sources.clock import Clock
+from wakeful.sources.clock import Clock, read_wall
 from wakeful.sources.contract import Defects
 from wakeful.sources.disk_room import RoomWatch
 from wakeful.sources.files.look_pool import Lanes
@@ -91,29 +89,27 @@ def build_daemon(
     sessions, snapshots = load_sessions(log)
     ground = build_ground(places, log, sessions, handed_over, settings, style)
     core, observe, known, voice = ground.core, ground.observe, ground.known, ground.voice
-    supervisor, decided, recorded = Supervisor(), Signal(), Signal()
+    supervisor, decided, recorded, settings_read = Supervisor(), Signal(), Signal(), Signal()
     progress = StartProgress(voice, supervisor)
     ending = Ending(observe, decided, known.redact_text)
     lanes, bound = Lanes(), build_bound_repositories(ground)
-    limits = functools.partial(bound_contents, core)
-    keeper = Keeper(
-        core, ground.blobs, observe, voice.say, limits, lists=ground.kept, is_looking=lambda: lanes.is_near_taken
-    )
+    limits = functools.partial(find_limits, core)
+    keeper = Keeper(core, ground.blobs, observe, voice.say, limits, lists=ground.kept, is_looking=lanes.is_near_taken)
     defects = Defects(DefectReports(voice, ground.loop).tell)
     files, commits = build_file_sources(ground, keeper, lanes, bound, defects)
-    possible_writers = PossibleWriters(core, _list_writable, _read_wall)
+    possible_writers = PossibleWriters(core, list_writable, read_wall)
     writers, replay_ends = Writers(), ReplayEnds()
     reports = RunReports(observe, replay_ends, files, possible_writers, keeper)
     runner = build_runner(ground, reports, writers, origin)
     sources = AllSources(files, commits, *build_checks(ground, runner, defects))
-    ledger = Ledger(places.state / "trust", lambda content: known.redactor.find(content))
+    ledger = Ledger(places.state / "trust", known.find)
     house = build_house(ground, ledger, possible_writers, progress)
-    strictness = StrictnessWatch(observe, lambda: (session.spec for session in core.state))
+    strictness = StrictnessWatch(observe, functools.partial(list_specs, core))
     notifications = build_desk(places, core, log, known, voice, observe, ground.written.places)
-    specs = build_specs(ground, house, possible_writers, strictness, runner, notifications)
+    specs = build_specs(ground, house, possible_writers, strictness, runner, notifications, settings_read)
     landing = build_landing(ground, runner, writers)
     starter = build_starter(ground, sources, runner, keeper, ProgramTrust(house, specs, observe), bound)
-    live_words = LiveWords(lambda: known.redactor)
+    live_words = LiveWords(known.find_redactor)
     session_reports = SessionReports(core, ground.written, starter, landing, live_words)
     edges = Edges(
         sources=sources,
@@ -121,30 +117,29 @@ def build_daemon(
         landing=landing,
         strictness=strictness,
         room=RoomWatch(ground.state, RoomReports(observe, core, voice).report),
-        clock=Clock(observe, ground.loop, _read_wall, on_jump=voice.say),
+        clock=Clock(observe, ground.loop, read_wall, on_jump=voice.say),
         runner=runner,
         starter=starter,
         blobs=ground.blobs,
         keeper=keeper,
-        replays=Replays(ground.blobs, ground.state, make_replay_order(core), runner, replay_ends),
+        replays=Replays(ground.blobs, ground.state, functools.partial(make_replay_order, core), runner, replay_ends),
         workspaces=Workspaces(ground.blobs, ground.state, Checkouts(bound)),
-        trust=TrustDesk(ledger, house, functools.partial(_list_loaded, core), core.agents.get),
+        trust=TrustDesk(ledger, house, functools.partial(list_loaded, core)),
         voice=voice,
         secrets=known,
         notifications=notifications,
         log=log,
         handed_over=handed_over.listener,
     )
-    monitoring = Monitoring(core)
+    traces = OtelTraces(core, log, places.state, recorded, functools.partial(voice.say, priority=WARNING))
+    monitoring = Monitoring(core, (NotificationReport(notifications), traces))
     outside = _join_edges(edges, session_reports, monitoring.measures, decided, recorded, ending)
     reactor = Reactor(core, log, outside, snapshots=snapshots, redact=known.redact)
     observe.connect(reactor.observe)
     facade = Facade(places, reactor, edges, live_words, monitoring, decided, recorded, ending)
     narrator = Narrator(core, log, ground.blobs, voice, ground.state, quotes_failures=is_once)
-    traces = OtelTraces(core, log, places.state, recorded, functools.partial(voice.say, priority=WARNING))
-    monitoring.reporters += (NotificationReport(notifications), traces)
     return Daemon(
-        facade, reactor, edges, settings, narrator, supervisor, progress, ending, decided, recorded,
+        facade, reactor, edges, settings, narrator, supervisor, progress, ending, decided, recorded, settings_read,
         session_reports.failed, traces, is_once=is_once,
     )  # fmt: skip
 
@@ -185,20 +180,3 @@ def _join_edges(
         recorded=recorded.tell,
         fatal=ending.end_at_once,
     )
-
-
-def _read_wall() -> int:
-    return time.time_ns() // 1000
-
-
-def _list_writable(spec: SessionSpec, is_guarded: bool) -> tuple[str, ...] | None:
-    return list_writable(spec, is_guarded=is_guarded)
-
-
-def _list_loaded(core: Core) -> list[Session]:
-    """Sessions that a bundle brought and nobody has looked at."""
-    return [
-        one
-        for one in core.state
-        if one.declaration.needs_trust is not None and one.spec is not None and not one.is_shut
-    ]

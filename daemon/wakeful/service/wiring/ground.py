@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 from wakeful.bundles.blob_archive import BlobArchive
 from wakeful.bundles.scratch_files import remove_unfinished
-from wakeful.core.deciding.agent_obstacles import list_needed, list_signing
 from wakeful.core.deciding.machine import Core
 from wakeful.core.record.state import DamagedSession, Session
 from wakeful.core.spec.session import Settings
@@ -26,6 +25,7 @@ from wakeful.runners.run.kept_runs import KeptRuns
 from wakeful.runners.run.run_folders import open_run_folders
 from wakeful.secrets.known import KnownSecrets, RedactingFormatter
 from wakeful.secrets.store import SecretPlaces, take_places
+from wakeful.service.lookups import list_needed_secrets
 from wakeful.service.reports import (
     ObservationPort,
     WrittenSpecs,
@@ -129,12 +129,7 @@ def _find_kept(handed_over: HandedOver, sessions: list[Session]) -> KeptRuns | N
 def _build_secrets(core: Core, observe: ObservationPort, places: SecretPlaces) -> KnownSecrets:
     """Build the screen for secrets: every observation and call passes it,
     and so does what libraries write to standard error."""
-
-    def list_all_needed() -> set[str]:
-        declared = [session for session in core.state if session.declaration.is_declared]
-        return {name for session in declared for name in (*list_needed(core, session), *list_signing(session))}
-
-    known = KnownSecrets(places, observe, list_all_needed)
+    known = KnownSecrets(places, observe, functools.partial(list_needed_secrets, core))
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(RedactingFormatter(known))
     return known

@@ -6,16 +6,9 @@ import functools
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
-from wakeful.core.deciding.machine import Core
-from wakeful.core.record.state import OpenRun, Session
 from wakeful.history.conversation import read_received
-from wakeful.run_files.capture import Limits as ContentLimits
 from wakeful.run_files.keeper import Keeper
-from wakeful.run_files.replay import MakeOrder as MakeReplayOrder
-from wakeful.runners.contract import RunOrder
-from wakeful.runners.isolation.reach import resolve_protected
 from wakeful.runners.outputs.landing import Landing
 from wakeful.runners.outputs.writers import Writers
 from wakeful.runners.process.cgroup import find_delegated
@@ -84,17 +77,12 @@ def build_starter(
         agent_program=AGENT_PROGRAM,
         agent_code=_find_code(),
     )
-
-    def order(session: Session, run: OpenRun, **named: Any) -> RunOrder:
-        # A session from a bundle was declared on its host of origin, so its written places are declared here.
-        ground.written.note(session)
-        return make_order(session, run, premises, **named)
-
     return RunStarter(
         ground.core,
         sources,
         runner,
-        order,
+        functools.partial(make_order, premises=premises),
+        ground.written.note,
         premises.run_folders,
         program_trust.report,
         keeper,
@@ -119,43 +107,9 @@ def _find_code() -> tuple[str, ...]:
 def build_landing(ground: Ground, runner: CommandRunner, writers: Writers) -> Landing:
     """Remove what runs of a daemon that died had staged, but for what was recorded as staged,
     and where a run goes on."""
-
-    def list_guarded() -> tuple[str, ...]:
-        protected = runner.protected
-        return (*resolve_protected(protected)[0], *map(os.path.realpath, protected.hidden))
-
-    landing = Landing(f"{ground.state}/{STAGED}", f"{ground.state}/conflicts", ground.observe, list_guarded, writers)
+    landing = Landing(
+        f"{ground.state}/{STAGED}", f"{ground.state}/conflicts", ground.observe, runner.list_guarded, writers
+    )
     open_runs = (session.run for session in ground.sessions if session.run is not None)
     landing.sweep((*(run.run_id for run in open_runs if run.staged is not None), *ground.left))
     return landing
-
-
-def make_replay_order(core: Core) -> MakeReplayOrder:
-    def make(session: Session, run: OpenRun, folder: str, *, causes: bytes, exports: dict[str, str]) -> RunOrder:
-        # No socket, no token and no secrets: a replay changes nothing, also not by asking,
-        # and reaches nobody in our name.
-        premises = Premises(
-            scratch=f"{folder}/scratch",
-            temporary=f"{folder}/temporary",
-            run_folders=folder,
-            socket=f"{folder}/no-daemon",
-        )
-        return make_order(
-            session,
-            run,
-            premises,
-            token="",
-            causes=causes,
-            exports=exports,
-            output_limit_bytes=core.settings.output_limit_bytes,
-            most_processes=core.settings.limits.processes.hard,
-        )
-
-    return make
-
-
-def bound_contents(core: Core) -> ContentLimits | None:
-    """The present limits of kept contents, since wakeful.yaml may change. None: nothing is kept."""
-    limits = core.settings.limits
-    file, run, files = limits.kept_file.hard, limits.kept_run.hard, limits.kept_files.hard
-    return ContentLimits(file_bytes=file, run_bytes=run, run_files=files) if file and run and files else None

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import functools
 import os
-import subprocess
-from contextlib import AbstractAsyncContextManager
 
-from wakeful.core.deciding.machine import Core
-from wakeful.core.looking.targets import ProbeTarget
-from wakeful.core.spec.agent import McpServer
 from wakeful.notifications.desk import NotificationDesk
 from wakeful.run_files.keeper import Keeper
 from wakeful.runners.isolation.bubblewrap import StrictnessWatch
-from wakeful.runners.isolation.written_places import could_replace_git
 from wakeful.runners.run.probe_launch import ProbePlaces
 from wakeful.runners.run.runner import CommandRunner
 from wakeful.service.daemon import StartProgress
+from wakeful.service.lookups import find_filed_text, find_git_writer, find_mcp_server
 from wakeful.service.program_reach import ProgramReach
+from wakeful.service.reactor import Signal
 from wakeful.service.reports import (
     FileReports,
     SpecReading,
@@ -33,7 +29,7 @@ from wakeful.sources.declarations.watch import DeclarationsWatch
 from wakeful.sources.files.look_pool import Lanes
 from wakeful.sources.files.source import FileSource
 from wakeful.sources.files.stat_cache import StatCache
-from wakeful.sources.git.bound_repositories import BoundRepositories, FindWriter
+from wakeful.sources.git.bound_repositories import BoundRepositories
 from wakeful.sources.git.source import CommitSource
 from wakeful.trust.ledger import Ledger
 from wakeful.trust.possible_writers import PossibleWriters
@@ -52,7 +48,7 @@ def build_file_sources(
         ground.loop,
         ground.state,
         make_hints,
-        StatCache(ground.places.state, lambda text: ground.known.find(text) is not None),
+        StatCache(ground.places.state, ground.known.has_secret),
         defects=defects,
         lanes=lanes,
         find_since=ground.core.inherited_since,
@@ -61,33 +57,13 @@ def build_file_sources(
 
 
 def build_bound_repositories(ground: Ground) -> BoundRepositories:
-    return BoundRepositories(ground.places.state / REPOSITORIES_FILE, _find_git_writer(ground.core))
-
-
-def _find_git_writer(core: Core) -> FindWriter:
-    """Make the lookup for a session that could have replaced a `.git`.
-    The code that reads repositories knows nothing of runs."""
-
-    def find(top: str, *, was_there: bool, is_running: bool) -> str | None:
-        for session in core.state:
-            spec = session.run.spec if session.run is not None else None if is_running else session.spec
-            if spec is not None and could_replace_git(spec, top, was_there=was_there):
-                return session.name
-        return None
-
-    return find
+    find_writer = functools.partial(find_git_writer, ground.core)
+    return BoundRepositories(ground.places.state / REPOSITORIES_FILE, find_writer)
 
 
 def build_checks(ground: Ground, runner: CommandRunner, defects: Defects) -> tuple[ProbeSource, ServiceSource]:
-    places = ProbePlaces(f"{ground.state}/temporary", ground.run_folders)
-
-    def launch(target: ProbeTarget) -> AbstractAsyncContextManager[subprocess.Popen[bytes]]:
-        return runner.launch_probe(target, places)
-
-    def find_server(agent: str, name: str) -> McpServer | None:
-        found = ground.core.agents.get(agent)
-        return next((server for server in found.mcp if server.name == name), None) if found is not None else None
-
+    launch = functools.partial(runner.launch_probe, places=ProbePlaces(f"{ground.state}/temporary", ground.run_folders))
+    find_server = functools.partial(find_mcp_server, ground.core)
     return (
         ProbeSource(ground.observe, ground.loop, launch, ground.known.redact_tail, defects=defects),
         ServiceSource(ground.observe, ground.loop, find_server, defects=defects),
@@ -108,14 +84,6 @@ def build_house(
     return HouseReader(ground.places.specs, ledger, kept=kept, around=around, tell_far=progress.tell_read)
 
 
-def find_filed_text(core: Core, name: str) -> str | None:
-    """The digest of the text that was in force for a session on this host; None: there was none. Asked in any thread.
-
-    A bundle's claim about its own spec is not trusted: only the text of a spec file counts as known."""
-    session = core.state.sessions.get(core.state.ids.get(name, ""))
-    return session.declaration.text_digest if session is not None and session.declaration.is_filed else None
-
-
 def build_specs(
     ground: Ground,
     house: HouseReader,
@@ -123,16 +91,21 @@ def build_specs(
     strictness: StrictnessWatch,
     runner: CommandRunner,
     notifications: NotificationDesk,
+    settings_read: Signal,
 ) -> DeclarationsWatch:
     reports = SpecReports(
-        ground.observe, ground.core, ground.known, strictness, ground.hints, ground.voice, house, runner, notifications
+        ground.observe,
+        ground.core,
+        ground.known,
+        strictness,
+        ground.hints,
+        ground.voice,
+        house,
+        runner,
+        notifications,
+        settings_read,
     )
-
-    def keep() -> None:
-        if not ground.known.has_outspoken_specs:
-            house.keep()
-
     declarations = Declarations(SpecReading(house, possible_writers), reports.report, reports.guard_projects)
     return DeclarationsWatch(
-        declarations, ground.loop, ground.hints.make, str(ground.places.specs), SETTINGS_FILE, keep
+        declarations, ground.loop, ground.hints.make, str(ground.places.specs), SETTINGS_FILE, reports.keep_parsed
     )

@@ -40,9 +40,8 @@ class Lanes:
     def is_any_taken(self) -> bool:
         return any(lane.looks for lane in self._all)
 
-    @property
     def is_near_taken(self) -> bool:
-        """Whether looks at local files are under way that others wait for."""
+        """Are looks at local files under way, which sessions wait for? Any thread."""
         return any(lane.looks for lane in (self.near, *self._large))
 
     def is_near(self, lane: Lane) -> bool:

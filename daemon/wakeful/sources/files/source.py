@@ -157,7 +157,7 @@ class FileSource:
     @property
     def is_looking(self) -> bool:
         """Whether looks are under way that others wait for. Asked in any thread, by work that can wait."""
-        return self._lanes.is_near_taken
+        return self._lanes.is_near_taken()
 
     def hear(self) -> None:
         """Take in the events of the watcher and the mount table that are still queued: changes of a run's inputs

@@ -23,7 +23,7 @@ const NAVIGATION = [
   ['now', 'Now', 'g n'], ['graph', 'Graph', 'g g'], ['timeline', 'Timeline', 'g t'], ['why', 'Why', 'g w'], ['health', 'Health', 'g h'],
 ];
 const VIEWS = {now: Now, graph: Graph, timeline: Timeline, session: Session, why: Why, health: Health};
-/** Why nobody is logged in, in words; null: somebody is. */
+/** The reason why no one is logged in, or null if someone is. */
 const shut = signal(null);
 
 function Navigation({isBottom}) {
@@ -136,6 +136,6 @@ async function start() {
   render(html`<${App} />`, root);
 }
 
-// A link with a code that is pasted into an open tab logs that tab in anew.
+// If a link with a code is pasted into an open tab, log that tab in again.
 addEventListener('hashchange', () => { if (location.hash.startsWith('#code=')) location.reload(); });
 start();

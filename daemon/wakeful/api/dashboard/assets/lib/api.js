@@ -1,12 +1,12 @@
 /**
- * Requests to the daemon. The token lives in sessionStorage, which belongs to this origin and its port; the cookie
- * that was given with it travels by itself. Every failure becomes a `Problem` with words a person can act on.
+ * Requests to the daemon. The token is in sessionStorage, which belongs to this origin and its port. The browser itself
+ * sends the cookie that was given with the token. Every failure becomes a `Problem` with a message for the person.
  */
 const TOKEN = 'wakeful.token';
 const PERSON = 'wakeful.person';
 
 export class Problem extends Error {
-  /** @param {number} status 0: no answer at all. */
+  /** @param {number} status 0 if there was no answer. */
   constructor(status, title, detail) {
     super(detail || title);
     this.status = status;
@@ -26,12 +26,12 @@ export function dropToken() {
   sessionStorage.removeItem(TOKEN);
 }
 
-/** The address of a session's route: a name may hold slashes, and is one segment. */
+/** Make the address of a session's route. The name is one segment, even if it contains slashes. */
 export function at(name, rest = '') {
   return `/sessions/${encodeURIComponent(name)}${rest}`;
 }
 
-/** A query string without the values that say nothing. */
+/** Make a query string. Values that are undefined, null, empty or false are left out. */
 export function query(values) {
   const found = new URLSearchParams();
   for (const [name, value] of Object.entries(values)) {
@@ -43,7 +43,7 @@ export function query(values) {
   return text ? `?${text}` : '';
 }
 
-/** @returns {Promise<Response>} an answer that is fine; everything else is thrown. */
+/** @returns {Promise<Response>} a successful answer; anything else is thrown. */
 export async function request(method, path, {body, headers = {}, signal} = {}) {
   let answer;
   try {
@@ -79,13 +79,13 @@ export async function post(path, body) {
   return (await request('POST', path, {body})).json();
 }
 
-/** Lines of JSON, as `log` and `search` answer. */
+/** Get lines of JSON, the format of `log` and `search`. */
 export async function getLines(path, options) {
   const text = await (await request('GET', path, options)).text();
   return text.split('\n').filter(Boolean).map(line => JSON.parse(line));
 }
 
-/** A verb that changes something. Safe to repeat: a click is one call, however often the network tries. */
+/** Call a verb that changes something. The key makes a click one call, even if the network repeats the request. */
 export async function call(verb, body) {
   const answer = await request('POST', `/call/${verb}`, {body, headers: {'Idempotency-Key': crypto.randomUUID()}});
   return answer.json();

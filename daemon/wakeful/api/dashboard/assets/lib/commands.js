@@ -1,6 +1,6 @@
 /**
- * The verbs that the page offers, as the table of verbs has them: their words, whether they are dangerous, what undoes
- * them, and how a person would type them in a shell or send them with curl.
+ * The verbs that the page offers, with their texts from the table of verbs: whether they are dangerous, what undoes
+ * them, and how to write them as a command or for curl.
  */
 import {call} from './api.js';
 
@@ -55,7 +55,7 @@ export const ACTIONS = {
   open: {label: 'Open again', words: 'Reopen the session with its history.', undo: {verb: 'terminate', label: 'Terminate'}},
 };
 
-/** Values that the command line takes by position, in its order; everything else is an option. */
+/** The values that the command line takes by position, in order. Other values are options. */
 const POSITIONS = {
   answer: ['name', 'text'], send: ['name', 'text'], ask: ['name', 'text'], remember: ['name', 'key', 'value'],
   forget: ['name', 'key'], rewind: ['name', 'to'], rename: ['name', 'new'],
@@ -65,10 +65,10 @@ const OPTIONS = {
   reason: '--reason', files: '--files', again: '--again', fresh: '--fresh', new: '--as',
 };
 
-/** A word of a shell. */
+/** Quote a text as one word of a shell. */
 export const quote = text => (/^[\w@%+=:,./#-]+$/.test(text) ? text : `'${String(text).replaceAll("'", `'\\''`)}'`);
 
-/** As a person types it. */
+/** Write a call as a command of a shell. */
 export function asCommand(verb, body) {
   const positions = POSITIONS[verb] ?? ['name'];
   const typed = positions.filter(name => body[name] !== undefined).map(name => quote(String(body[name])));
@@ -80,7 +80,7 @@ export function asCommand(verb, body) {
   return ['wakeful', verb, ...typed].join(' ');
 }
 
-/** As a program sends it. The token stands in a file, never in the line. */
+/** Write a call for curl. The token is read from a file, and never part of the line. */
 export function asCurl(verb, body) {
   return [
     `curl -X POST ${location.origin}/call/${verb} \\`,
@@ -89,20 +89,20 @@ export function asCurl(verb, body) {
   ].join('\n');
 }
 
-/** The same for what is only read. */
+/** Write a GET request for curl. */
 export function asCurlGet(path) {
   return `curl -H "Authorization: Bearer $(cat "$WAKEFUL_TOKEN_FILE")" ${quote(location.origin + path)}`;
 }
 
 const UNITS = {s: 1, m: 60, h: 3600, d: 86400};
 
-/** `2h` to seconds; null where that is no duration. */
+/** Convert `2h` to seconds. null if the text is not a duration. */
 export function readDuration(text) {
   const found = /^(\d+(?:\.\d+)?)\s*([smhd])$/.exec(text.trim());
   return found ? Number(found[1]) * UNITS[found[2]] : null;
 }
 
-/** What undoes a call that was made, or null. */
+/** Find the call that undoes a call, or null. */
 export function undoOf(verb, body, answer, before) {
   const undo = ACTIONS[verb]?.undo;
   if (!undo) return null;

@@ -1,6 +1,6 @@
 /**
- * What rows do not have: the last runs of each session. Loaded once after the first paint; runs that end are added from
- * the rows themselves.
+ * The last runs of each session, which the rows do not have. Loaded once after the first paint. Runs that end later are
+ * added from the rows.
  */
 import {effect, signal} from './ui.js';
 import {get, query} from './api.js';

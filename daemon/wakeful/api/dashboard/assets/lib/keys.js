@@ -1,4 +1,4 @@
-/** The keyboard: single keys and pairs such as `g n`. Nothing is taken while somebody types. */
+/** The keyboard: single keys and pairs such as `g n`. They are ignored while the person types in a field. */
 import {signal} from './ui.js';
 
 export const isHelpOpen = signal(false);
@@ -7,7 +7,7 @@ const bindings = new Map();
 let first = null;
 let firstAt = 0;
 
-/** Bind keys while a part of the page is there; returns what ends it. */
+/** Bind keys while a part of the page is shown. Returns a function that removes them. */
 export function bindKeys(map) {
   for (const [keys, act] of Object.entries(map)) bindings.set(keys, act);
   return () => {
@@ -26,7 +26,7 @@ addEventListener('keydown', event => {
     return;
   }
   if (isTyping(event.target) || document.querySelector('dialog[open]')) return;
-  // Enter and Space belong to what has the focus.
+  // Enter and Space belong to the element that has the focus.
   if ((event.key === 'Enter' || event.key === ' ') && event.target.closest?.('a, button, summary, [role=slider]')) return;
   const pair = first !== null && event.timeStamp - firstAt < PAIR_MS ? `${first} ${event.key}` : null;
   first = event.key;

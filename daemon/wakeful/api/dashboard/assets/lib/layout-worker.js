@@ -1,4 +1,4 @@
-/** The layout, off the page's own thread. */
+/** The worker that computes the layout, so that the page stays responsive. */
 import {layOut} from './layout.js';
 
 addEventListener('message', ({data}) => {

@@ -1,6 +1,6 @@
 /**
- * Layers from left to right: every edge points to a later layer, crossings are few, neighbours stand near each other.
- * Pure and linear in nodes and edges for each sweep: thousands of nodes take milliseconds. Runs in a worker.
+ * A layered layout from left to right. Every edge points to a later layer, with few crossings, and neighbours are near
+ * each other. Pure. Each sweep is linear in nodes and edges, so thousands of nodes take milliseconds. Runs in a worker.
  */
 const SWEEPS = 8;
 const GAP = 12;
@@ -23,7 +23,7 @@ export function layOut(nodes, edges, {isDown = false} = {}) {
   return placeAll(layers, isDown);
 }
 
-/** Leave out edges that lead back: a depth-first walk without recursion. */
+/** Drop the edges that close a cycle, by a depth-first search without recursion. */
 function dropCycles(byId, edges) {
   const out = new Map();
   for (const edge of edges) out.set(edge.from, [...(out.get(edge.from) ?? []), edge]);
@@ -45,7 +45,7 @@ function dropCycles(byId, edges) {
   return kept;
 }
 
-/** The longest way from a beginning; what nothing leads to stands right before its first reader. */
+/** Split the nodes into layers, by the longest path from a start. A start node is right before its first reader. */
 function splitLayers(nodes) {
   const left = new Map(nodes.map(node => [node, node.before.length]));
   const queue = nodes.filter(node => !node.before.length);
@@ -101,7 +101,7 @@ function placeAll(layers, isDown) {
   return {places, width: isDown ? widest : length, height: isDown ? length : widest};
 }
 
-/** Each node as near to the middle of its neighbours as its layer allows. */
+/** Move each node as near to the middle of its neighbours as its layer allows. */
 function settle(layer, across, side) {
   const middle = node => node.at + across(node) / 2;
   const wishes = layer.map(node => (node[side].length ? node[side].reduce((sum, one) => sum + middle(one), 0) / node[side].length - across(node) / 2 : node.at));

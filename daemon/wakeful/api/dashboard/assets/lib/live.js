@@ -1,21 +1,21 @@
 /**
- * One stream per browser. The tab that holds a Web Lock reads `/live` and tells the others by a BroadcastChannel; when
- * it closes, the lock goes to the next tab, which goes on from the position it knows.
+ * One stream per browser. The tab that holds a Web Lock reads `/live` and passes events to the others by a
+ * BroadcastChannel. When it closes, the next tab gets the lock and continues from the last event that it knows.
  *
- * A tab that joins late asks the leader for a snapshot. Nothing here runs while nothing happens: the only timer is the
- * one that notices a dead connection, and it is set anew by each keep-alive.
+ * A tab that joins late asks the leader for a snapshot. The only timer is the one that detects a dead connection. Each
+ * keep-alive restarts it.
  */
 import {readStream} from './sse.js';
 import {token} from './api.js';
 import {learnRights} from './rights.js';
 import * as store from './store.js';
 
-// The daemon sends a comment every 15 seconds. After two that did not come, the connection is dead.
+// The daemon sends a comment every 15 seconds. If two are missing, the connection is dead.
 const SILENCE_MS = 40_000;
 const FIRST_PAUSE_MS = 250;
 const LONGEST_PAUSE_MS = 10_000;
 
-/** One channel and lock for each token: two people in two tabs of one browser see what each of them may see. */
+/** Start the stream. Each token has its own channel and lock, so that two people in one browser see only their own rows. */
 export function startLive() {
   const scope = token()?.slice(0, 12) ?? 'none';
   const channel = new BroadcastChannel(`wakeful.${scope}`);
@@ -47,7 +47,7 @@ function takeEvent(event, data, id) {
   else if (event === 'presence') store.takePresence(data);
 }
 
-/** Read the stream for ever: reconnect at once when it breaks, then ever more slowly, and at once when the tab is seen. */
+/** Read the stream for ever. Reconnect with growing pauses when it breaks, and at once when the tab becomes visible. */
 async function lead(tell) {
   let pause = FIRST_PAUSE_MS;
   for (;;) {
@@ -90,7 +90,7 @@ function setLink(tell, link) {
   tell({link: store.link.value});
 }
 
-/** Wait, or until somebody looks at the tab or the network is back. */
+/** Wait this long, or until the tab becomes visible or the network is back. */
 function rest(milliseconds) {
   return new Promise(resolve => {
     const done = () => {

@@ -1,11 +1,11 @@
-/** Data that a view asks for itself: the last question counts, late answers of earlier ones are dropped. */
+/** Data that a view requests itself. Only the last request counts; late answers of earlier ones are dropped. */
 import {useCallback, useEffect, useRef, useState} from './ui.js';
 import {onRecords} from './store.js';
 
 /**
  * @template T
  * @param {(signal: AbortSignal) => Promise<T>} load
- * @param {unknown[]} keys what the answer depends on; what was loaded for other keys is not shown.
+ * @param {unknown[]} keys the values that the answer depends on; data of other keys is not shown.
  * @returns {{data: T|null, error: Error|null, isLoading: boolean, reload: () => void}}
  */
 export function useLoad(load, keys) {
@@ -27,7 +27,7 @@ export function useLoad(load, keys) {
 }
 
 /**
- * Ask again when a record concerns the view: at once for the first, then at most once in `pause` milliseconds.
+ * Load again when a record concerns the view: at once for the first record, then at most once in `pause` milliseconds.
  * @param {(record: {session: string, kind: string}) => boolean} concerns
  */
 export function useReloadOn(concerns, reload, pause = 400) {

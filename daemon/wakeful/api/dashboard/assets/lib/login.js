@@ -1,7 +1,7 @@
 /**
- * How a tab gets its token: from the one-time code of its address, from a token that a person was given, or from
- * another tab of the same origin. A browser has one cookie, so all its tabs share one login: a tab that logs in anew
- * tells the others.
+ * The login of a tab: by the one-time code in its address, by a token that the person enters, or by the token of
+ * another tab of the same origin. A browser has one cookie for all tabs, so they share one login. A tab that logs in
+ * again sends its token to the others.
  */
 import {dropToken, keepToken, person, Problem, request, token} from './api.js';
 
@@ -15,7 +15,7 @@ channel.onmessage = ({data}) => {
   }
 };
 
-/** The code leaves the address before anything else happens. */
+/** Log in. The code is removed from the address before anything else happens. */
 export async function logIn() {
   const code = /^#code=(.+)$/.exec(location.hash)?.[1];
   if (code) {

@@ -1,22 +1,22 @@
-/** What the person may do. A button that would be refused is not offered; the daemon judges each call all the same. */
+/** The rights of the person. A button that would be refused is not shown. The daemon still judges each call. */
 import {signal} from './ui.js';
 import {get} from './api.js';
 
-/** The answer of `/me`; null: not known yet. */
+/** The answer of `/me`, or null before it is known. */
 const known = signal(null);
 
-/** Asked with every snapshot, when the tab is seen again, and when something was refused: a role may have changed. */
+/** Load the rights, which may have changed. Called for every snapshot, when the tab becomes visible, and after a refusal. */
 export async function learnRights() {
   try {
     known.value = await get('/me');
   } catch {
-    // The stream, which asks at the same moment, says what is wrong.
+    // The stream makes a request at the same moment, and reports the problem.
   }
 }
 
 document.addEventListener('visibilitychange', () => { if (document.visibilityState === 'visible' && known.value !== null) learnRights(); });
 
-/** @param {string} name of the session. */
+/** May the person call this verb? True while the rights are not known. @param {string} name of the session. */
 export function may(verb, name) {
   const rights = known.value;
   return rights === null || (rights.sessions[name] ?? rights.calls).includes(verb);

@@ -1,4 +1,4 @@
-/** The position of every view is its address: `#/session/hr%2Fpayroll?at=12&tab=output`. */
+/** The router. The address has the whole state of a view: `#/session/hr%2Fpayroll?at=12&tab=output`. */
 import {computed, signal} from './ui.js';
 
 export const VIEWS = ['now', 'graph', 'timeline', 'session', 'why', 'health'];
@@ -13,7 +13,7 @@ function read() {
 export const route = signal(read());
 addEventListener('hashchange', () => { route.value = read(); });
 
-/** Only the view and its subject: what `at` does to a page is no other page. */
+/** The view and its subject, without the query: a page with another `at` is the same page. */
 export const page = computed(() => `${route.value.view}/${route.value.name}`);
 
 export function link(view, name = '', values = {}) {
@@ -26,7 +26,7 @@ export function go(view, name = '', values = {}) {
   location.hash = link(view, name, values);
 }
 
-/** Change a part of the query; `replace` leaves no step in the history, as while somebody drags. */
+/** Change a part of the query. `replace` adds no step to the history, such as while the person drags. */
 export function setQuery(changes, {replace = false} = {}) {
   const {view, name, query} = route.value;
   const next = link(view, name, {...query, ...changes});

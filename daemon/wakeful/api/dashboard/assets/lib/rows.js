@@ -1,7 +1,7 @@
-/** Rows in words: the state one should see, the reason, and the groups of the list. Pure. */
+/** Texts for rows: the state to show, the reason, and the groups of the list. Pure. */
 import {needOf} from './store.js';
 
-/** The state by which a row is shown: a question and a failure come before the word of the daemon. */
+/** Choose the state to show. A question or a failure comes before the state that the daemon reports. */
 export function shownState(row) {
   const need = needOf(row);
   if (need) return need;
@@ -9,7 +9,7 @@ export function shownState(row) {
   return row.state;
 }
 
-/** Why it is as it is, and why it does not run: from the row alone. */
+/** Describe why a session is in its state, or does not run, from the row alone. */
 export function reasonOf(row) {
   if (row.state === 'running') return row.run ? `run ${row.run.run} is under way` : 'a run is under way';
   if (row.needs) return trimCommand(row.needs.text);
@@ -21,12 +21,12 @@ export function reasonOf(row) {
   return `nothing new since ${causeWords(row.last_run.causes)}`;
 }
 
-/** The advice for a shell at the end of a reason: the page has buttons instead. */
+/** Remove the shell command at the end of a reason, because the page has buttons instead. */
 export const trimCommand = words => words.replace(/\s*\(wakeful answer [^)]*\)$/, '').replace(/: wakeful answer \S+ yes, or no$/, '').replace(/^asks: /, '');
 
 export function causeWords(causes) {
   if (!causes?.length) return 'the last run';
-  // A question is a message, too.
+  // A question also has a cause of kind `message`, which is left out.
   const told = causes.some(isQuestion) ? causes.filter(cause => cause.kind !== 'message') : causes;
   return told.slice(0, 2).map(causeWord).join(', ') + (told.length > 2 ? ` and ${told.length - 2} more` : '');
 }
@@ -45,14 +45,14 @@ export function causeWord(cause) {
   return cause.reason ? `${cause.binding}: ${cause.reason}` : cause.binding;
 }
 
-/** A person put a message to an agent: `wakeful ask`. */
+/** The reason of an activation by which a person asked an agent: `wakeful ask`. */
 export const ASKED_BY = /^asked by person:/;
 const isQuestion = cause => cause.kind === 'activation' && ASKED_BY.test(cause.reason ?? '');
 
-/** Authors as people call them: `person:ana` is ana, and a run of this session is `run 3`. */
+/** Replace authors in a text by names for people: `person:ana` by ana, and a run of this session by `run 3`. */
 export const nameAuthors = (words, session) => words.replaceAll('person:', '').replaceAll(session ? `run:${session}#` : 'run:', session ? 'run ' : '');
 
-/** `hr/payroll` -> hr; `ticket@17` -> ticket@. */
+/** Find the group of a row. By group: `hr/payroll` -> hr; `ticket@17` -> ticket@. */
 export function groupOf(row, by) {
   if (by === 'agent') return row.agent ?? 'no agent';
   if (by === 'state') return shownState(row);
@@ -60,7 +60,7 @@ export function groupOf(row, by) {
   return row.template ? `${row.template.replace(/@$/, '')}@` : row.folder ?? '';
 }
 
-/** The part of a name that its group does not say. */
+/** Return the name without the part that its group already shows. */
 export function shortName(row, group, by) {
   return by === 'group' && group && row.name.startsWith(group) ? row.name.slice(group.length).replace(/^\//, '') : row.name;
 }

@@ -1,9 +1,9 @@
-/** Time to pixels, with idle time folded. Pure. */
+/** The scale of the timeline: time to pixels, with folded idle time. Pure. */
 
 const FOLD_PX = 28;
-/** Idle time is folded when it is this part of the range or more. */
+/** The least share of the range that idle time must have to be folded. */
 const WORTH = 0.06;
-/** The part of a busy stretch that is shown before and after it. */
+/** The padding before and after a busy stretch, as a share of its length. */
 const PAD = 0.06;
 
 /**
@@ -45,7 +45,7 @@ function split(from, to, busy) {
     else if (b >= a) merged.push([a, b]);
   }
   if (!merged.length) return [{from, to, isIdle: false}];
-  // Of the longest stretch, and at least a second: short ones beside it would be too narrow to hit.
+  // The longest stretch decides, and at least a second: short stretches next to it would be too narrow to click.
   const pad = Math.min(worth / 4, Math.max(1000, ...merged.map(([a, b]) => (b - a) * PAD)));
   const pieces = [];
   let at = from;

@@ -1,10 +1,10 @@
-/** Server-sent events over fetch, since EventSource sends no headers. */
+/** Server-sent events over fetch, because EventSource cannot send headers. */
 import {request} from './api.js';
 
 /**
  * Read a stream until it ends or is aborted.
  * @param {(event: {event: string, id: string|null, data: any}) => void} onEvent
- * @param {() => void} onBytes called for whatever arrives, also for a keep-alive.
+ * @param {() => void} onBytes called whenever data arrives, also for a keep-alive.
  */
 export async function readStream(path, {signal, lastId, onEvent, onBytes}) {
   const headers = {Accept: 'text/event-stream', ...(lastId ? {'Last-Event-ID': String(lastId)} : {})};
@@ -19,7 +19,7 @@ export async function readStream(path, {signal, lastId, onEvent, onBytes}) {
   }
 }
 
-/** Bytes in any pieces to whole events. */
+/** Joins pieces of text to whole events. */
 export class EventParser {
   constructor(onEvent) {
     this.onEvent = onEvent;
@@ -46,7 +46,7 @@ export class EventParser {
       return;
     }
     const colon = line.indexOf(':');
-    // A line that begins with a colon is a comment: the daemon is there, and says nothing.
+    // A line that begins with a colon is a comment, which the daemon sends as a keep-alive.
     if (colon === 0) return;
     const field = colon < 0 ? line : line.slice(0, colon);
     const value = colon < 0 ? '' : line.slice(colon + 1).replace(/^ /, '');

@@ -1,14 +1,15 @@
 /**
- * What the page knows: the rows of all sessions at one position of the log, the latest records, words under way, and
- * who is there. Only `live.js` writes here. A row that did not change keeps its identity, so its line is not drawn anew.
+ * The state of the page: the rows of all sessions at one position of the log, the latest records, answers in progress,
+ * and who is present. Only `live.js` writes here, except `takePresenceOf`. An unchanged row keeps its identity, so that
+ * its line is not drawn again.
  */
 import {batch, computed, signal} from './ui.js';
 
 const RECORDS_KEPT = 500;
 
-/** @type {import('./ui.js').Signal<number|null>} the position of the log at which the rows are true. */
+/** @type {import('./ui.js').Signal<number|null>} the log position that the rows reflect. */
 export const position = signal(null);
-/** The opaque id of the last event, from which a stream goes on. */
+/** The opaque id of the last event, after which a stream continues. */
 export const lastEvent = signal(null);
 /** state: `wait`, `on`, `off` or `shut`. */
 export const link = signal({state: 'wait', since: Date.now()});
@@ -18,13 +19,13 @@ export const rows = signal(new Map());
 export const presence = signal([]);
 /** The latest records, oldest first. */
 export const records = signal([]);
-/** Session name -> words of the answer under way. */
+/** Session name -> text of the answer in progress. */
 export const words = signal(new Map());
 export const isLoaded = computed(() => position.value !== null);
 
 const listeners = new Set();
 
-/** Hear each batch of records as it arrives; returns what ends it. */
+/** Call the listener for each batch of records. Returns a function that ends it. */
 export function onRecords(listener) {
   listeners.add(listener);
   return () => listeners.delete(listener);
@@ -41,7 +42,7 @@ export function takeSnapshot(data) {
 }
 
 export function takeChanges(data) {
-  // A late event must not undo a later one. Rows also change without a record: the position stays.
+  // A late event must not undo a newer one. An equal position is fine, because rows also change without a record.
   if (position.value !== null && data.position < position.value) return;
   batch(() => {
     if (data.rows?.length || data.gone?.length) {
@@ -59,12 +60,12 @@ export function takeChanges(data) {
   for (const listener of listeners) listener(data.records ?? [], false);
 }
 
-/** Two texts of JSON compare quicker than a line is drawn. */
+/** Return the old row if it is equal. Comparing two JSON texts is faster than drawing a line. */
 function keepSame(old, row) {
   return old !== undefined && JSON.stringify(old) === JSON.stringify(row) ? old : row;
 }
 
-/** Words come piece by piece; the record of the turn, which follows, has all of them. */
+/** Add a piece of an answer in progress. The record of the turn, which follows, has the whole text. */
 export function takeWords(data) {
   if (!data.session || data.kind === 'lost') return;
   const next = new Map(words.value);
@@ -91,7 +92,7 @@ export function takePresence(data) {
   presence.value = data.people ?? [];
 }
 
-/** Who is in one session, as the daemon answers who tells of themselves. */
+/** Take the people of one session, from the daemon's answer to `POST /presence`. */
 export function takePresenceOf(session, found) {
   presence.value = [...presence.value.filter(one => one.session !== session), ...found];
 }

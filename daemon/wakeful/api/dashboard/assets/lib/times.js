@@ -1,7 +1,7 @@
-/** Times in the viewer's zone, UTC on hover; durations and amounts in few characters. */
+/** Texts for times, durations and amounts, in few characters. Times are in the viewer's zone. */
 import {signal} from './ui.js';
 
-/** The present, as far as the page shows it: once a minute, once a second while a run is watched, never while hidden. */
+/** The current time of the page. Updated once a minute, once a second while a run is shown, and never while hidden. */
 export const now = signal(Date.now());
 let timer = 0;
 let watchers = 0;
@@ -15,7 +15,7 @@ function tick() {
 document.addEventListener('visibilitychange', tick);
 tick();
 
-/** Count seconds while something that runs is on the screen; returns what ends it. */
+/** Update the time every second while a run is shown. Returns a function that ends it. */
 export function watchSeconds() {
   watchers += 1;
   if (watchers === 1) tick();
@@ -31,7 +31,7 @@ const MINUTE = 60_000;
 const HOUR = 60 * MINUTE;
 const DAY = 24 * HOUR;
 
-/** "3 min ago", "in 2 h", and a date when that says more. */
+/** Describe a time: "3 min ago", "in 2 h", or a date if it is 14 days away or more. */
 export function relative(at, present = Date.now()) {
   const distance = at - present;
   const size = Math.abs(distance);
@@ -47,7 +47,7 @@ export const timeOfDay = at => clock.format(at);
 export const timeWithSeconds = at => clockSeconds.format(at);
 export const dayOf = at => day.format(at);
 
-/** A moment in full, in the viewer's zone and in UTC. */
+/** Write a moment in full, in the viewer's zone and in UTC. */
 export function full(at) {
   const date = new Date(at);
   const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
@@ -78,7 +78,7 @@ export function bytes(size) {
 
 export const count = (number, one, many = `${one}s`) => `${number.toLocaleString()} ${number === 1 ? one : many}`;
 
-/** A version as people compare it: the first characters, a slot as a time. */
+/** Shorten a version for people: its first characters, or the time of a slot. */
 export function version(text) {
   if (text === null || text === undefined) return '–';
   if (/^\d{4}-\d\d-\d\dT/.test(text)) return `${day.format(new Date(text))} ${clock.format(new Date(text))}`;

@@ -1,4 +1,4 @@
-/** Verbs as buttons: what is dangerous asks first, everything can be copied, and what can be undone offers it. */
+/** Verbs as buttons. A dangerous verb asks first, every verb can be copied as a command, and some offer an undo. */
 import {html, names, signal, useState} from '../lib/ui.js';
 import {call} from '../lib/api.js';
 import {learnRights, may} from '../lib/rights.js';
@@ -10,8 +10,9 @@ import {Icon} from './icons.js';
 const asked = signal(null);
 
 /**
- * Carry a verb out, with a question first where it is dangerous or needs values.
- * @param {{verb: string, body: object, before?: object, note?: any, done?: (answer: object) => void}} wanted `before`: what an undo needs.
+ * Carry out a verb. If it is dangerous or needs values, a dialog asks first.
+ * @param {{verb: string, body: object, before?: object, note?: any, done?: (answer: object) => void}} wanted
+ *   `before`: the state that an undo needs.
  */
 export function act(wanted) {
   const action = ACTIONS[wanted.verb];
@@ -47,7 +48,7 @@ export const copyItems = (verb, body) => [
   {label: 'Copy as curl', icon: 'copy', run: () => copyText(asCurl(verb, body), 'the curl line')},
 ];
 
-/** A button, and beside it the two ways to copy it. Nothing where the person may not. */
+/** A button, and next to it a menu to copy it as a command or for curl. Nothing if the person may not use the verb. */
 export function ActionButton({verb, body, label, icon, primary, before, done, small}) {
   if (!may(verb, body.name)) return null;
   const action = ACTIONS[verb];
@@ -107,7 +108,7 @@ function Field({field, value, set, isFirst}) {
     <input class="input" value=${value ?? ''} placeholder=${field.hint ?? ''} autofocus=${isFirst} onInput=${event => set(event.target.value)} /></label>`;
 }
 
-/** The body as it would be sent, and what is still wrong with it. */
+/** Fill in the body. Also returns the first problem with it, or null. */
 function fillBody(base, fields, values) {
   const body = {...base};
   let wrong = null;
@@ -117,7 +118,7 @@ function fillBody(base, fields, values) {
       if (field.isRequired && body[field.name] === undefined) wrong = `${field.label} is missing`;
     } else if (field.type === 'duration') {
       const seconds = readDuration(value);
-      if (seconds === null) wrong = `${value} is no duration; write 30m or 2h`;
+      if (seconds === null) wrong = `${value} is not a duration; write 30m or 2h`;
       else body[field.name] = seconds;
     } else body[field.name] = value;
   }

@@ -3,7 +3,7 @@ import {html, names, signal, useEffect, useRef, useState} from '../lib/ui.js';
 import {full, now, relative, version} from '../lib/times.js';
 import {Icon} from './icons.js';
 
-/** A moment: relative to now, and in full on hover. */
+/** A moment, relative to now. The full time is shown on hover. */
 export function Time({at, prefix = '', class: more}) {
   if (!at) return null;
   const moment = typeof at === 'number' ? at : Date.parse(at);
@@ -43,7 +43,7 @@ export function Failure({error, retry}) {
   </div>`;
 }
 
-/** Grey lines in the shape of what will come. */
+/** Grey lines as placeholders while data is loaded. */
 export function Loading({lines = 6}) {
   const widths = [60, 82, 45, 70, 38, 76, 52, 64];
   return html`<div class="stack pad" role="status" aria-label="loading">
@@ -84,7 +84,7 @@ export async function copyText(text, what) {
 
 // -- dialogs and menus -------------------------------------------------------------------------
 
-/** A modal dialog of the browser: it keeps the focus and gives it back. */
+/** A modal dialog of the browser, which keeps the focus and restores it. */
 export function Dialog({title, onClose, children}) {
   const dialog = useRef(null);
   useEffect(() => {
@@ -94,7 +94,7 @@ export function Dialog({title, onClose, children}) {
   return html`<dialog ref=${dialog} aria-label=${title} onClose=${onClose} onCancel=${onClose} onClick=${closeOutside}>${children}</dialog>`;
 }
 
-/** @param {{items: Array<{label: string, run: () => void, icon?: string, danger?: boolean} | null>}} props null draws a line. */
+/** @param {{items: Array<{label: string, run: () => void, icon?: string, danger?: boolean} | null>}} props null is a separator. */
 export function Menu({label, items, children, buttonClass = 'icon-button'}) {
   const [isOpen, setOpen] = useState(false);
   const root = useRef(null);

@@ -1,15 +1,15 @@
-/** Why not: for each binding what was seen, what is there now, when it was looked at, and when it is due. */
+/** Why a session does not run: for each binding the seen and the present version, the last look and the next due time. */
 import {html, names} from '../lib/ui.js';
 import {Time, Version} from './basics.js';
 import {Icon, iconOfKind} from './icons.js';
 
-/** What a binding says about running, in one word and a sentence. */
+/** Judge whether a binding makes the session run, in one word and a sentence. */
 export function judge(binding) {
   if (binding.problem) return {word: 'stalled', words: binding.problem, tone: 'bad'};
   if (binding.held) return {word: 'held', words: binding.held, tone: 'asks'};
   if (binding.degraded) return {word: 'degraded', words: binding.degraded, tone: 'asks'};
   if (binding.access === 'write') return binding.drift ? {word: 'changed by others', words: 'It no longer has the version that the last good run left.', tone: 'asks'} : {word: 'written', tone: 'quiet'};
-  // At an earlier record only what had been seen is known.
+  // At an earlier record, only the seen version is known.
   if (binding.version === undefined) return {word: 'seen', tone: 'quiet'};
   if (binding.owed) return {word: 'new', tone: 'running'};
   if (binding.absent) return {word: 'not there', tone: 'quiet'};

@@ -1,4 +1,4 @@
-/** The few icons of the page, drawn here: a state is told by its shape, and its colour only repeats it. */
+/** The icons of the page. The shape alone identifies a state; the colour only repeats it. */
 import {html} from '../lib/ui.js';
 
 const line = d => html`<path d=${d} fill="none" stroke="currentColor" stroke-width="1.6" stroke-linecap="round" stroke-linejoin="round" />`;
@@ -38,7 +38,7 @@ const SHAPES = {
   download: line('M8 2.500v7.500M4.800 7.200 8 10.300l3.200-3.100M3 13.500h10'),
 };
 
-/** @param {{name: string, label?: string}} props With a label it is read aloud; without, it only decorates. */
+/** @param {{name: string, label?: string}} props Without a label, the icon is decoration; screen readers skip it. */
 export function Icon({name, label, class: more = ''}) {
   const told = label ? {role: 'img', 'aria-label': label} : {'aria-hidden': 'true'};
   return html`<svg class=${`icon ${more}`} viewBox="0 0 16 16" ...${told}>${SHAPES[name] ?? SHAPES.file}</svg>`;

@@ -1,23 +1,23 @@
 /**
- * A list of items whose heights only the browser knows. Only the items in sight, and a margin, are drawn. The height of an item is
- * estimated until it is drawn, and measured then. The text that a reader looks at stays where it is while items come, go or grow above it.
- * A reader at the end stays at the end.
+ * A list of items whose heights only the browser knows. Only the visible items and a margin are drawn. The height of an
+ * item is estimated until it is drawn, and then measured. The visible text does not move while items above it are added,
+ * removed or grow. A reader at the end stays at the end.
  */
 import {html, useEffect, useLayoutEffect, useMemo, useReducer, useRef, useState} from '../lib/ui.js';
 import {find} from './virtual.js';
 
 const MARGIN_PX = 600;
-/** So near to the end counts as at the end. */
+/** The distance from the end that counts as at the end. */
 const END_PX = 24;
 
 /**
  * @param {{items: any[], estimate: (item: any) => number, keyOf: (item: any) => string|number, draw: (item: any) => any, label: string,
- *   onStart?: () => void}} props `onStart`: the first item is near; called again and again while it is.
+ *   onStart?: () => void}} props `onStart` is called repeatedly while the first item is near.
  */
 export function MeasuredList({items, estimate, keyOf, draw, label, onStart}) {
   const root = useRef(null);
   const heights = useRef(new Map());
-  /** The place that is held: the end, or the first item in sight, how far it is scrolled `past`, and its `top` in the scrolled content. */
+  /** The anchor must not move. It is the end, or the first visible item, with its `top` and how far it is scrolled `past`. */
   const anchor = useRef({isEnd: true});
   const [size, setSize] = useState(900);
   const [, redraw] = useReducer(turn => turn + 1, 0);
@@ -67,7 +67,7 @@ export function MeasuredList({items, estimate, keyOf, draw, label, onStart}) {
 
 const startOf = (element, scroller) => element.getBoundingClientRect().top - scroller.getBoundingClientRect().top + scroller.scrollTop;
 
-/** Choose a new anchor whenever somebody scrolls; returns what ends it. */
+/** Choose a new anchor whenever the person scrolls. Returns a function that ends it. */
 function watch(root, anchor, layout, keyOf, setSize, redraw) {
   const scroller = root.closest('.scroll');
   let frame = 0;
@@ -81,7 +81,7 @@ function watch(root, anchor, layout, keyOf, setSize, redraw) {
   };
   const soon = () => { frame ||= requestAnimationFrame(() => { frame = 0; redraw(); }); };
   const scrolled = () => { look(); soon(); };
-  // A part that is unfolded at the end stays under the pointer.
+  // A part that the person unfolds at the end must stay under the pointer.
   const clicked = () => { look(false); requestAnimationFrame(() => requestAnimationFrame(() => look())); };
   scroller.addEventListener('scroll', scrolled, {passive: true});
   root.addEventListener('click', clicked, {capture: true});
@@ -95,7 +95,7 @@ function watch(root, anchor, layout, keyOf, setSize, redraw) {
   };
 }
 
-/** Scroll by as much as the anchor was moved. It is a difference, so that scrolling under way goes on. */
+/** Scroll by the distance that the anchor moved. A relative change does not disturb scrolling under way. */
 function hold(root, anchor, places) {
   const scroller = root.closest('.scroll');
   if (anchor.isEnd) {

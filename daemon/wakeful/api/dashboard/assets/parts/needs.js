@@ -1,4 +1,4 @@
-/** The sessions that wait for a person: a question is answered in place, a failure is looked at or tried again. */
+/** The sessions that wait for a person. A question can be answered here, a failure can be inspected or tried again. */
 import {html, useState} from '../lib/ui.js';
 import * as store from '../lib/store.js';
 import {link, setQuery} from '../lib/router.js';
@@ -9,7 +9,7 @@ import {ActionButton, act, copyItems} from './actions.js';
 import {Icon} from './icons.js';
 
 const SHOWN = 6;
-/** What is decided in a shell, with the whole text before one's eyes. */
+/** The commands for decisions that are made in a shell, where the person sees the whole text. */
 const TYPED = {trust: name => `wakeful trust ${name}`, conflict: name => `wakeful show ${name}`};
 
 export function Needs() {
@@ -34,7 +34,7 @@ function Need({row, need}) {
   </article>`;
 }
 
-/** `isHere`: the page of the session itself, which need not lead to itself, and has room for a reason. */
+/** `isHere`: on the page of the session itself, which needs no link to itself, and has room for a reason. */
 export function Answer({row, isHere = false}) {
   const [text, setText] = useState('');
   const [why, setWhy] = useState('');

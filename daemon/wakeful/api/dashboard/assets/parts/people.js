@@ -1,10 +1,10 @@
-/** Who is looking and who is writing. */
+/** The people who look at a session or write to it. */
 import {html, names} from '../lib/ui.js';
 import {presence} from '../lib/store.js';
 
 const initials = person => person.replace(/^person:/, '').slice(0, 2);
 
-/** @param {{session?: string}} props Without a session: everybody who is there. */
+/** @param {{session?: string}} props Without a session: everyone who is present. */
 export function Faces({session}) {
   const found = new Map();
   for (const one of presence.value) {

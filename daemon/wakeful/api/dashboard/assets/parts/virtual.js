@@ -1,4 +1,4 @@
-/** A list that draws only the lines one can see. Each item says its own height, so that nothing has to be measured. */
+/** A list that draws only its visible lines. The caller gives the height of each item, so nothing has to be measured. */
 import {html, useLayoutEffect, useMemo, useRef, useState} from '../lib/ui.js';
 
 const AROUND = 6;
@@ -53,14 +53,14 @@ export function VirtualList({items, height, draw, keyOf, reveal = null, follow =
   const drawn = useMemo(() => new Map(), [items, tops, draw]);
   const shown = [];
   for (let i = first; i < last; i += 1) {
-    // A line that was drawn is handed over as it is: while somebody scrolls, only new lines cost anything.
+    // A line that was drawn is used again, so that scrolling costs only the new lines.
     if (!drawn.has(i)) drawn.set(i, html`<div key=${keyOf(items[i])} role="listitem" class="virtual-item" style=${{transform: `translateY(${tops[i]}px)`, height: `${tops[i + 1] - tops[i]}px`}}>${draw(items[i], i)}</div>`);
     shown.push(drawn.get(i));
   }
   return html`<div ref=${root} class="virtual" role=${role} aria-label=${label} style=${{height: `${total}px`}}>${shown}</div>`;
 }
 
-/** The last place that begins at or before `at`. */
+/** Find the last index whose top is at or before `at`. */
 export function find(tops, at) {
   let low = 0, high = tops.length - 1;
   while (low < high) {

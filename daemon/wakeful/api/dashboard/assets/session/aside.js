@@ -1,4 +1,4 @@
-/** Everything else about a session: bindings and why not, budget, facts with their provenance, runs, forks, people. */
+/** The side panel of a session: bindings, budget, facts and their origin, runs, forks, people. */
 import {html, names} from '../lib/ui.js';
 import {link, route, setQuery} from '../lib/router.js';
 import {bytes, count, duration, money, version} from '../lib/times.js';
@@ -52,7 +52,7 @@ function Budget({budget}) {
 }
 
 function Facts({session, isPast}) {
-  if (!session.facts?.length) return html`<p class="small muted">It knows nothing by heart yet.</p>`;
+  if (!session.facts?.length) return html`<p class="small muted">It has no facts yet.</p>`;
   return html`<ul class="facts">${session.facts.map(fact => html`<li key=${fact.key}>
     <div class="row"><strong>${fact.key}</strong>${!isPast && may('forget', session.name) && html`<button class="push icon-button tiny" aria-label=${`forget ${fact.key}`} title="Forget" onClick=${() => act({verb: 'forget', body: {name: session.name, key: fact.key}, before: fact})}><${Icon} name="close" /></button>`}</div>
     <p>${fact.value.slice(0, 600)}</p>

@@ -1,4 +1,4 @@
-/** Two positions of a session side by side: facts, bindings, hand-off, and the files its runs wrote, line by line. */
+/** Compares two positions of a session: facts, bindings, hand-off, and the files that its runs wrote, line by line. */
 import {html, useCallback} from '../lib/ui.js';
 import {get, query} from '../lib/api.js';
 import {useLoad} from '../lib/load.js';
@@ -41,7 +41,7 @@ function Rows({title, rows}) {
   return html`<h2>${title}</h2><ul class="compare-rows">${rows.map(one => html`<li><span>${one.key}</span><span class="was">${sayValue(one.a)}</span><span class="muted">→</span><span class="is">${sayValue(one.b)}</span></li>`)}</ul>`;
 }
 
-/** A long difference is folded until somebody opens it. */
+/** The length from which on a difference is folded until a person opens it. */
 const FOLDED_FROM = 4000;
 
 function FileDiff({file}) {

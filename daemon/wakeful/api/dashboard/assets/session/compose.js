@@ -1,4 +1,4 @@
-/** The compose box. One message goes to the agent that was picked; the next one goes to the default again. */
+/** The compose box. The choice of an agent counts for one message; the next message goes to the default again. */
 import {html, useRef, useState} from '../lib/ui.js';
 import {call, post} from '../lib/api.js';
 import {learnRights, may} from '../lib/rights.js';
@@ -45,7 +45,7 @@ export function Compose({session, row}) {
     if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) submit(event);
   };
   if (row?.state === 'terminated') return null;
-  if (!may(verb, session.name)) return html`<p class="compose small muted">You may look here, and not write.</p>`;
+  if (!may(verb, session.name)) return html`<p class="compose small muted">You may read here, but not write.</p>`;
   return html`<form class="compose" onSubmit=${submit}>
     <textarea data-compose rows="2" aria-label=${`message to ${session.name}`} placeholder=${isMail ? 'Leave a message in its mailbox' : `Ask ${to || session.agent}`} value=${text} onInput=${write} onKeyDown=${key}></textarea>
     <div class="row">

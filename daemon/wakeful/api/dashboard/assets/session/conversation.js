@@ -1,4 +1,4 @@
-/** The conversation: who said what, which tools were called, where runs began and ended, and words as they come. */
+/** The conversation: messages, answers, tool calls, the start and end of runs, and text while an agent writes it. */
 import {html, names, useCallback, useEffect, useMemo, useRef, useState} from '../lib/ui.js';
 import {at as address, getLines, query} from '../lib/api.js';
 import {onRecords, words} from '../lib/store.js';
@@ -11,7 +11,7 @@ import {MeasuredList} from '../parts/measured.js';
 import {Prose} from '../parts/text.js';
 
 const PAGE = 200;
-/** Older ones than these leave the page when newer ones come: the log has them. */
+/** The most records on the page. When newer ones come, the oldest are dropped; the log has them. */
 const MOST_KEPT = 10_000;
 const KINDS = [
   'message_added', 'message_sent', 'note_added', 'fact_set', 'fact_retracted', 'run_started', 'run_finished', 'turn_answered', 'turn_failed', 'tool_called',
@@ -25,7 +25,7 @@ export function Conversation({name, at}) {
   const live = at === null ? words.value.get(name) : null;
   const told = useMemo(() => (records ? arrange(records) : []), [records]);
   const items = useMemo(() => (live ? [...told, {seq: 'live', kind: 'live', live}] : told), [told, live]);
-  // The calls that the person unfolded, by seq: one that is scrolled out of sight is not drawn, and comes back as it was.
+  // The seqs of the calls that the person unfolded. A call that is scrolled away is not drawn, and comes back unfolded.
   const unfolded = useRef(new Set()).current;
   const draw = useCallback(item => (item.live ? html`<${LiveWords} live=${item.live} />` : html`<${Item} item=${item} name=${name} unfolded=${unfolded} />`), [name]);
   if (error) return html`<div class="pad"><${Failure} error=${error} retry=${reload} /></div>`;
@@ -40,7 +40,7 @@ export function Conversation({name, at}) {
 const LINE_PX = 20;
 const HEIGHTS = {run_started: 40, run_finished: 28, tool_called: 32};
 
-/** Before it was drawn. A bubble has a line for some 80 characters, and its head. */
+/** Estimate the height of an item before it is drawn. A bubble has a head, and a line for each 80 characters or so. */
 function estimate({kind, said}) {
   const text = said?.text ?? said?.answer?.text;
   if (text === undefined || kind === 'tool_called') return HEIGHTS[kind] ?? 28;
@@ -62,7 +62,7 @@ function useConversation(name, at) {
       last = records.at(-1)?.seq ?? 0;
       setState({records, error: null, isWhole: records.length < PAGE});
     }, fail);
-    // One question at a time: records that come meanwhile are asked for after it.
+    // One request at a time. Records that arrive meanwhile are requested after it.
     const more = async () => {
       if (isBusy) { isAsked = true; return; }
       isBusy = true;
@@ -81,7 +81,7 @@ function useConversation(name, at) {
     const end = at === null ? onRecords((found, isSnapshot) => (isSnapshot || found.some(one => one.session === name)) && more()) : () => {};
     let isLoading = false, hasFailed = false;
     earlier.current = async (first, isAsked) => {
-      // After a failure only a click asks again.
+      // After a failure, only a click tries again.
       if (isLoading || (hasFailed && !isAsked)) return;
       isLoading = true;
       try {
@@ -100,7 +100,7 @@ function useConversation(name, at) {
   return {...state, loadEarlier, reload: () => setTurn(turn + 1)};
 }
 
-/** A call and its result are one item; an answer without words is none, and nothing is told twice. */
+/** Join a call and its result to one item. Leave out answers without text, and records that repeat others. */
 function arrange(records) {
   const calls = new Map();
   const remembered = new Set();
@@ -112,11 +112,11 @@ function arrange(records) {
       continue;
     }
     if (record.kind === 'turn_answered' && !said?.answer?.text) continue;
-    // The message says who asked.
+    // The message itself shows who asked.
     if (record.kind === 'activation_requested' && ASKED_BY.test(said?.note ?? '')) continue;
-    // The call by which an agent remembers something tells of the fact.
+    // The tool call `remember` already shows the fact.
     if (record.kind === 'fact_set' && remembered.delete(`${record.author} ${said?.key}`)) continue;
-    // The last words of an agent are its hand-off.
+    // The last answer of an agent is also its hand-off, so it is shown once.
     const last = items.at(-1);
     if (record.kind === 'note_added' && last?.kind === 'turn_answered' && said?.text.trim() === last.said.answer.text.trim()) {
       last.isHandoff = true;
@@ -172,7 +172,7 @@ function ToolCall({item, unfolded}) {
   </details>`;
 }
 
-/** An agent may write no JSON at all. */
+/** Parse the arguments of a call. Empty if the agent did not write JSON. */
 function readArguments(text) {
   try { return Object(JSON.parse(text)); } catch { return {}; }
 }

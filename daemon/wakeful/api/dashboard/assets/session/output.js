@@ -1,4 +1,4 @@
-/** What a run wrote to its terminal, live while it runs. Colours are kept, every other escape is dropped, lines are capped. */
+/** The output of a run, live while it runs. Colours are kept, other escapes are dropped, and long lines are cut. */
 import {html, useCallback, useEffect, useRef, useState} from '../lib/ui.js';
 import {at as address, query, request} from '../lib/api.js';
 import {route, setQuery} from '../lib/router.js';
@@ -14,7 +14,7 @@ const LINE = 20;
 const LONGEST_LINE = 2000;
 const MOST_LINES = 20_000;
 const DRAW_MS = 150;
-/** How long a person pauses before the daemon is asked, and how often a run under way is searched anew. */
+/** The pause in typing before the daemon searches, and the time between two searches of a run under way. */
 const TYPING_MS = 250;
 const AGAIN_MS = 1000;
 
@@ -59,11 +59,11 @@ function useDebounced(text) {
     const timer = setTimeout(() => setSettled(text), TYPING_MS);
     return () => clearTimeout(timer);
   }, [text]);
-  // A field that is cleared shows the whole at once.
+  // When the field is cleared, the whole output is shown at once.
   return text && settled;
 }
 
-/** The lines that contain a text, searched by the daemon: it has the whole output, and this page only its end. */
+/** Find the lines that contain a text. The daemon searches: it has the whole output, and this page only its end. */
 function useFound(name, run, find, isLive, lines) {
   const keys = [name, run, find, isLive];
   const load = useCallback(signal => (find && run !== null ? searchOutput(name, run, find, signal) : Promise.resolve(null)), keys);
@@ -85,7 +85,7 @@ async function searchOutput(name, run, find, signal) {
   return {lines, all: Number(answer.headers.get('Wakeful-Found'))};
 }
 
-/** Save an answer as a file: a plain link could not send the token. */
+/** Save an answer as a file. A plain link could not send the token. */
 export async function download(path, name) {
   const blob = await (await request('GET', path)).blob();
   const place = URL.createObjectURL(blob);
@@ -115,7 +115,7 @@ function useOutput(name, run, isLive) {
   return {...state, isLive};
 }
 
-/** A stored output whose middle was not kept: a line stands for the gap, as it does in a stream. */
+/** Insert a line for the part of a stored output that was not kept. A stream already has such a line. */
 async function insertGap(answer) {
   const whole = await answer.blob();
   const [head, total] = ['Wakeful-Head', 'Wakeful-Total'].map(name => Number(answer.headers.get(name)));
@@ -123,7 +123,7 @@ async function insertGap(answer) {
   return new Blob([whole.slice(0, head), `\n[not kept: ${count(total - whole.size, 'byte')}]\n`, whole.slice(head)]).stream();
 }
 
-/** A carriage return draws over the line, as a progress bar does: what was drawn last counts. */
+/** Cut a long line. After a carriage return, as in a progress bar, only the text drawn last is shown. */
 function cutLine(number, text) {
   const drawn = text.replace(/\r$/, '').split('\r').pop();
   return {number, text: drawn.slice(0, LONGEST_LINE), isCut: drawn.length > LONGEST_LINE};

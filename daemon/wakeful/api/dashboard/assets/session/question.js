@@ -1,4 +1,4 @@
-/** What a session asks, and what a yes would let it work on: the changes since the last success, or the call of its agent. */
+/** The question of a session, and what the answer yes would allow: a run on the changes, or a call of its agent. */
 import {html, useCallback} from '../lib/ui.js';
 import {at as address, get} from '../lib/api.js';
 import {useLoad} from '../lib/load.js';

@@ -1,4 +1,4 @@
-/** The log of a session: every record, searched on the daemon's side, each one a position to go to. */
+/** The log of a session. The daemon searches it. A click on a record shows the session at that position. */
 import {html, names, useCallback, useState} from '../lib/ui.js';
 import {at as address, getLines, query} from '../lib/api.js';
 import {useLoad, useReloadOn} from '../lib/load.js';
@@ -32,7 +32,7 @@ export function Records({name, at}) {
       ]} /></span>
     </div>
     ${error ? html`<div class="pad"><${Failure} error=${error} retry=${reload} /></div>` : !items ? html`<${Loading} />`
-    : !items.length ? html`<${Empty} title="No record says that" icon="search" />`
+    : !items.length ? html`<${Empty} title="No record contains that" icon="search" />`
     : html`<div class="scroll" tabindex="0" aria-label="records"><${VirtualList} items=${items} height=${rowHeight} keyOf=${one => one.seq} draw=${one => html`<div class=${names('record', at === one.seq && 'chosen')}>
         <button class="record-seq" title="see the session at this record" onClick=${() => setQuery({at: one.seq})}>${one.seq}</button>
         <time class="muted" title=${full(Date.parse(one.at))}>${timeWithSeconds(Date.parse(one.at))}</time>

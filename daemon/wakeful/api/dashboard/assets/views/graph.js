@@ -1,4 +1,4 @@
-/** Graph: the neighbourhood of a focus, from what is read through sessions to what is written; runs light it up. */
+/** Graph: the sessions around a focus, with the files that they read and write. Running sessions light up. */
 import {html, names, useCallback, useEffect, useMemo, useState} from '../lib/ui.js';
 import {get, query} from '../lib/api.js';
 import * as store from '../lib/store.js';
@@ -12,7 +12,7 @@ import {Icon, iconOfKind} from '../parts/icons.js';
 
 const SESSION = {w: 228, h: 56};
 const OTHER = {w: 200, h: 34};
-/** Beyond so many nodes, sessions of a folder or template are one card until they are asked for. */
+/** With more nodes than this, the sessions of a folder or template are one card until a person opens it. */
 const GROUPED_FROM = 80;
 const GLOW_MS = 4000;
 
@@ -48,16 +48,16 @@ export function Graph() {
         draw=${node => html`<${Node} node=${node} row=${rows.get(node.what)} isFocus=${node.id === data.focus} wave=${wave} path=${path} glow=${glow} hover=${setHovered} open=${id => setOpened(new Set(opened).add(id))} />`} /></div>`}`;
 }
 
-/** A node is named by its id, a person names the thing: a session, or the path of a file. */
+/** Turn the id of a node into the name for a person: a session, or the path of a file. */
 const whatIs = node => node.replace(/^(file|session):/, '');
 
-/** Without a focus: the session that ran most often. */
+/** Choose the focus if there is none: the session that ran most often. */
 function pickFocus() {
   const ran = [...store.rows.value.values()].filter(row => row.last_run && row.folder !== undefined);
   return ran.sort((a, b) => b.runs - a.runs || a.name.localeCompare(b.name))[0]?.name ?? [...store.rows.value.values()][0]?.name ?? '';
 }
 
-/** Large graphs: sessions of one folder or template become one card. */
+/** In a large graph, join the sessions of one folder or template to one card. */
 function group(data, opened) {
   const sized = data.nodes.map(node => ({...node, ...(node.kind === 'session' ? SESSION : OTHER)}));
   const into = new Map(data.nodes.map(node => [node.id, node.id]));
@@ -78,7 +78,7 @@ function group(data, opened) {
   return {nodes: [...sized.filter(node => into.get(node.id) === node.id), ...groups.values()], edges: [...edges.values()], into};
 }
 
-/** What would wake if the file under the pointer changed. */
+/** Load the sessions that would wake if the file under the pointer changed. */
 function useWave(node) {
   const path = node?.kind === 'file' ? node.what.replace(/[*?[].*$/, match => (match.startsWith('*') ? 'x' + match.slice(1).replaceAll('*', 'x') : 'x')) : null;
   const load = useCallback(signal => (path ? get(`/plan${query({path})}`, {signal}) : Promise.resolve(null)), [path]);
@@ -86,15 +86,15 @@ function useWave(node) {
   return path ? data && {path, id: node.id, waves: data.waves ?? [], names: new Map((data.waves ?? []).flatMap((wave, i) => wave.map(one => [one.session, i + 1])))} : null;
 }
 
-/** A session that is held keeps its wake until somebody or something releases it. */
+/** Name a woken session. A held session keeps its wake until it is released. */
 const sayWoken = ({session, held}) => (held ? `${session} (held: ${held.split(/[:;(]/)[0].trim()})` : session);
 
 function sayWave({waves, path}) {
-  if (!waves.length) return `A change of ${path} would wake nobody.`;
+  if (!waves.length) return `A change of ${path} would wake no session.`;
   return `A change would wake ${waves.map((wave, i) => `${i ? 'then ' : ''}${wave.map(sayWoken).join(', ')}`).join('; ')}.`;
 }
 
-/** The nodes that the change would run through: the file, the sessions that it wakes, the files they write, and so on. */
+/** Find the nodes that a change would reach: the file, the sessions that it wakes, the files they write, and so on. */
 function findPath({edges, into}, wave) {
   const woken = new Set([...wave.names.keys()].map(name => into.get(`session:${name}`)));
   const reached = new Set([wave.id]);
@@ -103,7 +103,7 @@ function findPath({edges, into}, wave) {
   return reached;
 }
 
-/** Sessions that ran a moment ago, so that a change is seen running through. */
+/** The sessions that started or ended a run in the last seconds, so that one sees a change pass through the graph. */
 function useGlow() {
   const [found, setFound] = useState(() => new Set());
   useEffect(() => {
@@ -142,5 +142,5 @@ function Node({node, row, isFocus, wave, path, glow, hover, open}) {
     <span class="row"><span class="small muted cut">${row ? reasonOf(row) : ''}</span>${turn && html`<span class="chip push">wave ${turn}</span>`}</span></div>`;
 }
 
-/** The end of a path says most. */
+/** Shorten a label to the end of its path, which is the most specific part. */
 const shorten = label => (label.includes('/') && label.length > 24 ? `…/${label.split('/').slice(-2).join('/').slice(-26)}` : label);

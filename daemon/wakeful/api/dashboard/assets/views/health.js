@@ -1,4 +1,4 @@
-/** Health: the daemon, its log and watches, specs that were refused, limits, isolation, connections. */
+/** Health: the daemon, its log and watches, refused specs, limits, isolation, connections. */
 import {html, useCallback} from '../lib/ui.js';
 import {get} from '../lib/api.js';
 import * as store from '../lib/store.js';
@@ -82,7 +82,7 @@ function Limits({limits}) {
   return html`<section class="part"><h2>Limits</h2><div class="limits">${Object.entries(limits.levels).map(([name, level]) => html`<div class="row small"><span class="cut" title=${name}>${level.what}</span><span class="push muted">${level.words}</span></div>`)}</div></section>`;
 }
 
-/** Who spent most today, and every spent budget. */
+/** The sessions that spent most today, and those whose budget is spent. */
 function Budgets() {
   const spent = [...store.rows.value.values()].filter(row => row.today?.usd > 0 || /budget/.test(row.reason ?? '')).sort((a, b) => (b.today?.usd ?? 0) - (a.today?.usd ?? 0)).slice(0, 10);
   if (!spent.length) return null;

@@ -1,4 +1,4 @@
-/** Now: who needs you, then every session by group, with its reason; a line unfolds into why it does not run. */
+/** Now: the sessions that need you, then every session by group. A line unfolds to show why the session does not run. */
 import {html, names, useCallback, useEffect, useMemo, useState} from '../lib/ui.js';
 import {at, get} from '../lib/api.js';
 import * as store from '../lib/store.js';
@@ -94,7 +94,7 @@ function countFilters(rows) {
 
 const STATE_ORDER = ['asks', 'failed', 'running', 'queued', 'sleeping', 'suspended'];
 
-/** Groups in order, each with its rows by name: a row never moves under the cursor because something ran. */
+/** Sort the groups, and the rows of each by name, so that a run does not move a row away from the cursor. */
 function arrange(rows, filter, by, text) {
   const groups = new Map();
   for (const row of rows.values()) {

@@ -1,4 +1,4 @@
-/** Session: its state now or at any record, the conversation, output, log and files, and everything it knows. */
+/** Session: its state now or at any record, with conversation, output, log, files and facts. */
 import {html, useCallback, useEffect, useState} from '../lib/ui.js';
 import {at as address, get, post, query} from '../lib/api.js';
 import * as store from '../lib/store.js';
@@ -80,7 +80,7 @@ function stepTo(name, position, step) {
 
 const PRESENCE_MS = 45_000;
 
-/** Tell the others that somebody looks, while the tab is seen; the daemon forgets it after a minute. */
+/** Report the person as present while the tab is visible. The daemon forgets it after a minute. */
 function usePresence(name) {
   useEffect(() => {
     let timer = 0;

@@ -1,4 +1,4 @@
-/** Timeline: runs as bars, every other occurrence as a mark, a brush to choose a range, idle time folded. */
+/** Timeline: runs as bars, other events as marks, a brush to choose a range, and folded idle time. */
 import {html, names, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState} from '../lib/ui.js';
 import {get, query} from '../lib/api.js';
 import {useLoad, useReloadOn} from '../lib/load.js';
@@ -13,17 +13,17 @@ import {VirtualList} from '../parts/virtual.js';
 const RANGES = [['15m', '15 min'], ['1h', '1 h'], ['6h', '6 h'], ['24h', '24 h'], ['7d', '7 d'], ['30d', '30 d']];
 const LENGTHS = {'15m': 9e5, '1h': 36e5, '6h': 216e5, '24h': 864e5, '7d': 6048e5, '30d': 2592e6};
 const isPhone = matchMedia('(max-width: 760px)');
-/** On a phone the name of a session stands above its bars. */
+/** On a phone, the name of a session is above its bars. */
 const LANE = isPhone.matches ? 48 : 36;
 const MIDDLE = isPhone.matches ? 30 : 18;
 const LEAST_BAR = 6;
-/** The words of a tick stand to its right. */
+/** The width of a tick's label, which is to the right of the tick. */
 const TICK_WORDS = 52;
 const MARK_SHAPES = {coalesced: 'M0-4 4 0 0 4-4 0Z', skipped: 'M-4-4 4 4M4-4-4 4', withdrawn: 'M-4 0H4', 'caught up': 'M-4 3 0-4 4 3Z', 'failed before start': 'M-4-4H4V4H-4Z'};
 
 export function Timeline() {
   const {range = '24h', name, fold = '1'} = route.value.query;
-  // A range that somebody chose and sent to a colleague may lie before the last hours.
+  // A link with a chosen range may be opened later, when that range is older than the last hours.
   const chosenFrom = Number(route.value.query.from);
   const since = chosenFrom && chosenFrom < Date.now() - LENGTHS[range] ? new Date(chosenFrom).toISOString() : range;
   const path = `/timeline${query({since, name, limit: 3000})}`;
@@ -62,7 +62,7 @@ export function Timeline() {
 
 const Nothing = () => html`<${Empty} title="Nothing ran in this time" icon="timeline"><p>Choose a longer range, or wait: runs appear here as they begin.</p><//>`;
 const laneHeight = () => LANE;
-/** A part of a drawing that is pressed as a button is. */
+/** Let Enter and Space press a part of a drawing, as they press a button. */
 const onPress = run => event => { if (event.key === 'Enter' || event.key === ' ') { event.preventDefault(); run(); } };
 
 function useWidth() {
@@ -76,7 +76,7 @@ function useWidth() {
   return [width, area];
 }
 
-/** Lanes of the chosen range; a lane keeps its place, whatever runs. */
+/** Make the lanes of the chosen range, sorted by name, so that a run does not move a lane. */
 function prepare(data, {from, to}) {
   const whole = {from: Date.parse(data.since), to: Date.parse(data.until)};
   const range = {from: from ? Number(from) : whole.from, to: to ? Number(to) : whole.to};
@@ -123,8 +123,8 @@ function Lane({lane, scale, width, chosen, choose}) {
 }
 
 /**
- * The whole range as a small histogram: drag over a part of it to see that part. By keyboard: up shows half of what is
- * seen and down twice of it, left and right move it by a quarter, Escape shows all.
+ * The whole range as a small histogram. Dragging over a part of it shows that part. Keys: up halves the visible part
+ * and down doubles it, left and right move it by a quarter, Escape shows all.
  */
 function Brush({data, width, range}) {
   const {from, to} = data.whole;

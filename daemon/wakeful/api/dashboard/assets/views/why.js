@@ -1,4 +1,4 @@
-/** Why: from a session, a run or a file, the causal chain, drawn back to its first cause, with what it cost. */
+/** Why: the causal chain of a session, a run or a file, back to its first cause, with its cost. */
 import {html, useCallback, useEffect, useMemo, useState} from '../lib/ui.js';
 import {get, query} from '../lib/api.js';
 import * as store from '../lib/store.js';
@@ -55,7 +55,7 @@ function Answer({data}) {
   </div>`;
 }
 
-/** Runs as cards; what came from outside, from a person or from a record stands before them; a path at the end. */
+/** Make the nodes and edges: causes from outside, from a person or a record, then runs, and a path last. */
 function draw(links, data) {
   const nodes = new Map();
   const edges = [];
