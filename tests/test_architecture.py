@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from pure_functions import find_changes, is_question
+
 SOURCE = Path(__file__).parent.parent / "daemon"
 PACKAGE = SOURCE / "wakeful"
 
@@ -124,43 +126,6 @@ ALLOWED_IN_CORE = {
 ASKS_FOR_ZONES = ("wakeful", "core", "spec", "zones")
 # The clock hides in these methods of `datetime` and `date`.
 READS_THE_CLOCK = {"now", "utcnow", "today"}
-# A name that begins with one of these words is a question: the function answers it and changes nothing it was given. So does a property.
-QUESTIONS = {
-    "are", "can", "changed", "charge", "choose", "contains", "could", "count", "counts", "covers", "delta", "describe", "digest", "estimate",
-    "find", "fold", "has", "have", "is", "last", "latest", "leads", "list", "matches", "may", "measure", "merge", "minds", "name", "names",
-    "next", "owed", "parse", "quote", "read", "refuse", "say", "select", "show", "split", "starts", "sum", "takes", "version", "view",
-    "waits", "was",
-}  # fmt: skip
-# Questions whose names begin with another word.
-ALSO_QUESTIONS = {"judge_start", "start_versions", "upstream_position", "gather_causes"}
-# Modules and packages of the core whose functions are all questions, whatever their names.
-CHANGE_NOTHING = (
-    ("wakeful", "core", "spec"),
-    ("wakeful", "core", "agents"),
-    ("wakeful", "core", "record", "fold"),
-    ("wakeful", "core", "record", "fold_agent_steps"),
-    ("wakeful", "core", "record", "fold_history"),
-    ("wakeful", "core", "record", "flat_state"),
-    ("wakeful", "core", "record", "lifecycle"),
-    ("wakeful", "core", "deciding", "owed"),
-    ("wakeful", "core", "deciding", "may_start"),
-    ("wakeful", "core", "deciding", "holds"),
-)
-# A memo is the one thing that a question may write: the function, and the attribute. The same question gets the same answer.
-MEMOS = {("delta_since", "told"), ("latest_until", "_neighbours"), ("find", "_known")}
-CHANGING_METHODS = {
-    "add", "append", "appendleft", "clear", "difference_update", "discard", "extend", "extendleft", "insert", "intersection_update",
-    "move_to_end", "pop", "popitem", "popleft", "remove", "reverse", "rotate", "setdefault", "sort", "symmetric_difference_update", "update",
-}  # fmt: skip
-# Functions that change their first argument: of heapq, bisect, operator, msgspec and the language.
-CHANGING_FUNCTIONS = {
-    "heapify", "heappop", "heappush", "heappushpop", "heapreplace", "insort", "insort_left", "insort_right", "setitem", "delitem",
-    "setattr", "delattr", "__setattr__", "force_setattr",
-}  # fmt: skip
-# Methods that hand out a part of what they belong to.
-HANDING_METHODS = {"get", "items", "keys", "pop", "setdefault", "values"}
-# A conversation is a frozen value: its `add` makes another one.
-ADDS_TO_A_COPY = {"conversation"}
 
 # The libraries of sessions that think: installed only with the extra `agents`.
 ONLY_IN_AGENTS = {"httpx2", "mcp"}
@@ -393,215 +358,10 @@ def test_a_question_changes_nothing() -> None:
         f"{place(path, node)}: {function.name}"
         for path, function in definitions()
         if layer_of(module_of(path)) == "core" and not isinstance(function, ast.ClassDef)
-        if is_question(function) or module_of(path)[:3] in CHANGE_NOTHING or module_of(path) in CHANGE_NOTHING
+        if is_question(function, module_of(path))
         for node in find_changes(function)
     ]
     assert changing == []
-
-
-PLANTED = """
-def find_it(self, core, look, *, names=()):
-    core.looked.targets["a"].is_dirty = True
-    core.looking, self.last = None, 1
-    core.seen: dict = {}
-    core.count += 1
-    del core.known["a"]
-    core.known.pop("a")
-    heapq.heappush(core.heap, 1)
-    heappop(core.heap)
-    setattr(core, "looking", 1)
-    (core.braked.add if look else core.braked.discard)("a")
-    alias = core.looked.targets.get("a"); alias.is_dirty = True
-    first, (second, *rest) = core, core.pair; second.is_dirty = True
-    if (found := look or core).known: found.known.clear()
-    for one in sorted(core.state, key=len): one.known.append("a")
-    [one.append("a") for one in core.lists.values()]
-    core.looked.setdefault("a", []).append("b")
-    with core.lock as core.holder: pass
-    for core.looking in names: pass
-    look |= {"a"}
-"""
-HARMLESS = """
-def find_it(self, core, look, *, names=()):
-    found, stack = [], [core]
-    found.append(core.looking)
-    stack.pop()
-    known = dict(core.known)
-    known["a"] = 1
-    names = [*names, "a"]
-    names.sort()
-    alias = core
-    alias = replace(alias, looking=1)
-    alias.known = 1
-    heapq.heappush(found, core)
-    count = core.count
-    count += 1
-    core.conversation.add("words")
-    return {one: core.known[one] for one in names}
-"""
-
-
-@pytest.mark.parametrize("line", PLANTED.strip().splitlines()[1:])
-def test_a_planted_change_is_found(line: str) -> None:
-    """The check itself: in whatever form a question writes."""
-    assert find_changes(read_function(f"{PLANTED.strip().splitlines()[0]}\n{line}"))
-
-
-def test_an_answer_may_be_put_together() -> None:
-    """What a question makes itself it may change; a memo, too, where the table names it."""
-    assert find_changes(read_function(HARMLESS)) == []
-    assert find_changes(read_function("def delta_since(self, old):\n    self.told = old")) == []
-    assert find_changes(read_function("def delta_since(self, old):\n    self.looking = old"))
-
-
-@pytest.mark.parametrize(
-    ("text", "is_asking"),
-    [
-        ("def _find_it(core): ...", True),
-        ("def count_slots(core): ...", True),
-        ("@property\ndef due(self): ...", True),
-        ("def note_end(self): ...", False),
-        ("def finder(self): ...", False),
-    ],
-)
-def test_a_name_tells_a_question(text: str, is_asking: bool) -> None:
-    assert is_question(read_function(text)) == is_asking
-
-
-def read_function(text: str) -> ast.FunctionDef:
-    function = ast.parse(text).body[0]
-    assert isinstance(function, ast.FunctionDef)
-    return function
-
-
-def is_question(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    name = function.name.lstrip("_")
-    is_property = any(isinstance(one, ast.Name) and one.id == "property" for one in function.decorator_list)
-    return is_property or name.split("_")[0] in QUESTIONS or name in ALSO_QUESTIONS
-
-
-def find_changes(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.AST]:
-    """Assignments into what the function was given, and calls that change it; also by another name."""
-    changes = Changes(function)
-    for statement in function.body:
-        changes.visit(statement)
-    return changes.found
-
-
-class Changes(ast.NodeVisitor):
-    """Walks a function in the order of its lines, and follows the names by which it knows what it was given."""
-
-    def __init__(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        arguments = function.args
-        named = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg)
-        self.given = {one.arg for one in named if one is not None}
-        self.memos = {attribute for name, attribute in MEMOS if name == function.name}
-        self.found: list[ast.AST] = []
-
-    def is_given(self, node: ast.expr) -> bool:
-        """Is this expression something given, or a part of it?"""
-        match node:
-            case ast.Name(id=name):
-                return name in self.given
-            case ast.Attribute(value=owner) | ast.Subscript(value=owner) | ast.Starred(value=owner):
-                return self.is_given(owner)
-            case ast.NamedExpr(value=value):
-                return self.is_given(value)
-            case ast.Call(func=ast.Attribute(value=owner, attr=method)) if method in HANDING_METHODS:
-                return self.is_given(owner)
-            case ast.IfExp(body=one, orelse=other):
-                return self.is_given(one) or self.is_given(other)
-            case ast.BoolOp(values=values):
-                return any(self.is_given(one) for one in values)
-            case _:
-                return False
-
-    def names_given(self, node: ast.expr) -> bool:
-        return any(isinstance(one, ast.Name) and one.id in self.given for one in ast.walk(node))
-
-    def assign(self, target: ast.expr, is_given: bool) -> None:
-        match target:
-            case ast.Name(id=name):
-                (self.given.add if is_given else self.given.discard)(name)
-            case ast.Tuple(elts=parts) | ast.List(elts=parts):
-                for part in parts:
-                    self.assign(part, is_given)
-            case ast.Starred(value=part):
-                self.assign(part, is_given)
-            case ast.Attribute(value=ast.Name(id="self"), attr=attribute) if attribute in self.memos:
-                pass
-            case _ if self.is_given(target):
-                self.found.append(target)
-
-    def assign_value(self, target: ast.expr, value: ast.expr) -> None:
-        match target, value:
-            case ast.Tuple(elts=parts), ast.Tuple(elts=values) if len(parts) == len(values):
-                for part, one in zip(parts, values, strict=True):
-                    self.assign_value(part, one)
-            case _:
-                self.assign(target, self.is_given(value))
-
-    def visit_Assign(self, node: ast.Assign) -> None:
-        self.visit(node.value)
-        for target in node.targets:
-            self.assign_value(target, node.value)
-
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
-        if node.value is not None:
-            self.visit(node.value)
-            self.assign_value(node.target, node.value)
-
-    def visit_NamedExpr(self, node: ast.NamedExpr) -> None:
-        self.visit(node.value)
-        self.assign_value(node.target, node.value)
-
-    def visit_AugAssign(self, node: ast.AugAssign) -> None:
-        self.visit(node.value)
-        # A number or a string is bound anew; a list, a set or a dict is changed in place.
-        in_place = (ast.List, ast.Set, ast.Dict, ast.ListComp, ast.SetComp, ast.DictComp)
-        if self.is_given(node.target) and (not isinstance(node.target, ast.Name) or isinstance(node.value, in_place)):
-            self.found.append(node)
-
-    def visit_Delete(self, node: ast.Delete) -> None:
-        self.found += [one for one in node.targets if not isinstance(one, ast.Name) and self.is_given(one)]
-
-    def visit_For(self, node: ast.For) -> None:
-        self.visit(node.iter)
-        self.assign(node.target, self.names_given(node.iter))
-        for statement in (*node.body, *node.orelse):
-            self.visit(statement)
-
-    def visit_withitem(self, node: ast.withitem) -> None:
-        self.visit(node.context_expr)
-        if node.optional_vars is not None:
-            self.assign(node.optional_vars, self.names_given(node.context_expr))
-
-    def visit_comprehension(self, node: ast.comprehension) -> None:
-        self.visit(node.iter)
-        self.assign(node.target, self.names_given(node.iter))
-        for test in node.ifs:
-            self.visit(test)
-
-    def visit_made(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> None:
-        """A comprehension: where its names come from is read before what it makes of them."""
-        before = set(self.given)
-        for part in node.generators:
-            self.visit(part)
-        for made in (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,):
-            self.visit(made)
-        self.given = before
-
-    visit_ListComp = visit_SetComp = visit_GeneratorExp = visit_DictComp = visit_made
-
-    def visit_Call(self, node: ast.Call) -> None:
-        for called in (node.func.body, node.func.orelse) if isinstance(node.func, ast.IfExp) else (node.func,):
-            match called:
-                case ast.Attribute(value=owner, attr=method) if method in CHANGING_METHODS and self.is_given(owner):
-                    is_copy = method == "add" and getattr(owner, "attr", getattr(owner, "id", "")) in ADDS_TO_A_COPY
-                    self.found += [] if is_copy else [node]
-                case ast.Attribute(attr=name) | ast.Name(id=name) if name in CHANGING_FUNCTIONS:
-                    self.found += [node] if node.args and self.is_given(node.args[0]) else []
-        self.generic_visit(node)
 
 
 def test_nobody_looks_at_descriptors_by_select() -> None:

@@ -41,7 +41,7 @@ class Deadlines:
         heapq.heappush(self._heap, (due, kind, key))
 
     def drop(self, kind: str, key: str) -> None:
-        """Forget a due time. Its heap entry stays and is skipped."""
+        """Forget a due time. Its heap entry stays until it reaches the top."""
         self._known.pop((kind, key), None)
         self._drop_stale()
 
