@@ -19,8 +19,8 @@ from msgspec.structs import replace
 from wakeful.agents.contract import Model, Tool
 from wakeful.agents.loop import Ending, Loop, Record, RunOver
 from wakeful.agents.tools.bound_files import Refused
-from wakeful.agents.tools.box import ToolBox
 from wakeful.agents.tools.tool import Arguments, CheckedTool
+from wakeful.agents.tools.tool_set import ToolBox
 from wakeful.client.async_client import DaemonClient
 from wakeful.core.agents import steps as work
 from wakeful.core.agents.turns import DELEGATE, SubWork

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from wakeful import __version__
+from wakeful.cli.daemon_location import find_socket, say_project_down
 from wakeful.cli.exit_codes import Failure
-from wakeful.cli.places import find_socket, say_project_down
 from wakeful.cli.text import clear_line, escape, write_over
 from wakeful.client.refusals import (
     OWNER_VARIABLE,

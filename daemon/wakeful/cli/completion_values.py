@@ -18,8 +18,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from wakeful.cli.client import Client, read_token
+from wakeful.cli.daemon_location import find_secrets, find_socket
 from wakeful.cli.exit_codes import Failure
-from wakeful.cli.places import find_secrets, find_socket
 from wakeful.client.wire import quote_name
 from wakeful.errors import WakefulError
 from wakeful.secrets.store import SecretPlaces, list_names

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import click
 
 from wakeful.cli.client import Options
-from wakeful.cli.places import find_state
+from wakeful.cli.daemon_location import find_state
 from wakeful.cli.text import count, escape, escape_lines, escape_output, paint, wrap
 from wakeful.client.refusals import DaemonAway
 from wakeful.client.wire import quote_name
