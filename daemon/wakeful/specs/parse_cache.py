@@ -1,7 +1,7 @@
 """Caches the parsed spec files over restarts, so that a start parses only the files that changed.
 
-settings' ProjectReader uses it; `load` still compares each reading with its file's stat key. The cache is ignored if it
-cannot be read, or was made by other code or with other defaults or surroundings.
+settings' ProjectReader uses it; `folder_reading` still compares each reading with its file's stat key. The cache is
+ignored if it cannot be read, or was made by other code or with other defaults or surroundings.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from wakeful.core.spec import session as core_spec
 from wakeful.core.spec.session import CommandRun
 from wakeful.specs.build import Surroundings
 from wakeful.specs.command_words import find_program
-from wakeful.specs.load import Defaults, FileReading
+from wakeful.specs.folder_reading import Defaults, FileReading
 
 
 class _Kept(msgspec.Struct, frozen=True):
