@@ -171,7 +171,10 @@ time.sleep(600)
 def test_a_reader_ends_with_whoever_started_it() -> None:
     """Killed, its owner ends nothing by itself."""
     with subprocess.Popen([sys.executable, "-c", STARTED], stdout=subprocess.PIPE) as owner:
-        assert owner.stdout is not None and owner.stdout.readline() == b"started\n"
-        [reader] = readers(owner.pid)
-        owner.kill()
+        try:
+            assert owner.stdout is not None and owner.stdout.readline() == b"started\n"
+            # A process that was just spawned bears its owner's name for a moment.
+            [reader] = eventually(lambda: readers(owner.pid), what="a reader")
+        finally:
+            owner.kill()
     eventually(lambda: not is_alive(reader.pid), what="no reader left")
