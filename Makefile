@@ -63,7 +63,7 @@ docs: $(READY) ## write what the pages have from the code: commands, lifecycle, 
 	$(BIN)/python scripts/write_rules_page.py
 	$(BIN)/python scripts/write_walk_page.py
 
-test: $(READY) ## the suite, in about seven minutes
+test: $(READY) ## the suite, in about eight minutes on two cores
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST)
 
 test-long: $(LONG_READY) ## the tests that take longer, and other random examples than those of `make test`
@@ -152,6 +152,6 @@ $(BROWSER_READY): $(READY)
 	@touch $@
 
 # Types of the agents' libraries are read, too.
-$(CHECK_READY): $(AGENTS_READY)
+$(CHECK_READY): $(RUN_READY)
 	@$(SHOW) "fetching what checks need" $(INSTALL) --no-build-isolation --editable '.[agents,check]'
 	@touch $@

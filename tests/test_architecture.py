@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from pure_functions import find_changes, is_question
+
 SOURCE = Path(__file__).parent.parent / "daemon"
 PACKAGE = SOURCE / "wakeful"
 
@@ -124,25 +126,6 @@ ALLOWED_IN_CORE = {
 ASKS_FOR_ZONES = ("wakeful", "core", "spec", "zones")
 # The clock hides in these methods of `datetime` and `date`.
 READS_THE_CLOCK = {"now", "utcnow", "today"}
-# A name that begins so is a question: the function answers it and changes nothing it was given.
-QUESTIONS = (
-    "find_",
-    "is_",
-    "has_",
-    "list_",
-    "say_",
-    "view_",
-    "judge_start",
-    "may_",
-    "can_",
-    "could_",
-    "waits_",
-    "owed_",
-    "name_",
-)
-CHANGING_METHODS = {
-    "add", "append", "clear", "discard", "extend", "insert", "pop", "popitem", "remove", "setdefault", "update",
-}  # fmt: skip
 
 # The libraries of sessions that think: installed only with the extra `agents`.
 ONLY_IN_AGENTS = {"httpx2", "mcp"}
@@ -374,35 +357,11 @@ def test_a_question_changes_nothing() -> None:
     changing = [
         f"{place(path, node)}: {function.name}"
         for path, function in definitions()
-        if layer_of(module_of(path)) == "core"
-        and not isinstance(function, ast.ClassDef)
-        and function.name.lstrip("_").startswith(QUESTIONS)
+        if layer_of(module_of(path)) == "core" and not isinstance(function, ast.ClassDef)
+        if is_question(function, module_of(path))
         for node in find_changes(function)
     ]
     assert changing == []
-
-
-def find_changes(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.AST]:
-    """Assignments into a parameter, and calls of methods that change it."""
-    given = {one.arg for one in (*function.args.args, *function.args.kwonlyargs)}
-    for node in ast.walk(function):
-        match node:
-            case ast.Assign(targets=places) | ast.Delete(targets=places):
-                changed = [one for one in places if isinstance(one, ast.Attribute | ast.Subscript)]
-            case ast.AugAssign(target=ast.Attribute() | ast.Subscript() as one):
-                changed = [one]
-            case ast.Call(func=ast.Attribute(value=one, attr=attribute)) if attribute in CHANGING_METHODS:
-                changed = [one]
-            case _:
-                continue
-        if any(find_root(one) in given for one in changed):
-            yield node
-
-
-def find_root(node: ast.expr) -> str | None:
-    while isinstance(node, ast.Attribute | ast.Subscript):
-        node = node.value
-    return node.id if isinstance(node, ast.Name) else None
 
 
 def test_nobody_looks_at_descriptors_by_select() -> None:

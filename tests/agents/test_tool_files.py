@@ -134,7 +134,7 @@ def test_odd_files_are_told_in_words(world: World) -> None:
     (docs / "sub").mkdir()
     assert "docs/sub is a folder; list shows" in world.refuse("read", path="docs/sub")
     assert "a folder" in world.refuse("write", path="docs/sub", content="")
-    assert "no file" in world.refuse("read", path="docs/pipe")
+    assert "not a file" in world.refuse("read", path="docs/pipe")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from wakeful.core.record.knowledge import Conversation, Fact
-from wakeful.core.record.state import Declaration, Session
+from wakeful.core.record.state import Declaration, Session, Terminated
 from wakeful.core.spec.limits import Levels, Limits
 from wakeful.core.spec.session import CommandRun, SessionSpec
 from wakeful.views.limit_levels import MOST_SHOWN, view_limits
@@ -62,7 +62,7 @@ def test_what_nobody_reads_is_no_backlog_and_what_is_closed_asks_for_nothing() -
     full = replace(QUIET, mailbox=replace(QUIET.mailbox, position=5000))
     assert over(full) == [("mailbox", "warn")]
     assert over(replace(full, spec=replace(SPEC, run=None))) == []
-    assert over(replace(full, is_terminated=True)) == []
+    assert over(replace(full, closed=Terminated())) == []
 
 
 def test_a_thousand_sessions_above_a_level_are_counted() -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from wakeful.bundles.retention_rules import RunOutput, Standing, choose_outputs, choose_sessions, judge_session
 from wakeful.core.record import events as ev
-from wakeful.core.record.state import Declaration, LastRun, Move, OpenRun, OpenWake, Session
+from wakeful.core.record.state import Archived, Declaration, LastRun, Moving, OpenRun, OpenWake, Session, Terminated
 from wakeful.core.spec.session import Retention, SessionSpec
 
 DAY = 86_400
@@ -106,13 +106,13 @@ def open_run() -> OpenRun:
     [
         ({}, None),
         ({"declaration": Declaration(is_declared=True)}, "declared"),
-        ({"declaration": Declaration(is_declared=True), "is_terminated": True}, None),
+        ({"declaration": Declaration(is_declared=True), "closed": Terminated()}, None),
         ({"wake": OpenWake(wake=1, requested_at=1, causes=())}, "owed"),
         ({"last_run": last_run("failed")}, "run 3 failed"),
-        ({"last_run": last_run("failed"), "is_terminated": True}, None),
+        ({"last_run": last_run("failed"), "closed": Terminated()}, None),
         ({"last_run": last_run("succeeded")}, None),
-        ({"archive": "bundle"}, "archived already"),
-        ({"move": Move(id="elsewhere")}, "moving"),
+        ({"closed": Archived("bundle")}, "archived already"),
+        ({"closed": Moving("elsewhere")}, "moving"),
     ],
 )
 def test_a_session_that_is_needed_may_not_be_archived(fields: dict[str, object], words: str | None) -> None:

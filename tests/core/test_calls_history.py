@@ -10,7 +10,7 @@ from core.world import World
 from wakeful.core.calls import values as calls
 from wakeful.core.record.fold import fold
 from wakeful.core.record.knowledge import Fact, Stretch, merge_facts
-from wakeful.core.record.state import Session
+from wakeful.core.record.state import Departed, Moving, Session, Terminated
 from wakeful.core.spec.limits import Levels, Limits
 from wakeful.core.spec.session import Settings
 from wakeful.errors import CallerError
@@ -37,7 +37,8 @@ def past(world: World, name: str, seq: int) -> Session:
 
 
 def departed(session: Session) -> Session:
-    return replace(session, move=replace(session.move, has_departed=True))
+    move, to = (session.closed.move, session.closed.to) if isinstance(session.closed, Moving) else (None, None)
+    return replace(session, closed=Departed(move, to))
 
 
 def remember(world: World, name: str, key: str, value: str) -> None:
@@ -703,7 +704,7 @@ def test_rule_45_a_session_that_arrived_goes_on_with_its_seen() -> None:
     there.call(calls.Arrive(name="payroll", past=frozen, move="m1", origin="desk"))
     there.declare(session("payroll", read("rates.csv"), write("out.csv")))
     rest(there)
-    assert state(there, "payroll").tally.runs == 1 and not state(there, "payroll").is_frozen
+    assert state(there, "payroll").tally.runs == 1 and state(there, "payroll").closed is None
     there.call(calls.Resume(name="payroll"))
     rest(there)
     assert state(there, "payroll").tally.runs == 1
@@ -740,7 +741,7 @@ def test_a_session_that_was_away_comes_home_and_goes_on() -> None:
     assert home.call(calls.Arrive(name="payroll", past=frozen, move="m2", origin="laptop")) != "it arrived already"
     home.declare(session("payroll", read("rates.csv"), write("out.csv")))
     back = state(home, "payroll")
-    assert (back.move.has_departed, back.is_frozen, back.knowledge.facts["learnt"].value) == (False, False, "away")
+    assert (back.closed, back.knowledge.facts["learnt"].value) == (None, "away")
     home.call(calls.Resume(name="payroll"))
     home.write("rates.csv", "2")
     rest(home)
@@ -748,6 +749,16 @@ def test_a_session_that_was_away_comes_home_and_goes_on() -> None:
     with pytest.raises(CallerError, match="is not moving"):
         home.call(calls.Depart(name="payroll", move="m1", receipt="r1"))
     assert home.call(calls.Arrive(name="payroll", past=frozen, move="m2", origin="laptop")) == "it arrived already"
+
+
+def test_a_session_that_was_terminated_elsewhere_is_not_opened_here() -> None:
+    """Rule 45: its record is here, and the session on the other host."""
+    home = payroll()
+    gone = replace(state(home, "payroll"), closed=Departed(before=Terminated()))
+    home.core.state.put(gone)
+    with pytest.raises(CallerError, match="on another host"):
+        home.call(calls.Open(name="payroll", again=True))
+    assert state(home, "payroll") == gone
 
 
 def test_a_session_that_arrives_takes_its_name_from_the_one_that_was_made_of_its_file() -> None:

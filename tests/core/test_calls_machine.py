@@ -26,7 +26,7 @@ from wakeful.core.record import events as ev
 from wakeful.core.record.fold import fold
 from wakeful.core.record.observations import FilesWritten, SpecsRead
 from wakeful.core.record.payloads import redact
-from wakeful.core.record.state import Session
+from wakeful.core.record.state import Moving, Session
 from wakeful.core.spec.session import Settings
 from wakeful.errors import CallerError
 from wakeful.eventlog.contract import Record
@@ -408,15 +408,14 @@ class CallsMachine(RuleBasedStateMachine):
         if account.shut != {"frozen"}:
             return
         frozen = self.live(account)
+        assert isinstance(frozen.closed, Moving)
+        move = frozen.closed.move
         there = World()
         for entry in self.entries(account.id):
             there.log.append(entry)
             there.oracle.take(entry)
-        there.call(calls.Arrive(name=frozen.name, past=frozen, move=frozen.move.id, origin="desk"))
-        assert (
-            there.call(calls.Arrive(name=frozen.name, past=frozen, move=frozen.move.id, origin="desk"))
-            == "it arrived already"
-        )
+        there.call(calls.Arrive(name=frozen.name, past=frozen, move=move, origin="desk"))
+        assert there.call(calls.Arrive(name=frozen.name, past=frozen, move=move, origin="desk")) == "it arrived already"
         there.call(calls.Remember(name=frozen.name, key="k0", value="there"))
         arrived = there.session(frozen.name)
         assert {key: fact.value for key, fact in arrived.knowledge.facts.items()} == {
@@ -425,7 +424,7 @@ class CallsMachine(RuleBasedStateMachine):
         }
         there.crash()
         there.oracle.judge_replay()
-        self.call(account, calls.Depart(name=account.name, move=frozen.move.id, receipt="r"), is_refused=False)
+        self.call(account, calls.Depart(name=account.name, move=move, receipt="r"), is_refused=False)
 
     @rule(data=st.data())
     def depart(self, data: st.DataObject) -> None:

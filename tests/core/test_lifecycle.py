@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from typing import get_args
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -13,7 +14,8 @@ from core.world import check_transition
 from golden import folding
 from wakeful.core.record import events as ev
 from wakeful.core.record import lifecycle
-from wakeful.core.record.state import Declaration, Move, OpenRun, OpenWake, Session
+from wakeful.core.record.flat_state import decode_flat, flatten
+from wakeful.core.record.state import Archived, Declaration, Departed, Moving, OpenRun, OpenWake, Session, Terminated
 from wakeful.core.spec.session import SessionSpec
 from wakeful.eventlog.codec import KINDS
 
@@ -22,12 +24,13 @@ AT_REST = Session(id="1", name="s", opened_at=0, spec=SPEC, declaration=Declarat
 WAKE = OpenWake(wake=1, requested_at=0, causes=())
 RUN = OpenRun(run=1, run_id="r", wake=1, attempt=0, incarnation="i", started_at=0, versions={}, causes=(), spec=SPEC)
 HOLD = ev.Hold(kind="failed", words="failed")
+CLOSED = Terminated()
 
 STAGES: dict[str, tuple[Session, lifecycle.Stage, str]] = {
     "at rest": (AT_REST, lifecycle.Suspended(None), "suspended"),
     "queued": (replace(AT_REST, wake=WAKE), lifecycle.Suspended(WAKE), "suspended"),
     "running, and held after that": (replace(AT_REST, run=RUN, hold=HOLD), lifecycle.Running(RUN), "running"),
-    "held": (replace(AT_REST, hold=HOLD), lifecycle.Sleeping("failed"), "sleeping"),
+    "held": (replace(AT_REST, hold=HOLD), lifecycle.Sleeping("failed", HOLD), "sleeping"),
     "braked before all else": (replace(AT_REST, hold=HOLD, brake="stop"), lifecycle.Sleeping("brake"), "sleeping"),
     "without a spec": (replace(AT_REST, declaration=Declaration()), lifecycle.Sleeping("undeclared"), "sleeping"),
     "backing off": (
@@ -35,10 +38,11 @@ STAGES: dict[str, tuple[Session, lifecycle.Stage, str]] = {
         lifecycle.Sleeping("backing off"),
         "sleeping",
     ),
-    "on its way": (replace(AT_REST, move=Move(id="m", to="host")), lifecycle.Moving("m", "host"), "sleeping"),
-    "gone": (replace(AT_REST, move=Move(id="m", has_departed=True)), lifecycle.Departed(), "sleeping"),
-    "closed": (replace(AT_REST, is_terminated=True), lifecycle.Terminated(), "terminated"),
-    "put away": (replace(AT_REST, is_terminated=True, archive="b"), lifecycle.Archived("b"), "archived"),
+    "on its way": (replace(AT_REST, closed=Moving("m", "host")), Moving("m", "host"), "sleeping"),
+    "gone": (replace(AT_REST, closed=Departed("m")), Departed("m"), "sleeping"),
+    "closed there": (replace(AT_REST, closed=Departed(before=CLOSED)), Departed(before=CLOSED), "terminated"),
+    "closed": (replace(AT_REST, closed=CLOSED), CLOSED, "terminated"),
+    "put away": (replace(AT_REST, closed=Archived("b", CLOSED)), Archived("b", CLOSED), "archived"),
 }
 
 
@@ -47,7 +51,30 @@ def test_every_state_has_one_stage(session: Session, stage: lifecycle.Stage, sta
     """A stage carries its own fields and no others."""
     assert lifecycle.find_stage(session) == stage
     assert lifecycle.name_state(session, is_held=isinstance(stage, lifecycle.Sleeping)) == state
-    assert (lifecycle.find_closed(session) is not None) == session.is_shut
+    assert isinstance(stage, lifecycle.Closed) == session.is_shut
+
+
+@pytest.mark.parametrize("session", [session for session, _, _ in STAGES.values()], ids=STAGES.keys())
+def test_every_stage_survives_its_encoding(session: Session) -> None:
+    """A snapshot holds flags in the place of the variants of `closed`."""
+    assert decode_flat(msgspec.json.encode(flatten(session))) == session
+
+
+@pytest.mark.parametrize(
+    ("flags", "closed"),
+    [
+        ({"move": "m", "moving_to": "host"}, Moving("m", "host")),
+        ({"has_departed": True}, Departed()),
+        ({"move": "m", "has_departed": True, "is_terminated": True}, Departed("m", before=CLOSED)),
+        ({"archive": "b"}, Archived("b")),
+        ({"archive": "b", "has_departed": True, "is_terminated": True}, Archived("b", Departed(before=CLOSED))),
+    ],
+)
+def test_the_flags_on_disk_are_one_variant(flags: dict[str, object], closed: lifecycle.Closed) -> None:
+    """The names on disk are those of the time when a session had flags side by side."""
+    found = decode_flat(msgspec.json.encode({"id": "1", "name": "s", "opened_at": 0, **flags}))
+    assert found.closed == closed
+    assert flags.items() <= flatten(found).items()
 
 
 def test_the_table_names_every_stage() -> None:
@@ -76,7 +103,7 @@ def test_an_event_that_the_table_does_not_name_is_refused() -> None:
     """The check itself: a terminated session does not run."""
     assert not lifecycle.is_allowed(ev.SessionResumed, "terminated", "running")
     with pytest.raises(AssertionError, match="SessionResumed led from terminated to suspended"):
-        check_transition(replace(AT_REST, is_terminated=True), ev.SessionResumed, AT_REST)
+        check_transition(replace(AT_REST, closed=CLOSED), ev.SessionResumed, AT_REST)
 
 
 def test_the_page_shows_the_table_as_it_is() -> None:

@@ -100,6 +100,27 @@ def meter(tokens: int, requests: int = 1, usd: float | None = None) -> work.Mete
     return work.MeterTurn(turn=1, requests=requests, usage=TokenUsage(input=tokens, is_estimated=True), usd=usd)
 
 
+def test_the_log_of_an_agents_run_folds_without_a_zone_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every event that charges a budget has the periods of its zones: of the session, and of its agent."""
+    of_session = Budget(hour=Amounts(runs=9), day=Amounts(tokens=9000), timezone="Asia/Shanghai")
+    of_agent = Budget(month=Amounts(tokens=9000), timezone="Europe/Berlin")
+    world = make_world(thinking(budget=of_session), agents=(replace(DOCS, budget=of_agent),))
+    post(world, request(), answer(tokens=30))
+    post(world, request(2), work.RecordFault(turn=2, model=MODEL.name, fault="network", words="broke off"))
+    # The third request has no answer: the end of the run charges it.
+    post(world, request(3))
+    end(world)
+    live = dict(world.core.state.sessions)
+    tally = the(world).tally
+    assert tally.spent["day"].tokens == tally.agents_spent["docs"]["month"].tokens == 330
+
+    def refuse(name: str) -> None:
+        raise AssertionError(f"asked for {name}")
+
+    monkeypatch.setattr("wakeful.core.spec.zones.ZoneInfo", refuse)
+    assert world.fold_log() == live
+
+
 def test_the_last_run_that_a_budget_of_runs_allows_may_send_its_requests() -> None:
     world = make_world(thinking(budget=Budget(day=Amounts(runs=1))))
     post(world, request())

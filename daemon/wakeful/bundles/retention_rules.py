@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from wakeful.core.record.events import Outcome
-from wakeful.core.record.state import DamagedSession, Session
+from wakeful.core.record.state import Archived, DamagedSession, Moving, Session
 from wakeful.core.spec.session import Retention
 from wakeful.text.display import count
 
@@ -80,9 +80,9 @@ def judge_session(session: Session, *, is_owed: bool = False, has_open_question:
         return "it has open conflicts"
     if session.last_run is not None and session.last_run.outcome == "failed" and not session.is_terminated:
         return f"run {session.last_run.run} failed and nobody has taken care of it"
-    if session.is_frozen:
+    if isinstance(session.closed, Moving):
         return "it is moving to another host"
-    if session.archive is not None:
+    if isinstance(session.closed, Archived):
         return "it is archived already"
     if session.declaration.is_declared and not session.is_terminated:
         return "it is declared and may still wake"

@@ -299,8 +299,10 @@ def _take_target_looked(observation: TargetLooked, core: Core, decision: Decisio
     # The target was forgotten in the meantime.
     if look is None:
         return
-    if look.takes(result, moment.mono):
+    if look.is_applicable(result, moment.mono):
         look.apply(result, moment)
+    elif not look.is_outdated(result):
+        look.look_again(moment.mono)
     for key in result.also_dirty:
         other = core.looked.targets.get(key)
         if other is not None and other is not look:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from wakeful.core.record.events import SessionArchived, SessionOpened
 from wakeful.core.record.fold import fold
 from wakeful.core.record.knowledge import Stretch
-from wakeful.core.record.state import Session
+from wakeful.core.record.state import Archived, Session
 from wakeful.errors import CallerError, OperatorError
 from wakeful.eventlog.codec import decode, decode_state, gather_stand_ins, hash_state
 from wakeful.eventlog.contract import LogReader, Record, Snapshot
@@ -228,9 +228,9 @@ def fold_records(log: LogReader, session_id: str, base: Session | None, records:
 
 
 def _say_gone(session: Session, missing: int, seq: int) -> str:
-    if session.archive is not None:
+    if isinstance(session.closed, Archived):
         return (
-            f"the records of {session.name} are archived in {session.archive}; `wakeful load` brings them back, "
+            f"the records of {session.name} are archived in {session.closed.bundle}; `wakeful load` brings them back, "
             f"and then its state at {seq}"
         )
     return f"record {missing} of {session.name} was erased without a stand-in, so its state at {seq} is lost"

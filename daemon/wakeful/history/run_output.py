@@ -10,7 +10,7 @@ import re
 from typing import NamedTuple
 
 from wakeful.core.record.events import RunFinished
-from wakeful.core.record.state import Session
+from wakeful.core.record.state import Archived, Session
 from wakeful.errors import CallerError
 from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import LogReader
@@ -84,7 +84,7 @@ def read_output(log: LogReader, blobs: Blobs, session: Session, run: int) -> Run
 
 
 def _say_gone(session: Session, run: int) -> str:
-    if session.archive is not None:
+    if isinstance(session.closed, Archived):
         return (
             f"{session.name} is archived, and what run {run} printed with it: "
             f"`wakeful load {session.name}` brings it back"

@@ -19,7 +19,7 @@ from wakeful.core.deciding.machine import Core
 from wakeful.core.deciding.may_start import find_queue
 from wakeful.core.record.lifecycle import StateWord, name_state
 from wakeful.core.record.observations import Moment
-from wakeful.core.record.state import DamagedSession, Session
+from wakeful.core.record.state import Archived, DamagedSession, Departed, Session
 from wakeful.core.spec.budget import PERIODS, UNITS, Budget, Period, find_present, find_turn
 from wakeful.monitoring.findings import Finding, Level, What
 from wakeful.views.limit_levels import find_excesses, view_excess
@@ -130,7 +130,7 @@ class SessionSurvey:
 
 
 def _look_at(core: Core, session: Session, moment: Moment) -> Surveyed:
-    is_over = session.is_terminated or session.archive is not None
+    is_over = session.is_terminated or isinstance(session.closed, Archived)
     words = None if is_over else find_hold_words(core, session, moment)
     state = name_state(session, is_held=words is not None)
     if isinstance(session, DamagedSession):
@@ -141,7 +141,7 @@ def _look_at(core: Core, session: Session, moment: Moment) -> Surveyed:
             mend="wakeful doctor",
         )
         return Surveyed(session, state, (finding,), None)
-    if is_over or find_gone(session) is not None or session.move.has_departed:
+    if is_over or find_gone(session) is not None or isinstance(session.closed, Departed):
         return Surveyed(session, state, (), None)
     findings = [*_find_trouble(core, session, words), *_find_limits(core, session)]
     spending, until = _find_spending(session, moment.wall)

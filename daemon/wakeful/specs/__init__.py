@@ -1,5 +1,5 @@
-"""YAML text in, frozen values of the core out, or problems with file:line:column.
+"""Parses YAML into frozen values of the core, or into problems with file:line:column.
 
-`load` reads a folder, `yaml_text` the language, `models` the keys, `translate` the words people read.
-Nothing here decides anything about sessions: cycles and double writers are judged by the core.
+`load` reads a folder, `yaml_text` parses YAML, `models` defines the keys, `translate` words the errors. This package
+does not judge sessions as a group: the core checks for cycles and double writers.
 """

@@ -1,8 +1,9 @@
-"""An agent's valid keys -> the core's AgentSpec, with every default resolved and the rules between keys checked.
+"""Turns an agent's valid keys into the core's AgentSpec, with every default resolved and the rules between keys
+checked.
 
-Called by load for each file of agents/. Returns findings instead of raising, as build does for sessions. Reads nothing
-but the file that a prompt may lie in, and only inside the project:
-a spec that others wrote is no way to read one's keys.
+Called by `load` for each file of agents/. Returns findings instead of raising, as `build` does for sessions. Reads only
+the files of the prompt and the skills, and only inside the project, so that another author's spec cannot read a
+person's keys.
 """
 
 from __future__ import annotations
@@ -42,17 +43,20 @@ from wakeful.specs.skills import read_skills
 from wakeful.specs.translate import SERVER_NAME, Finding, find_nearest, find_server, find_tool_problem
 from wakeful.specs.yaml_text import Path, shorten
 
-# About a model of ours: of no use to an agent that has none.
+# Keys that concern a model of ours. An agent without a model must not have them.
 _MODEL_KEYS = ("key", "base_url", "fallback", "settings", "context", "skills")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# How providers' keys begin: one that stands where its name belongs is in a file that others may read.
+# The beginnings of providers' keys. A key itself, instead of the name of a secret, would be in a file that others may
+# read.
 _KEY_ITSELF = re.compile(r"(sk-|AIza|xai-|gsk_|hf_)")
 
 
 @dataclass(slots=True)
 class BuiltAgent:
-    """`spec` is there exactly when `findings` is empty; `prompt` where its text lies in a file of its own;
-    files and folders of its skills."""
+    """The result of building an agent. `spec` is set exactly if `findings` is empty.
+
+    `prompt` is set if the prompt's text is in a file of its own. The files and folders of its skills are listed.
+    """
 
     spec: AgentSpec | None = None
     prompt: PromptFile | None = None
@@ -129,7 +133,7 @@ def _take_skills(keys: AgentKeys, around: Surroundings, built: BuiltAgent) -> tu
 
 
 def _check_mind(keys: AgentKeys, built: BuiltAgent) -> None:
-    """An agent has either a model, or a program that brings its own."""
+    """Check that the agent has either a model, or a program with its own model (`acp`)."""
     if keys.model is not None and keys.acp is not None:
         built.refuse(("acp",), "acp brings a model of its own; keep either model or acp", is_key=True)
         return
@@ -152,7 +156,7 @@ def _check_mind(keys: AgentKeys, built: BuiltAgent) -> None:
 
 
 def _build_models(keys: AgentKeys, built: BuiltAgent) -> tuple[ModelSpec, ...]:
-    """The first as the agent's own keys say, then those to turn to."""
+    """Build the agent's model, then its fallbacks."""
     if keys.model is None:
         return ()
     own = ModelKeys.model_construct(model=keys.model, key=keys.key, base_url=keys.base_url)
@@ -168,8 +172,8 @@ def _build_model(keys: ModelKeys, path: Path, first: ModelSpec | None, built: Bu
     found = split_model(keys.model)
     assert found is not None, "the model's name was judged when it was read"
     provider, model = found
-    # Another model of the same provider is reached as the first is, unless it says otherwise: a key never goes to an
-    # address it was not named for.
+    # Another model of the same provider uses the address and key of the first, unless it names its own. A key is never
+    # sent to an address for which it was not named.
     is_alike = first is not None and first.provider == provider and keys.base_url is None
     key, base_url = keys.key, keys.base_url
     if is_alike and first is not None:
@@ -202,7 +206,7 @@ def _refuse_key_itself(name: str, path: Path, built: BuiltAgent) -> None:
 
 
 def _is_overheard(url: str) -> bool:
-    """Whether others can read what is sent there; not on this machine itself."""
+    """Can others on the network read what is sent to this address? False for this machine's own address."""
     parts = urlsplit(url)
     if parts.scheme != "http" or parts.hostname in (None, "localhost"):
         return False
@@ -317,7 +321,7 @@ def _build_server(name: str, keys: McpKeys, built: BuiltAgent) -> McpServer:
 
 
 def _check_variables(keys: McpKeys, path: Path, built: BuiltAgent) -> None:
-    """A value in a file is read by many, and a secret has one place."""
+    """Refuse variables that look like secrets, or are also in `secrets`. Many people can read a spec."""
     for variable, value in keys.env.items():
         if _KEY_ITSELF.match(value):
             words = (

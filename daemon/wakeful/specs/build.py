@@ -1,7 +1,7 @@
-"""A valid model -> the core's SessionSpec, with every default resolved and the rules between keys checked.
+"""Turns a valid model into the core's SessionSpec, with every default resolved and the rules between keys checked.
 
-Called by load for each file. Returns findings instead of raising, so that an author sees all of them at once.
-Reads nothing but whether the program a command names exists, and the repository a worktree needs.
+Called by `load` for each file. Returns findings instead of raising, so that an author sees all of them at once. It
+reads only whether the program of a command exists, and the repository that a worktree needs.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ from wakeful.specs.translate import Finding, find_tool_problem
 from wakeful.specs.yaml_text import Path, shorten
 
 MESSAGE = "message"
-# In the place of a secret's name: deliveries to a webhook are not signed.
+# The value of `secret` for a webhook whose deliveries are not signed.
 UNSIGNED = "none"
 # A run has exactly one of these keys.
 RUN_KINDS = ("command", "script", "prompt")
@@ -80,7 +80,7 @@ class Surroundings:
     """The surroundings of a spec: the folder that holds sessions.d/, the machine's zone, the pools and notifiers of
     wakeful.yaml.
 
-    `state` is the daemon's own folder, which no template looks into. No run ever writes it or `specs`.
+    `state` is the daemon's own folder, into which no template looks. No run ever writes to `state` or `specs`.
     """
 
     base: str
@@ -93,7 +93,7 @@ class Surroundings:
 
 @dataclass(slots=True)
 class Built:
-    """`spec` is there exactly when `findings` is empty."""
+    """The result of building a session. `spec` is set exactly if `findings` is empty."""
 
     spec: SessionSpec | None = None
     findings: list[Finding] = field(default_factory=list)
@@ -117,7 +117,7 @@ def build_spec(name: str, keys: SessionKeys, around: Surroundings) -> Built:
             f"time zone '{shorten(keys.timezone)}' is not known; write a name such as Asia/Shanghai or UTC",
         )
     made = [_build_binding(bound, binding, zone, keys, built) for bound, binding in keys.bindings.items()]
-    # None: a finding tells what is wrong with it.
+    # None: a finding reports the problem of this binding.
     bindings = [binding for binding in made if binding is not None]
     run = _build_run(keys.run, built) if keys.run is not None else None
     _check_agent(keys, built)
@@ -309,7 +309,7 @@ def _build_cron(
         built.refuse(path, "this machine's time zone has no name; add a timezone such as Asia/Shanghai or UTC")
         return None
     if not is_zone(chosen):
-        # The session's own zone was already found wanting.
+        # A problem of the session's own zone was reported before.
         if keys.timezone:
             built.refuse(path, f"time zone '{shorten(chosen)}' is not known; write a name such as Asia/Shanghai or UTC")
         return None
@@ -351,7 +351,7 @@ def _check_clock(name: str, keys: ClockKeys, period_seconds: float | None, sessi
 
 
 def _shortest_step(keys: ClockKeys) -> float | None:
-    """A lower bound of a cron's period, told from the fields that move: enough for a warning."""
+    """Estimate a cron's shortest period from its minutes and hours. Precise enough for a warning."""
     fields = keys.cron.split() if isinstance(keys, CronKeys) else []
     if len(fields) != 5:
         return None
@@ -412,7 +412,10 @@ def _build_run(keys: RunKeys, built: Built) -> AnyRun | None:
 
 
 def _check_agent(keys: SessionKeys, built: Built) -> None:
-    """Whether its agent exists, and can think, is known where the folder is (load.py)."""
+    """Check the keys for an agent.
+
+    Whether the agent exists and has a model is checked in load.py, which knows the folder.
+    """
     if keys.run is not None and keys.run.prompt is not None and keys.agent is None:
         words = "a prompt is put to an agent, and this session has none; add agent: NAME, declared in agents/NAME.yaml"
         built.refuse(("run", "prompt"), words, is_key=True)
@@ -483,7 +486,7 @@ def _check_whole(name: str, keys: SessionKeys, built: Built) -> None:
 
 
 def _check_workspace(keys: SessionKeys, root: str, built: Built) -> None:
-    """A workspace stands for root: what would be written past it could neither be kept apart nor put in place."""
+    """Refuse writes outside of root. A workspace is a copy of root, so such writes would not go through it."""
     kind = keys.run.workspace if keys.run is not None else None
     if kind is None:
         return
@@ -529,8 +532,11 @@ def _check_reach(keys: SessionKeys, root: str, around: Surroundings, built: Buil
 
 
 def _refuse_three_legs(spec: SessionSpec, built: Built) -> None:
-    """The rule of two: a session that acts on words of strangers,
-    knows secrets and can send them out is only as safe as those words."""
+    """Apply the rule of two.
+
+    Refuse a session that acts on untrusted text, has secrets and can send them out, because the text could make it do
+    so.
+    """
     binding, way_out = find_untrusted(spec), find_way_out(spec)
     private = find_private(spec) if binding is not None and way_out is not None else None
     if binding is None or private is None:

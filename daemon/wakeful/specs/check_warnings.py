@@ -1,10 +1,11 @@
-"""Warnings about a spec that can be taken: likely mistakes, and promises that nothing keeps.
+"""Warnings about a valid spec: likely mistakes, and promises that cannot be kept. Called only by `check`.
 
-Asked by `check` alone. Likely mistakes are words for a shell, programs that are not there, patterns that find no file:
-they depend on the machine and on the moment, so the daemon, which keeps what it read of a file, does not ask. Promises
-that nothing keeps are budgets that cannot be enforced, and questions that nobody is there to answer: they need all
-sessions, agents and prices together. Every finding says what to write instead; nothing here refuses a spec. Reads the
-file system and starts nothing.
+Likely mistakes are shell syntax in a command, missing programs, and patterns that match no file. They depend on the
+machine and the moment, so the daemon, which caches its parsed specs, does not look for them.
+
+Promises that cannot be kept are budgets that cannot be enforced, and questions that no person is there to answer. They
+need all sessions, agents and prices together. Every finding says what to write instead. Reads the file system and
+starts no program.
 """
 
 from __future__ import annotations
@@ -39,15 +40,15 @@ from wakeful.specs.new import quote, spell_in_list
 from wakeful.specs.translate import Finding, find_nearest
 from wakeful.specs.yaml_text import Path, shorten
 
-# A first line longer than this is none that a kernel reads.
+# The most bytes of a script's first line that the kernel reads.
 _FIRST_LINE_BYTES = 256
-# A pattern that needs more folders to be listed is taken to find something.
+# The most folders listed to find a match of a pattern. Beyond that, a match is assumed.
 _MOST_FOLDERS = 2_000
 _SHELLS = ("sh", "dash", "ash", "bash")
 
 
 class Command(Struct, frozen=True):
-    """One list of words of a spec: where it stands, the folder it is started in, and the PATH it is looked for in."""
+    """One command of a spec: its key, the folder it is started in, and the PATH in which it is looked for."""
 
     path: Path
     argv: tuple[str, ...]
@@ -56,11 +57,12 @@ class Command(Struct, frozen=True):
 
 
 class Mistakes:
-    """Finds them, spec by spec.
+    """Finds likely mistakes, spec by spec.
 
-    `search_path` is the PATH of runs, `written` are the patterns that sessions write: what these mean may come later.
+    `search_path` is the PATH of runs. `written` are the patterns that sessions write, whose files may come later.
 
-    Made for one look at a folder: a pattern that many sessions bind is looked for once."""
+    Made for one look at a folder: the result for a pattern is cached, because many sessions may bind it.
+    """
 
     def __init__(self, search_path: str, written: Sequence[Pattern]) -> None:
         self._search_path = search_path
@@ -86,7 +88,7 @@ class Mistakes:
                 yield ("bindings", binding.name, "file"), False, words
 
     def find_of_server(self, argv: tuple[str, ...], root: str) -> Iterator[str]:
-        """In words: why a program that an agent starts in root would not start."""
+        """Yield the reasons why a program that an agent starts in root would not start."""
         command = Command((), argv, root, self._search_path)
         yield from (words for path, (_, _, words) in _judge_program(command, root, None) if not self._is_written(path))
 
@@ -98,7 +100,7 @@ class Mistakes:
         key = (binding.pattern, root, binding.exclude)
         if key not in self._is_found:
             self._is_found[key] = _finds_any(pattern, Excludes.build(root, DEFAULT_EXCLUDES, binding.exclude))
-        # Most is there: who may write it is asked of the rest alone.
+        # Most patterns match a file. Only for the others is it checked whether a session writes them.
         if self._is_found[key] or any(intersects(pattern, other) for other in self._written):
             return None
         return _describe_absence(pattern, shorten(binding.pattern, 80), root)
@@ -129,12 +131,12 @@ def _judge_signs(command: Command, spec: SessionSpec) -> Iterator[Finding]:
 
 
 def _join(argv: Sequence[str], raw: set[int]) -> str:
-    """The line that was meant: signs as they stand, every other word quoted where it must be."""
+    """Make the shell line that was meant: the signs as they are, and every other word quoted if needed."""
     return " ".join(word if index in raw else shlex.quote(word) for index, word in enumerate(argv))
 
 
 def _offer_shell(command: Command, line: str) -> str:
-    """A run has a key for it; a check and a probe name the shell."""
+    """Describe how to use a shell: the key `script` for a run; for a check and a probe, the shell as the program."""
     return f"script: {quote(line)}" if command.path == ("run", "command") else f"[sh, -c, {quote(line)}]"
 
 
@@ -142,7 +144,7 @@ def _offer_shell(command: Command, line: str) -> str:
 
 
 def _judge_program(command: Command, root: str, cwd: str | None) -> Iterator[tuple[str | None, Finding]]:
-    """Find problems with the program, or with the script that an interpreter is told to run.
+    """Find problems with the program, or with the script that an interpreter runs.
 
     Each problem comes with the path of the file, or None for a program given by name.
     """
@@ -188,7 +190,7 @@ def _list_programs(search_path: str) -> list[str]:
         try:
             names.update(os.listdir(folder or "."))
         except OSError:
-            # A PATH often names folders that are not there.
+            # A PATH often names folders that do not exist.
             continue
     return sorted(names)
 
@@ -213,7 +215,7 @@ def _judge_file(program: str, path: str, command: Command) -> str | None:
 
 
 def _judge_interpreter(shown: str, words: list[str], search_path: str) -> str | None:
-    """A script's first line names a program by its whole path, or `env` and a name to look for."""
+    """Find a problem with the program in a script's first line: a whole path, or `env` and a name to look for."""
     if not words:
         return None
     if any(word.endswith("\r") for word in words):
@@ -236,8 +238,10 @@ def _judge_interpreter(shown: str, words: list[str], search_path: str) -> str | 
 
 
 def _read_interpreter(path: str) -> list[str]:
-    """The words behind `#!`, a carriage return at their end included;
-    none where the file does not begin so or cannot be read."""
+    """Read the words after `#!`, with a carriage return at their end if there is one.
+
+    Empty if the file has no such line or cannot be read.
+    """
     try:
         with open(path, "rb") as file:
             first = file.read(_FIRST_LINE_BYTES).split(b"\n", 1)[0]
@@ -274,7 +278,7 @@ def _describe_absence(pattern: Pattern, shown: str, root: str) -> str:
 
 
 def _explain_absence(path: str, *, is_file: bool = False) -> str:
-    """The first part of a path that is not there, and what was perhaps meant."""
+    """Name the first part of a path that does not exist, and suggest a similar name."""
     above = os.path.dirname(path)
     while not os.path.isdir(above):
         path, above, is_file = above, os.path.dirname(above), False
@@ -296,7 +300,7 @@ def _finds_any(pattern: Pattern, excludes: Excludes) -> bool:
         try:
             entries = list(os.scandir(folder))
         except OSError:
-            # A folder that cannot be listed is told by the daemon.
+            # The daemon reports a folder that cannot be listed.
             continue
         for entry in entries:
             path = f"{folder.rstrip('/')}/{entry.name}"
@@ -310,12 +314,13 @@ def _finds_any(pattern: Pattern, excludes: Excludes) -> bool:
     return False
 
 
-# These tell the size of their requests while they work, so that their budget is watched by more than our estimate.
+# The ACP programs that report the size of their requests while they work. The budgets of others are checked against our
+# estimate only.
 TELLS_SIZE = ("claude", "codex")
 
 
 class Unkept(NamedTuple):
-    """One such promise: in the file of a session or of an agent, at a key of it."""
+    """A promise that cannot be kept: the file of a session or an agent, the key, and the words."""
 
     file: str
     key: tuple[str, ...]
@@ -381,7 +386,7 @@ def _find_of_agent(agent: AgentSpec, budgets: list[Budget | None], prices: Price
 
 
 def name_spent(budget: Budget | None) -> str | None:
-    """The amounts of a budget that requests to a model spend; None if it bounds none of them."""
+    """Name the amounts of a budget that requests to a model use up. None if it limits none of them."""
     bounds = [budget.run, *(budget.bound(period) for period in PERIODS)] if budget is not None else []
     return (
         " and ".join(
@@ -394,7 +399,7 @@ def name_spent(budget: Budget | None) -> str | None:
 
 
 def find_asking(session: SessionSpec, agent: AgentSpec | None) -> str | None:
-    """The keys by which a question may reach a person, in words."""
+    """Name the keys by which the session may ask a person a question. None if there are none."""
     if session.is_approved_first:
         return "it asks before each run (approve: before_run)"
     tools = merge_tools(agent.tools, session.tools) if agent is not None else {}
@@ -403,9 +408,9 @@ def find_asking(session: SessionSpec, agent: AgentSpec | None) -> str | None:
 
 
 def is_unattended(session: SessionSpec) -> bool:
-    """Does only the machine wake it: a clock, a probe, another session?
+    """Do only machines wake the session: a clock, a probe, another session?
 
-    A person who saves a file, commits or writes a message is taken to be present.
+    A person who saves a file, commits or writes a message is assumed to be present.
     """
     waking = [binding for binding in session.bindings if binding.wake and not isinstance(binding, MessageBinding)]
     return bool(waking) and not any(isinstance(binding, FileBinding | CommitsBinding) for binding in waking)

@@ -1,10 +1,11 @@
-"""The meaning of a command's words: which are code, which hold signs of a shell,
-and which name a script of the project.
+"""Analyses the words of a command: which are code, which hold shell syntax, and which name a script of the project.
 
-Templates ask for code (program text, SQL, a command for a shell, an option): a file name must not stand in such a word,
-or whoever names a file decides what is run. `new` and `check` ask for signs of a shell (pipes, redirections, globs,
-variables), which no program but a shell obeys. `build` asks for the script, which becomes the implied `program` binding
-(specs.md). All of it is pure text, but for the globs that `check` tries.
+- Templates ask for code (program text, SQL, a shell command, an option). A file's name must not be part of such a word,
+  or the author of the file name would decide what is run.
+- `new` and `check` ask for shell syntax (pipes, redirections, globs, variables), which only a shell interprets.
+- `build` asks for the script, which becomes the implied `program` binding (specs.md).
+
+All functions work on text only, except that `check` expands globs.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from typing import NamedTuple
 
 _VERSION = re.compile(r"[-\d.]*(\.exe)?$")
 
-# All their words are a command, or become part of one.
+# Programs whose words are a command, or become part of one.
 _COMMANDS = {
     "ssh", "slogin", "mosh", "autossh", "dbclient", "plink", "rsh", "eval", "tmux", "screen", "watch", "watchexec",
     "parallel", "hyperfine",
     "at", "batch", "crontab", "make", "gmake", "m4", "redis-cli", "entr", "nix-shell", "expect", "xdotool", "ed", "ex",
 }  # fmt: skip
-# Words of everyday use: only the first word of a command, or what a wrapper starts, is one of these programs.
+# Programs whose names are also everyday words. They count only as the first word of a command, or after a wrapper.
 _EVERYDAY = {"at", "batch", "make", "watch", "screen", "parallel", "eval", "script", "ex", "ed", "sg", "su", "git", "R"}
-# They start what stands among their words.
+# Programs that start another program named in their words.
 _WRAPPERS = {
     "env", "sudo", "doas", "nice", "ionice", "nohup", "setsid", "stdbuf", "timeout", "time", "chroot", "unshare",
     "nsenter", "strace", "ltrace",
@@ -36,8 +37,11 @@ _WRAPPERS = {
 
 
 class Taker(NamedTuple):
-    """The words that a program runs as code. `code`: options before code; `values`: options before data; `first`: its
-    first plain word is code unless an option of `code` or `files` gave it."""
+    """The words that a program runs as code.
+
+    `code` are the options before code, `values` the options before data. `first`: the first plain word is code, unless
+    an option of `code` or `files` gave the code.
+    """
 
     code: frozenset[str] = frozenset()
     values: frozenset[str] = frozenset()
@@ -98,12 +102,12 @@ _TAKERS = {
     "curl": _take("-K --config"),
     "wget": _take("-e --execute --use-askpass"),
 }
-# After these options alone a name may stand.
+# Programs in which a file's name may stand only after these options.
 _ONLY_AFTER = {"psql": ("-f", "--file"), "git": ("--",)}
 _REMOTE_COPIES = {"scp", "rsync", "sftp"}
 _DATABASES = {"sqlite3", "sqlite"}
 
-# Variables that a shell, a loader, an interpreter or git takes for code, or for where code lies.
+# Environment variables that a shell, a loader, an interpreter or git reads as code, or as the place of code.
 _CODE_VARIABLE = re.compile(
     r"(LD_|DYLD_|GIT_|PYTHON|PERL5|RUBY|NODE_|LUA_|BASH_|GCONV_|JAVA_TOOL|_JAVA|JDK_|MAKE|DOTNET_|PHP_|PSQL|PG|SSH_"
     r"|RUSTC|CARGO_|npm_config)\w*"
@@ -113,8 +117,7 @@ _CODE_VARIABLE = re.compile(
 
 
 def find_code(words: Sequence[str], named: Iterable[int]) -> Iterator[tuple[int, str]]:
-    """Of the words at `named`, which hold a file's name, those in which it would be code,
-    each with what it would be."""
+    """Yield those words of `named` in which a file's name would be code, each with a description of the code."""
     programs = list(_find_programs(words))
     for index in named:
         fixed = words[index].partition("{")[0]
@@ -151,7 +154,7 @@ def _name(word: str) -> str:
 
 
 def _judge(words: Sequence[str], at: int, index: int) -> str | None:
-    """Describe the word at `index` if the program at `at` would run it as code. None: it would not."""
+    """Describe the word at `index` if the program at `at` would run it as code; else None."""
     name, word = _name(words[at]), words[index]
     if name in _COMMANDS:
         return f"a command of {name}"
@@ -161,7 +164,7 @@ def _judge(words: Sequence[str], at: int, index: int) -> str | None:
         )
         return None if is_let else f"an option or code of {name}"
     if name in _REMOTE_COPIES:
-        # A name before a colon is a host, and one behind it is expanded there.
+        # For a remote copy, the text before a colon is a host, and the text after it is expanded on that host.
         return (
             None
             if word.startswith("{path}") or "/" in word.partition("{")[0].partition(":")[0]
@@ -183,14 +186,14 @@ def _judge_taker(name: str, taker: Taker, words: Sequence[str], at: int, index: 
     while place <= index:
         word = words[place]
         if _is_option(word, taker.code):
-            # A shell looks for its text behind further options.
+            # Options of a shell may stand between `-c` and its text.
             is_given = is_awaited = True
         elif _is_option(word, taker.files):
             is_given, place = True, place + 1
         elif word in taker.values:
             place += 1
         elif word.startswith("--arg") and taker.first:
-            # jq: a name and a value.
+            # jq's `--arg` takes a name and a value.
             place += 2
         elif (word == "-" or not word.startswith("-")) and (is_awaited or (taker.first and not is_given)):
             if place == index:
@@ -201,24 +204,24 @@ def _judge_taker(name: str, taker: Taker, words: Sequence[str], at: int, index: 
 
 
 def _is_option(word: str, options: frozenset[str]) -> bool:
-    """`-c`, or several short options of which the last is it: `-ec`."""
+    """Is this word the option itself (`-c`), or a group of short options that ends with it (`-ec`)?"""
     if word in options:
         return True
     return bool(re.fullmatch(r"-[a-zA-Z]+", word)) and f"-{word[-1]}" in options
 
 
-# Outside of quotes, and inside of double ones.
+# Characters that a shell interprets: outside of quotes, and inside of double quotes.
 _ACTIVE = frozenset("|&;<>()*?$`\n")
 _ACTIVE_IN_QUOTES = frozenset("$`")
 _OPERATOR = re.compile(r"\|\|?|\|&|&&|&|;|\d?(>>?|<<?)(&\d|-)?|&>>?")
-# `>out.txt` and `2>/dev/null`, without a space in between.
+# Redirections without a space, such as `>out.txt` and `2>/dev/null`.
 _REDIRECTION = re.compile(r"[12]?>>?&?[\w./~-]+|<[\w./~-]+")
 _VARIABLE = re.compile(r"\$([A-Za-z_]\w*|[A-Za-z_]?\{[A-Za-z_]\w*\}|\(.*\)|\{[A-Za-z_].*\})|`[^`]+`")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _WILDCARD = re.compile(r"[*?]|\[[^\]]+\]")
-# They compare or end with these signs themselves.
+# Programs that have these signs as operators or separators of their own.
 _OWN_SIGNS = {"test", "[", "expr", "find", "parallel", "tmux"}
-# They match names or text themselves.
+# Programs that take patterns for names or text themselves.
 _OWN_PATTERNS = {
     "find",
     "git",
@@ -240,7 +243,7 @@ _OWN_PATTERNS = {
     "prettier",
     "eslint",
 }
-# A shell's own words, which no file of PATH stands for.
+# Words of a shell that are not programs on PATH.
 SHELL_WORDS = frozenset(
     "cd export source . set unset if for while until case alias ulimit umask eval exec trap read shift wait "
     "local function pushd popd let declare".split()
@@ -248,15 +251,14 @@ SHELL_WORDS = frozenset(
 
 
 class Sign(NamedTuple):
-    """One word that a shell would read otherwise than a program does: its place in the list,
-    and the words for what is seen."""
+    """A word that a shell would interpret and a program would not: its index, and what was seen, in words."""
 
     place: int
     words: str
 
 
 def has_shell_sign(line: str) -> bool:
-    """Whether a shell would do more with this line than split it into words. A sign in quotes is text."""
+    """Would a shell do more with this line than split it into words? A sign in quotes is text."""
     quote = ""
     is_escaped = False
     is_new_word = True
@@ -280,14 +282,16 @@ def has_shell_sign(line: str) -> bool:
 
 
 def _opens(line: str, index: int, character: str, is_new_word: bool) -> bool:
-    """A home folder, a comment, or a set of characters that is closed in the same word."""
+    """Is this character a home folder, the start of a comment, or of a set of characters that is closed in the same
+    word?
+    """
     if character == "[":
         return not is_new_word and "]" in line[index:].split(maxsplit=1)[0]
     return is_new_word and (character == "#" or (character == "~" and line[index + 1 : index + 2] in ("", "/", " ")))
 
 
 def find_signs(argv: Sequence[str], cwd: str, bound: Sequence[str] = ()) -> Iterator[Sign]:
-    """The words of a command that look as if they were meant for a shell.
+    """Find the words of a command that look like shell syntax.
 
     `bound` are the patterns of the session's files.
     """
@@ -318,7 +322,7 @@ def _is_glob(word: str, before: str, program: str, cwd: str, bound: Sequence[str
 _INTERPRETER = re.compile(
     r"(python|pypy|node|deno|bun|ruby|perl|php|lua|Rscript|julia|bash|dash|zsh|ksh|sh|fish|tclsh|awk|gawk)[\d.]*"
 )
-# After these the program is in the words themselves, or is a module.
+# Options after which there is no script, because the program text is in the words or in a module.
 _NO_SCRIPT = ("-c", "-m", "-e", "-", "--eval", "-p", "-E", "-r")
 _SCRIPT_SUFFIXES = (
     ".py", ".sh", ".bash", ".zsh", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".php", ".lua", ".r",
@@ -328,7 +332,7 @@ _PATTERN_SIGN = re.compile(r"[*?\[]")
 
 
 def find_program(argv: tuple[str, ...], root: str, cwd: str | None) -> str | None:
-    """The script relative to root, or None."""
+    """Find the script of a command, as a path relative to root. None if there is none."""
     words = argv[skip_environment(argv) :]
     if not words:
         return None
@@ -339,14 +343,14 @@ def find_program(argv: tuple[str, ...], root: str, cwd: str | None) -> str | Non
             return None
         if word.startswith("-"):
             continue
-        # `-W error` and the like: a word that neither is a file nor looks like one is an option's value.
+        # A word that neither is a file nor looks like one is an option's value, such as `error` in `-W error`.
         if (found := _inside(word, root, cwd)) is not None:
             return found
     return None
 
 
 def skip_environment(argv: tuple[str, ...]) -> int:
-    """The index of the program itself: `env` and variables may stand before it."""
+    """Return the index of the program, after `env` and variables."""
     is_before = (os.path.basename(word) == "env" or re.match(r"[A-Za-z_]\w*=", word) is not None for word in argv)
     return next((index for index, is_skipped in enumerate(is_before) if not is_skipped), len(argv))
 

@@ -1,7 +1,7 @@
-"""A spec copied for another session: the same words and comments, with what the first one writes commented out.
+"""Copies a spec for another session: the same text and comments, with the written bindings commented out.
 
-The pure half of `wakeful new B --from A`; new.py puts the text in place. Two sessions that write one path are refused,
-so the copy writes nothing until a person gave it places of its own.
+The pure half of `wakeful new B --from A`; new.py writes the file. Two sessions that write one path are refused, so the
+copy writes nothing until a person has given it paths of its own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from wakeful.specs.yaml_text import Marks, read_mapping, read_marks
 
 
 def copy_spec(data: bytes, old: str, new: str) -> str:
-    """The text of `new`, made from that of `old`; raises SpecError where the first cannot be read."""
+    """Make the text of `new` from that of `old`. Raises SpecError if `old` cannot be read."""
     file = f"{old}{SUFFIX}"
     value = read_mapping(data, file)
     if FOR_EACH in value:
@@ -53,9 +53,9 @@ def _without(value: dict[str, Any], written: list[str]) -> dict[str, Any]:
 
 
 def _comment_out(text: str, marks: Marks, written: list[str], *, is_all: bool) -> str:
-    """As a person would: a mark before each line of these bindings.
+    """Put a comment mark before each line of these bindings, as a person would.
 
-    Right only where each stands on lines of its own.
+    The result is right only if each binding is on lines of its own; the caller checks it.
     """
     lines = text.split("\n")
     starts = [marks.of_key(("bindings", name)) for name in written] + ([marks.of_key(("bindings",))] if is_all else [])
@@ -73,7 +73,7 @@ def _comment_out(text: str, marks: Marks, written: list[str], *, is_all: bool) -
 
 
 def _mark_all(lines: list[str], start: int) -> str:
-    """Nothing is left of the bindings: the whole block goes."""
+    """Comment out the whole block of bindings, because none is left."""
     index = start
     while index < len(lines) and (_indent(lines[index]) > 0 or not lines[index].strip()):
         if lines[index].strip():
@@ -98,7 +98,7 @@ def _says(text: str, wanted: dict[str, Any], file: str) -> bool:
 
 
 def _write_out(wanted: dict[str, Any], value: dict[str, Any], written: list[str]) -> str:
-    """The same keys without the comments, for text that cannot be edited line by line. JSON is YAML."""
+    """Write the same keys as JSON (which is YAML) without the comments, for text that cannot be edited line by line."""
     lines: list[str] = []
     for key, one in wanted.items():
         if key == "bindings":

@@ -1,9 +1,8 @@
-"""The other users who can change a file: another owner, a mode that lets others write,
-or a folder in which they can replace it.
+"""Finds out whether other users can change a file: by owning it, by its mode, or by replacing it in its folder.
 
-Asked by `load` for every spec it reads and by `trust` for the folders above them. It looks only at owners and modes: an
-ACL that grants writing shows in the group's bits, as the mask does.
-The words say what is wrong and which command mends it.
+Called by `load` for every spec, and by `trust` for the folders above the specs. Only owners and modes are checked. An
+ACL that grants writing shows in the group's bits, because they are its mask. The words say what is wrong and which
+command repairs it.
 """
 
 from __future__ import annotations
@@ -19,21 +18,21 @@ _ROOT = 0
 
 
 def find_others(path: str) -> str | None:
-    """Why others can change what this folder or file holds, or put another in its place; None where they cannot."""
+    """Explain why others can change this folder or file, or replace it. None if they cannot."""
     real = os.path.realpath(path)
     try:
         return judge_writers(real, os.stat(real)) or find_others_above(real)
     except OSError:
-        # Gone or not ours to see: there is nothing in it that could be read either.
+        # The path is gone or not visible to us, so it cannot be read either.
         return None
 
 
 def find_others_above(path: str) -> str | None:
-    """The folders that lead to a real path: who can rename in one of them decides what lies below it."""
+    """Explain why others can rename a folder above a real path, and so replace what is below. None if they cannot."""
     folder = os.path.dirname(path)
     while True:
         found = os.stat(folder)
-        # In a sticky folder nobody renames what is not theirs, and what is below was judged before.
+        # In a sticky folder only the owner of an entry can rename it, and the entry's owner was checked before.
         if not found.st_mode & stat.S_ISVTX and (words := judge_writers(folder, found)) is not None:
             return words
         if found.st_mode & stat.S_ISVTX and found.st_uid not in (_ROOT, os.geteuid()):
@@ -44,7 +43,7 @@ def find_others_above(path: str) -> str | None:
 
 
 def judge_writers(path: str, found: os.stat_result) -> str | None:
-    """The same for one file or folder by itself, whose stat is known."""
+    """Explain why others can write to one file or folder, whose stat is known. None if they cannot."""
     if found.st_uid not in (_ROOT, os.geteuid()):
         return _say_owner(path, found.st_uid)
     if found.st_mode & stat.S_IWOTH:
@@ -71,8 +70,10 @@ def _name_group(gid: int) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _is_private(gid: int) -> bool:
-    """A group of one's own, as most systems give every account:
-    with a umask of 002 all its folders are writable by it."""
+    """Is this the private group of an account?
+
+    Most systems have such groups. With a umask of 002 all folders of the account are writable by its group.
+    """
     if gid == _ROOT:
         return True
     try:

@@ -1,9 +1,9 @@
-"""A folder of specs -> sessions, problems and warnings, re-reading only the files that changed.
+"""Reads a folder of specs into sessions, problems and warnings. Only files that changed are read again.
 
-Called by `check`, by settings' ProjectReader for the daemon, and by tests. One bad file never disturbs the others.
-Never judges the folder as a whole: cycles and double writers are the core's (graph.py), which has the same Problem
-to say so. A file is skipped when its stat key is the one read before and was old enough then to be trusted.
-A template is read once, and gives one reading for each file its glob finds (templates.py).
+Called by `check`, by settings' ProjectReader for the daemon, and by tests. One bad file never affects the others. The
+folder as a whole is not judged here: the core (graph.py) finds cycles and double writers, and reports them as the same
+Problem. A file is skipped if its stat key is unchanged and was old enough at the last reading to be reliable. A
+template is read once, and gives one reading for each file that its glob matches (templates.py).
 """
 
 from __future__ import annotations
@@ -55,16 +55,19 @@ from wakeful.text.display import TellFar, tell_nobody
 AGENTS = "agents"
 SUFFIX = ".yaml"
 DEEPEST_FOLDER = 16
-# With fewer specs nobody needs to be told how far the reading is.
+# The number of files between two reports of progress.
 FILES_A_TELL = 250
 
 UNREAD: StatKey = (0, 0, 0, 0)
-# Between the file of a template and the path of one of its sessions: no file's name holds it.
+# The separator between a template's file and the path of one of its sessions. No file name contains it.
 INSTANCE = "\0"
 
 
 class Defaults(Struct, frozen=True):
-    """`defaults` of wakeful.yaml: merged under every spec, its mistakes shown where they stand."""
+    """`defaults` of wakeful.yaml, merged under every spec.
+
+    A mistake in them is reported at its place in wakeful.yaml.
+    """
 
     value: dict[str, Any] = {}
     file: str = "wakeful.yaml"
@@ -78,7 +81,7 @@ class FileReading(Struct, frozen=True, kw_only=True):
     """The reading of one file, or of a template for one file of its glob.
 
     `spec` is set exactly if it is a session without problems, `agent` if it is an agent without problems. `prompt` is
-    set if an agent's prompt lies in a file of its own; the files and folders of its skills are listed, too.
+    set if an agent's prompt is in a file of its own. The files and folders of its skills are listed, too.
     """
 
     name: str
@@ -86,7 +89,7 @@ class FileReading(Struct, frozen=True, kw_only=True):
     key: StatKey
     is_racy: bool
     digest: str = ""
-    # Why others can change it, in words, as of its last change.
+    # Why others can change the file, in words. Checked when the file last changed.
     others: str | None = None
     spec: SessionSpec | None = None
     template: Template | None = None
@@ -99,7 +102,7 @@ class FileReading(Struct, frozen=True, kw_only=True):
 
     @property
     def agent_files(self) -> tuple[PromptFile, ...]:
-        """The files that an agent is made of besides its own."""
+        """The files of an agent besides its spec: the prompt and the skills."""
         return self.skill_files if self.prompt is None else (self.prompt, *self.skill_files)
 
 
@@ -115,33 +118,33 @@ class Expansion(Struct, frozen=True):
 
 
 class FolderReading(Struct, frozen=True, kw_only=True):
-    """The folder at one look. `files` is what the next reading starts from."""
+    """The folder at one look. The next reading compares with `files`."""
 
     sessions: dict[str, SessionSpec]
     text_digests: dict[str, str]
-    # By file as a person names it (`sessions.d/nightly.yaml`).
+    # By file as a person names it, such as `sessions.d/nightly.yaml`.
     problems: dict[str, list[Problem]]
     warnings: list[Problem]
-    # By session name, or `agents/<name>`: the same problems for those who know names and not files.
+    # The same problems by session name, or by `agents/<name>`, for callers that do not know files.
     refused: dict[str, str]
-    # Those that can be read.
+    # The agents without problems.
     agents: dict[str, AgentSpec]
     folders: tuple[str, ...]
-    # Symbolic links in folders of specs, wherever they lead.
+    # Symbolic links in folders of specs, wherever they point.
     links: tuple[str, ...]
-    # By the file of the template.
+    # By the template's file.
     expansions: dict[str, Expansion]
     files: dict[str, FileReading]
     basis: tuple[Defaults, Surroundings]
 
     @property
     def agent_files(self) -> tuple[str, ...]:
-        """Files elsewhere that agents are made of, prompts and skills, whether they can be read or not."""
+        """The files of prompts and skills that agents name, whether or not they can be read."""
         return tuple(file.path for one in self.files.values() for file in one.agent_files)
 
     @property
     def skill_folders(self) -> tuple[str, ...]:
-        """Folders in which every file that comes or goes is news."""
+        """Folders in which a new or a removed file requires another reading."""
         return tuple(folder.path for one in self.files.values() for folder in one.skill_folders)
 
 
@@ -153,8 +156,10 @@ def read_folder(
     kept: Mapping[str, FileReading] | None = None,
     tell_far: TellFar = tell_nobody,
 ) -> FolderReading:
-    """Read every spec under `specs_dir`; with `previous`, or with what an earlier daemon `kept`,
-    only those that changed since."""
+    """Read every spec under `specs_dir`.
+
+    With `previous`, or with the readings that an earlier daemon `kept`, only those that changed since.
+    """
     top = os.path.abspath(specs_dir)
     around = surroundings or Surroundings(os.path.dirname(top))
     known = previous.files if previous is not None and previous.basis == (defaults, around) else kept or {}
@@ -177,7 +182,7 @@ def read_folder(
         if (read := _read_file(path, reading, defaults, around, now)) is not None:
             files[relative] = read
     for prefix, problem in unlisted:
-        # Cannot be seen is not gone: what was read there before stands.
+        # A folder that cannot be listed is not taken as deleted: keep the readings of its files.
         files |= {
             r: kept
             for r, kept in (previous.files if previous else {}).items()
@@ -200,7 +205,7 @@ def read_folder(
 def read_text(
     data: bytes, name: str, file: str, surroundings: Surroundings, defaults: Defaults = NO_DEFAULTS
 ) -> tuple[SessionSpec, tuple[Problem, ...]]:
-    """One session from its text, with its warnings; RefusedSpec where it cannot be taken."""
+    """Read one session from its text, with its warnings. Raises RefusedSpec if it has problems."""
     built = _build(read_mapping(data, file), name, surroundings, defaults)
     if built.spec is None:
         raise RefusedSpec(_place(built.findings, data, file, defaults))
@@ -210,8 +215,10 @@ def read_text(
 def read_template(
     data: bytes, name: str, file: str, surroundings: Surroundings, defaults: Defaults = NO_DEFAULTS
 ) -> tuple[Template, tuple[Problem, ...]]:
-    """A template from its text, judged by a file that could be there, with its warnings;
-    RefusedSpec where it cannot be taken."""
+    """Read a template from its text, checked with an example file, with its warnings.
+
+    Raises RefusedSpec if it has problems.
+    """
     value = read_mapping(data, file)
     if FOR_EACH not in value:
         raise refuse(
@@ -241,7 +248,7 @@ def _find_root(value: dict[str, Any], defaults: Defaults) -> str:
 def _build(
     value: dict[str, Any], name: str, around: Surroundings, defaults: Defaults, *, is_template: bool = False
 ) -> Built:
-    """Keys to a spec; what is wrong with them is in the findings."""
+    """Build a spec from keys. The result has the findings."""
     merged = merge_defaults(defaults.value, value) if defaults.value else value
     try:
         keys = SessionKeys.model_validate(merged)
@@ -257,9 +264,10 @@ def _build(
 
 
 def read_agent(data: bytes, name: str, blank: FileReading, surroundings: Surroundings) -> FileReading:
-    """An agent from its text.
+    """Read an agent from its text.
 
-    The files of its prompt and skills are known also where the agent cannot be taken: a person may mend one of them.
+    The files of its prompt and skills are listed even if the agent has problems, because a person may repair one of
+    them.
     """
     keys: AgentKeys = validate(AgentKeys, read_mapping(data, blank.file), data, blank.file, "agent")
     built = build_agent(name, keys, surroundings)
@@ -275,7 +283,7 @@ def read_agent(data: bytes, name: str, blank: FileReading, surroundings: Surroun
         problems=problems,
         warnings=warnings,
     )
-    # The author of a prompt or a skill speaks as the agent.
+    # Check the files of the prompt and the skills, too: their authors decide what the agent is told.
     others = (find_others(one.path) for one in (*made.agent_files, *made.skill_folders))
     return replace(made, others=blank.others or next((words for words in others if words is not None), None))
 
@@ -288,12 +296,15 @@ def validate(model: Any, value: dict[str, Any], data: bytes, file: str, kind: Fi
 
 
 def merge_defaults(under: dict[str, Any], over: dict[str, Value]) -> dict[str, Any]:
-    """A spec's own keys win; bindings merge by name, run by key, everything else as a whole."""
+    """Merge defaults under a spec.
+
+    The spec's own keys win. Bindings merge by name, `run` by key, everything else as a whole.
+    """
     merged: dict[str, Any] = {**under, **over}
     for key in ("bindings", "run"):
         low, high = under.get(key), over.get(key)
         if key == "run" and high is None:
-            # A default timeout must not turn a session without a run into one that has half of one.
+            # A session without a run must not get a part of one, such as a default timeout.
             merged.pop("run", None)
         elif isinstance(low, dict) and isinstance(high, dict):
             is_said = key == "run" and any(kind in high for kind in RUN_KINDS)
@@ -305,7 +316,7 @@ def merge_defaults(under: dict[str, Any], over: dict[str, Value]) -> dict[str, A
 
 
 def _name_file(relative: str, shown: str) -> FileReading:
-    """A file of which nothing is known yet but its name."""
+    """Make the reading of a file that was not read yet."""
     name = show_name(relative.removesuffix(SUFFIX))
     return FileReading(name=name, file=show_name(f"{shown}/{relative}"), key=UNREAD, is_racy=True)
 
@@ -326,7 +337,7 @@ def _read_file(path: str, known: FileReading, defaults: Defaults, around: Surrou
         others = find_others(path) if os.path.islink(path) else judge_writers(path, found)
         blank = replace(blank, key=key, is_racy=is_racy, others=others)
     except FileNotFoundError:
-        # Gone since the folder was listed, or a link to nothing.
+        # The file is gone since the folder was listed, or is a link to nothing.
         return None
     except OSError as error:
         problem = Problem(known.file, 1, 1, f"cannot be read: {error.strerror or error}; check its permissions")
@@ -366,16 +377,16 @@ def _check_name(name: str, file: str) -> None:
 
 
 def _read_bytes(path: str, found: os.stat_result, file: str) -> tuple[bytes, os.stat_result]:
-    """The content, and the stat of the very file that was read."""
-    # Opening a FIFO would wait for a writer for ever, also one that takes the file's place now.
+    """Read the content, and the stat of the file that was read."""
+    # Opening a FIFO would wait for a writer for ever. A FIFO may also replace the file now, so the open does not block.
     is_regular = stat.S_ISREG(found.st_mode)
     if is_regular:
         with open(path, "rb", buffering=0, opener=_open_unblocked) as stream:
             found = os.fstat(stream.fileno())
             is_regular = stat.S_ISREG(found.st_mode)
             if is_regular:
-                # Asking for no more than is there: a buffer for the largest file allowed costs 20 us,
-                # a tenth of a spec.
+                # Read only as many bytes as the file has. A buffer for the largest allowed file costs 20 us, a tenth of
+                # a spec.
                 data = stream.read(min(found.st_size, MAX_BYTES) + 1) or b""
                 return data if len(data) <= found.st_size else data + (stream.read(MAX_BYTES) or b""), found
     raise refuse(file, 1, 1, "this is no regular file; replace it by one, or remove it")
@@ -386,7 +397,7 @@ def _open_unblocked(path: str, flags: int) -> int:
 
 
 def _place(findings: list[Finding], data: bytes, file: str, defaults: Defaults) -> tuple[Problem, ...]:
-    """Findings with their lines: in the file itself, or in wakeful.yaml where a default is at fault."""
+    """Add lines to findings: in the file itself, or in wakeful.yaml if a default is wrong."""
     marks = read_marks(data, file)
     problems = []
     for path, is_key, text in findings:
@@ -408,14 +419,14 @@ def _expand(
     before: Expansion | None,
     basis: tuple[Defaults, Surroundings],
 ) -> Expansion:
-    """One reading for each file the template's glob finds; those that were read before, under the same text, stand."""
+    """Make one reading for each file that the template's glob matches. Earlier readings of the same text are kept."""
     template = reading.template
     assert template is not None
     glob = find_files(template, basis[1].state)
     if before is not None and before.digest == reading.digest and before.glob == glob:
         return before
     readings: dict[str, FileReading] = {}
-    # Cannot be seen is not gone: while the template itself is refused, its sessions stand.
+    # While the template itself is refused, its sessions are kept, and not taken as deleted.
     matches, refused = (
         judge_files(template, reading.name, glob.files) if glob.problem is None else ([], {reading.name: glob.problem})
     )
@@ -434,11 +445,11 @@ def _expand(
 def _read_match(
     match: Match, reading: FileReading, digest: str, defaults: Defaults, around: Surroundings
 ) -> FileReading:
-    """A template for one file. Its warnings are told once, by the template itself."""
+    """Read a template for one file. The template itself reports its warnings, once."""
     template = reading.template
     assert template is not None
     built = _build(fill(template.value, match.path, match.stem), match.name, around, defaults)
-    # Few keys depend on the file, so the place of for_each, and the file's name, say enough.
+    # Few keys depend on the file. So the position of for_each and the file's name are enough.
     problems = tuple(
         Problem(reading.file, *template.place, f"{words} (for '{match.path}')") for _, _, words in built.findings
     )
@@ -453,7 +464,7 @@ def _read_match(
 def _walk(
     top: str, folders: list[str], links: list[str], unlisted: list[tuple[str, Problem]]
 ) -> Iterator[tuple[str, str]]:
-    """Files that may be meant as specs, sorted; hidden ones and what editors drop are not."""
+    """Yield the files that may be specs, sorted. Hidden files and files that editors leave behind are skipped."""
     waiting = [(top, "", 0)]
     entered: set[tuple[int, int]] = set()
     while waiting:
@@ -462,13 +473,13 @@ def _walk(
             entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
             own = os.stat(folder)
         except (FileNotFoundError, NotADirectoryError):
-            # Gone between the listing and now, or not there at all: an empty folder either way.
+            # The folder was deleted after the listing, or never existed. It counts as empty.
             continue
         except OSError as error:
             file = show_name(f"{os.path.basename(top)}/{prefix}")
             unlisted.append((prefix, Problem(file, 1, 1, f"cannot be listed: {error.strerror}; check its permissions")))
             continue
-        # A link back up would never end.
+        # Do not follow a link to a folder above: the walk would never end.
         if (own.st_dev, own.st_ino) in entered:
             continue
         entered.add((own.st_dev, own.st_ino))
@@ -500,7 +511,7 @@ def _assemble(
     problems: dict[str, list[Problem]] = {}
     refused: dict[str, str] = {}
     for relative, reading in sorted(files.items()):
-        # A session with a file of its own does not belong to the template any more.
+        # A session that also has a file of its own does not belong to the template.
         if INSTANCE in relative and f"{reading.name}{SUFFIX}" in files:
             continue
         file = os.path.join(top, relative.split(INSTANCE)[0])
@@ -536,7 +547,7 @@ def _assemble(
 def _judge_agent(
     spec: SessionSpec, agent: str, reading: FileReading, agents: Mapping[str, AgentSpec | None], path: str
 ) -> Iterator[Problem]:
-    """An agent whose file cannot be read says so itself, and is not judged here."""
+    """Check a session's agent. An agent whose file cannot be read has its own problem, and is not judged here."""
     if agent not in agents:
         nearest = find_nearest(agent, sorted(agents))
         advice = f"did you mean '{nearest}'?" if nearest else f"write {AGENTS}/{agent}{SUFFIX}, or remove the key"
@@ -564,7 +575,7 @@ def _judge_agent(
 
 
 def _judge_servers(spec: SessionSpec, agent: AgentSpec, reading: FileReading, path: str) -> Iterator[Problem]:
-    """A server that is bound is one of the agent's."""
+    """Check that each MCP server in a binding is a server of the agent."""
     known = [server.name for server in agent.mcp]
     for binding in spec.bindings:
         if not isinstance(binding, ServiceBinding) or binding.server is None or binding.server in known:
@@ -580,7 +591,7 @@ def _judge_servers(spec: SessionSpec, agent: AgentSpec, reading: FileReading, pa
 
 
 def _warn_about_strangers(spec: SessionSpec, reading: FileReading, names: set[str], path: str) -> Iterator[Problem]:
-    """A session that is waited for but not declared: it may come later, or it is a slip of the pen."""
+    """Warn about a bound session that is not declared: it may come later, or be misspelt."""
     for binding in spec.bindings:
         if isinstance(binding, SessionBinding) and binding.session not in names:
             nearest = find_nearest(binding.session, names)
@@ -590,9 +601,9 @@ def _warn_about_strangers(spec: SessionSpec, reading: FileReading, names: set[st
 
 
 def locate(path: str, key: Path) -> tuple[int, int]:
-    """Where a value stands in a file that was read without marks."""
+    """Find the line and column of a value in a file that was read without marks."""
     try:
         return read_marks(FilePath(path).read_bytes(), path).of_value(key)
     except (OSError, RefusedSpec):
-        # The file changed since: the next reading will say where.
+        # The file changed since. The next reading will have the right place.
         return 1, 1

@@ -1,9 +1,8 @@
-"""Every key of a session and of an agent, as pydantic models at the YAML edge.
+"""Every key of a session and of an agent, as pydantic models of the YAML. The keys of wakeful.yaml are in
+settings_models.py.
 
-The keys of wakeful.yaml are in settings_models.py.
-
-They type the text of yaml_text and carry the descriptions that the JSON Schema shows in editors; `build`
-turns a valid SessionModel into the core's SessionSpec. What a key may be is said here and nowhere else; rules
+The models give types to the text of yaml_text, and have the descriptions that the JSON Schema shows in editors. `build`
+turns valid `SessionKeys` into the core's SessionSpec. Only this module defines which values a key may have. Rules
 between keys are in `build`, the words of a refusal in `translate`.
 """
 
@@ -76,7 +75,7 @@ def describe(default: Any, text: str, **bounds: Any) -> Any:
 class Keys(BaseModel):
     """A mapping of which every key is known."""
 
-    # Built when the first file is read: a start that finds its readings kept does without (0.1 s).
+    # Models are built when the first file is read. A start whose readings are all cached saves 0.1 s.
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
@@ -215,7 +214,7 @@ BINDING_MODELS: dict[str, type[BindingKeys]] = {
 
 
 def find_kind(value: Any) -> str | None:
-    """The one kind a binding names; None where it names none or several (`translate` says which)."""
+    """Return the one kind that a binding names. None if it names none or several, which `translate` explains."""
     if not isinstance(value, dict):
         return None
     kinds = [kind for kind in BINDING_MODELS if kind in value]
@@ -309,8 +308,10 @@ class PoolKeys(Keys):
 
 @dataclass(frozen=True, eq=False)
 class _OrShort:
-    """Beside its own schema a value has these: asked for when a schema is made,
-    since making one takes a start some time."""
+    """Adds a short form to the JSON Schema of a value.
+
+    It is computed only when a schema is made, because that takes time.
+    """
 
     schema: dict[str, Any]
 
@@ -319,7 +320,7 @@ class _OrShort:
 
 
 def short_for(key: str, schema: dict[str, Any]) -> tuple[BeforeValidator, _OrShort]:
-    """A mapping that may be written as its one usual value: `concurrency: gpu` for `concurrency: {pool: gpu}`."""
+    """Accept the one usual value in place of a mapping: `concurrency: gpu` for `concurrency: {pool: gpu}`."""
     return BeforeValidator(lambda value: value if isinstance(value, dict) else {key: value}), _OrShort(schema)
 
 

@@ -1,7 +1,7 @@
-"""A new spec from a person's answers: commented, ready to edit, and sure to check.
+"""Makes a new spec from a person's answers: commented, ready to edit, and valid.
 
-The pure half of `wakeful new`: the CLI asks or takes flags, this renders and validates. `put_new` is the only
-function that writes to the disk, and never replaces a file.
+The pure half of `wakeful new`: the command line asks or takes flags, this module renders and validates. `put_new` is
+the only function that writes to the disk, and it never replaces a file.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Answers(Struct, frozen=True, kw_only=True):
 
 
 def render_spec(name: str, answers: Answers) -> str:
-    """The text of `sessions.d/<name>.yaml`; raises SpecError where an answer cannot stand in a spec."""
+    """Render `sessions.d/<name>.yaml`. Raises SpecError if an answer is not valid in a spec."""
     _check_name(name)
     given = [kind for kind in RUN_KINDS if getattr(answers, kind)]
     if len(given) > 1:
@@ -73,7 +73,7 @@ def render_spec(name: str, answers: Answers) -> str:
 
 
 def render_open(name: str, answers: Answers, root: str | None) -> str:
-    """The text of a session that is opened without a file. Without a command, script or prompt it has no run."""
+    """Render the text of a session that is opened without a file. Without a command, script or prompt it has no run."""
     _check_name(name)
     lines = [f"# {name}: opened without a file; `wakeful new {name} --from {name}` writes it."]
     if answers.agent:
@@ -91,13 +91,13 @@ def render_open(name: str, answers: Answers, root: str | None) -> str:
     if has_run:
         lines += _render_run(answers)
     if not has_run and not has_bindings and len(lines) == 1:
-        # A spec is a mapping, also one that says nothing.
+        # A spec must be a mapping, even if it has no other keys.
         lines.append("tags: []")
     return "\n".join(lines) + "\n"
 
 
 def write_new(specs_dir: Path, name: str, answers: Answers) -> Path:
-    """Write the spec where nothing stands yet; returns its path."""
+    """Write the spec to a new file, and return its path. Raises if the file exists."""
     text = render_spec(name, answers)
     if answers.agent and not (specs_dir / AGENTS / f"{answers.agent}{SUFFIX}").exists():
         raise CallerError(
@@ -107,14 +107,14 @@ def write_new(specs_dir: Path, name: str, answers: Answers) -> Path:
 
 
 def check_free(specs_dir: Path, name: str) -> None:
-    """Refuse a name that no new session can have: before a person is asked for anything else."""
+    """Refuse a name that no new session can have, before the person is asked for anything else."""
     _check_name(name)
     if (specs_dir / f"{name}{SUFFIX}").exists():
         raise CallerError(f"{specs_dir / name}{SUFFIX} exists already; choose another name, or edit that file")
 
 
 def render_copy(specs_dir: Path, name: str, origin: str) -> str:
-    """The text of a session that begins from another's spec; refused where it could not be put in place."""
+    """Render a spec that begins from another session's spec. Raises if it could not be written."""
     check_free(specs_dir, name)
     if problem := find_name_problem(origin):
         raise CallerError(problem)
@@ -134,10 +134,11 @@ def render_copy(specs_dir: Path, name: str, origin: str) -> str:
 
 
 def put_new(specs_dir: Path, name: str, text: str) -> Path:
-    """Put a spec where nothing stands yet; returns its path."""
+    """Write a spec to a new file, and return its path. Raises if the file exists."""
     path = specs_dir / f"{name}{SUFFIX}"
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Written apart and linked in place: the daemon, which watches this folder, never sees half a file.
+    # Written under another name and then linked, so that the daemon, which watches this folder, never reads half a
+    # file.
     half = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         half.write_text(text, encoding="utf-8")
@@ -182,7 +183,7 @@ def _render_bindings(answers: Answers) -> list[str]:
 
 
 def name_binding(text: str, otherwise: str, taken: set[str]) -> str:
-    """A binding's name out of a path: `data/sales-2024.csv` -> sales-2024, told apart by a number where needed."""
+    """Make a binding's name from a path: `data/sales-2024.csv` becomes sales-2024, with a number if that is taken."""
     stem = re.sub(r"\.[A-Za-z0-9]+$", "", text.rstrip("/").rsplit("/", 1)[-1])
     words = re.findall(r"[A-Za-z0-9]+", stem) or re.findall(r"[A-Za-z0-9]+", text.rsplit("/", 1)[0])
     name = "-".join(words).lower()[:40]
@@ -225,5 +226,5 @@ def quote(text: str) -> str:
 def _escape(character: str) -> str:
     if character in '\\"':
         return f"\\{character}"
-    # Line breaks would fold, and what cannot be seen should not be hidden in a file that people edit.
+    # YAML would fold line breaks, and invisible characters should be visible in a file that people edit.
     return character if character.isprintable() else f"\\U{ord(character):08x}"

@@ -23,7 +23,7 @@ from wakeful.specs.yaml_text import Marks
 
 # A notifier has exactly one of these keys.
 KINDS = ("command", "webhook", "email", "ntfy", "url", "desktop")
-# Key -> the kinds that have it.
+# The keys that only some kinds have.
 _OWN_KEYS = {
     "secret": ("webhook", "ntfy", "url"),
     "method": ("url",),
@@ -35,7 +35,7 @@ _DEEPEST_BODY = 8
 
 
 def build_notifiers(keys: Mapping[str, NotifierKeys], marks: Marks, file: str) -> tuple[Notifier, ...]:
-    """Raises RefusedSpec for the first that cannot be."""
+    """Build the notifiers. Raises RefusedSpec for the first invalid one."""
     return tuple(_build(name, one, marks, file) for name, one in keys.items())
 
 

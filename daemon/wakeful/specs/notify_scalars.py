@@ -17,7 +17,7 @@ from wakeful.specs.yaml_text import shorten
 
 _NOTIFY_URL = re.compile(r"https?://([^/\s?#]+)([/?][^\s#]*)?")
 _MAIL_SERVER = re.compile(r"smtps?://(?:\[[0-9a-fA-F:.]+\]|[^/:@\s\[\]]+)(?::(\d{1,5}))?/?")
-# Addresses as mail servers take them, without comments and quoted parts.
+# Mail addresses, without comments and quoted parts.
 _MAIL_ADDRESS = re.compile(r"[\w.!#$%&'*+/=?^`{|}~-]{1,64}@[\w.-]{1,253}")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e]{0,2000}")
@@ -70,7 +70,7 @@ def parse_headers(value: Any) -> dict[str, str]:
 
 
 def parse_notify(value: Any) -> tuple[str, ...]:
-    """The notifiers of a session; `none`: nobody is told."""
+    """Parse the notifiers of a session. `none` means that nothing is sent."""
     if value == NOBODY:
         return ()
     names = [value] if isinstance(value, str) else value
@@ -95,7 +95,7 @@ def parse_events(value: Any) -> tuple[str, ...]:
 
 
 def find_notifier_name_problem(name: str) -> str | None:
-    """Why a notifier cannot be called this, or None."""
+    """Explain why a notifier cannot have this name. None if it can."""
     if name == NOBODY:
         return "'none' stands for nobody in a session's notify; choose another name"
     if _NOTIFIER_NAME.fullmatch(name) is None:

@@ -1,7 +1,7 @@
-"""The parsed spec files, kept over restarts: a start parses only files that changed, not 10,000 that did not.
+"""Caches the parsed spec files over restarts, so that a start parses only the files that changed.
 
-It is only a cache. settings' ProjectReader uses it; `load` still compares each reading with its file's stat key. It is
-thrown away if it cannot be read, was made by other code, or under other defaults or surroundings.
+settings' ProjectReader uses it; `load` still compares each reading with its file's stat key. The cache is ignored if it
+cannot be read, or was made by other code or with other defaults or surroundings.
 """
 
 from __future__ import annotations
@@ -28,35 +28,41 @@ class _Kept(msgspec.Struct, frozen=True):
 
 
 def load_readings(path: Path, defaults: Defaults, around: Surroundings) -> dict[str, FileReading]:
-    """The readings kept at `path` that still hold; none where there is no use in it."""
+    """Load the cached readings that are still valid. Empty if the cache cannot be used."""
     try:
         kept = msgspec.msgpack.decode(path.read_bytes(), type=_Kept)
     except (OSError, msgspec.DecodeError):
-        # Never written, not ours to read, or of another shape: the files are read instead.
+        # The cache is missing, unreadable or of another format. The files are read instead.
         return {}
     if kept.made_under != _describe_basis(defaults, around):
         return {}
-    # Ten thousand sessions run a handful of programs.
+    # Cached, because ten thousand sessions run only a few programs.
     find = functools.cache(find_program)
     return {relative: reading for relative, reading in kept.files.items() if _has_same_program(reading, find)}
 
 
 def save_readings(path: Path, files: Mapping[str, FileReading], defaults: Defaults, around: Surroundings) -> None:
-    """Blocks. Only what was taken is kept: what is wrong is to be said again at every start."""
+    """Save the readings.
+
+    Blocking. Only readings without problems are saved, because problems must be reported at every start.
+    """
     taken = {
         relative: reading for relative, reading in files.items() if reading.spec is not None and not reading.warnings
     }
     fresh = path.with_name(f"{path.name}.new")
-    # A full disk costs the next start some seconds, and nothing else.
+    # If the disk is full, only the next start is slower by some seconds.
     with contextlib.suppress(OSError):
-        # Specs may name what is nobody else's business, whatever the umask.
+        # Only the owner may read the cache, whatever the umask, because specs may have private content.
         with open(fresh, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as stream:
             stream.write(msgspec.msgpack.encode(_Kept(_describe_basis(defaults, around), taken)))
         fresh.replace(path)
 
 
 def _has_same_program(reading: FileReading, find: Callable[[tuple[str, ...], str, str | None], str | None]) -> bool:
-    """The implied program is the one thing in a spec that depends on other files: a script may have come or gone."""
+    """Is the implied program unchanged?
+
+    Only this part of a spec depends on another file: a script may have come or gone.
+    """
     spec = reading.spec
     if spec is None or not isinstance(spec.run, CommandRun):
         return True
@@ -64,8 +70,10 @@ def _has_same_program(reading: FileReading, find: Callable[[tuple[str, ...], str
 
 
 def _describe_basis(defaults: Defaults, around: Surroundings) -> str:
-    """Everything that a reading depends on besides its file; also the code,
-    which a developer changes without a new version."""
+    """Hash everything that a reading depends on besides its file.
+
+    This includes the code, which a developer changes without a new version.
+    """
     places = [Path(core_spec.__file__), *sorted(Path(__file__).parent.glob("*.py"))]
     code = [(place.name, (found := place.stat()).st_size, found.st_mtime_ns) for place in places]
     basis = (

@@ -1,7 +1,7 @@
-"""A problem in a file, and its place: the one shape of every refusal and warning about a spec.
+"""A problem in a file, and its place: the form of every refusal and warning about a spec.
 
-Made by everything in specs/ and by settings; shown by `check`, `show` and the daemon's refusals.
-Folder-level judgements of the core (a cycle, two writers) use the same value.
+Made by all of specs/ and by settings; shown by `check`, `show` and the daemon's refusals. The core's judgements of a
+folder (a cycle, two writers) use it, too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Problem(Struct, frozen=True):
 
 
 class RefusedSpec(SpecError):
-    """A file that cannot be taken; its message is every problem, one a line."""
+    """A file that cannot be accepted. The message has every problem, one per line."""
 
     def __init__(self, problems: tuple[Problem, ...]) -> None:
         super().__init__("\n".join(map(str, problems)))
@@ -38,7 +38,7 @@ def refuse(file: str, line: int, column: int, text: str) -> RefusedSpec:
 
 
 def show_name(name: str) -> str:
-    """A file name as one printable line, whatever bytes it is made of: problems are told one a line."""
+    """Show a file name as one printable line, whatever bytes it has, because each problem is one line."""
     text = os.fsencode(name).decode("utf-8", "backslashreplace")
     return (
         text

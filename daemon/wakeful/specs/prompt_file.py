@@ -1,7 +1,7 @@
-"""The files of an agent besides its own: its prompt and its skills, read with the agent and again when they change.
+"""Reads the files of an agent besides its spec: its prompt and its skills. They are read again when they change.
 
-Called by agents and skills when a spec is built, and by load, which asks whether a reading still stands. Reads
-only inside the project, also through links; the state folder is not part of it.
+Called by `agents` and `skills` when a spec is built, and by `load`, which asks whether a reading is still valid. Reads
+only inside the project, also through links. The state folder is not part of the project.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from wakeful.specs.build import Surroundings
 from wakeful.specs.yaml_text import MAX_BYTES, shorten
 
 StatKey = tuple[int, int, int, int]
-# A file written in the last moments may be written again within the same tick of the file system's clock.
+# The age from which a file's stat key is reliable. A younger file may change again within one tick of the file system's
+# clock.
 RACY_NANOSECONDS = 2_000_000_000
 
 
 class PromptFile(Struct, frozen=True, kw_only=True):
-    """Where a prompt lies and what was found there; `key` None: nothing that could be read."""
+    """The state of a prompt's file at its reading. `key` is None if there was no readable file."""
 
     path: str
     key: StatKey | None = None
@@ -32,12 +33,15 @@ class PromptFile(Struct, frozen=True, kw_only=True):
 
     @property
     def is_stale(self) -> bool:
-        """Whether it must be read again."""
+        """Must the file be read again?"""
         return self.is_racy or _find_key(self.path) != self.key
 
 
 def read_prompt(path: str, around: Surroundings) -> tuple[PromptFile, str, str | None]:
-    """The file, its text, and what is wrong with it, in words. `path` starts from the folder that holds sessions.d/."""
+    """Read a prompt. Return its file, its text, and the problem in words, or None.
+
+    `path` starts from the folder that holds sessions.d/.
+    """
     whole = os.path.normpath(os.path.join(around.base, path))
     real, shown = os.path.realpath(whole), shorten(path, 80)
     missing = PromptFile(path=whole, key=_find_key(whole), is_racy=False)
@@ -58,9 +62,9 @@ def read_prompt(path: str, around: Surroundings) -> tuple[PromptFile, str, str |
 
 
 def read_file(path: str, shown: str) -> tuple[PromptFile, bytes, str | None]:
-    """A regular file of bounded size, its content, and what is wrong with it, in words.
+    """Read a regular file of limited size. Return it, its content, and the problem in words, or None.
 
-    No digest: it could not be read.
+    Its digest is empty if it could not be read.
     """
     missing = PromptFile(path=path, key=_find_key(path), is_racy=False)
     began = time.time_ns()
@@ -85,7 +89,7 @@ def read_file(path: str, shown: str) -> tuple[PromptFile, bytes, str | None]:
 
 
 def find_folder(path: str) -> PromptFile:
-    """A folder whose entries count: it is stale when one came or went."""
+    """Return the state of a folder whose entries matter. It is stale when an entry was added or removed."""
     key = _find_key(path)
     return PromptFile(path=path, key=key, is_racy=key is not None and time.time_ns() - max(key[:2]) < RACY_NANOSECONDS)
 

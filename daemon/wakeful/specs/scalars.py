@@ -1,7 +1,8 @@
-"""The small languages inside values: durations, sizes, booleans, windows, patterns, names; and their JSON Schema.
+"""Parses the small languages inside values: durations, sizes, booleans, windows, patterns, names. Has their JSON
+Schema, too.
 
-Each function takes the text of a scalar and returns it typed, or raises ValueError with words that pydantic
-carries to `translate`. Used by the models only; nothing here knows which key a value belongs to.
+Each function takes the text of a scalar and returns a typed value, or raises ValueError with words that pydantic passes
+to `translate`. Only the models use it; it does not know the key of a value.
 """
 
 from __future__ import annotations
@@ -42,13 +43,13 @@ _FETCH_HOST = re.compile(
 _ADDRESS = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+)?:(\d{1,5})")
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?)(?::\d{1,5})?", re.IGNORECASE)
 _BINDING_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
-# As useradd allows them, with the dots and signs that directories of larger houses use.
+# User names as useradd allows them, with the dots and signs of names in a central directory.
 _PERSON = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,99}")
 _ROLES = get_args(Role)
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _WORD = re.compile(r"[\w][\w.@:+/-]{0,99}")
 _SECRET_NAME = re.compile(SECRET_NAME)
-# A part of a session's name: what a file may be called so that it can be typed, shown and put in a URL.
+# A part of a session's name. Such a file name can be typed, shown and put in a URL.
 _NAME_PART = re.compile(r"[\w@][\w.@-]*")
 LONGEST_NAME = 200
 _PLAIN_PATTERN = re.compile(r"[^\[\x00]+")
@@ -63,7 +64,7 @@ def parse_duration(value: Any) -> float:
         raise ValueError(
             f"'{shorten(text)}' is not a duration; write one number and its unit, such as 500ms, 30s, 5m, 2h or 7d"
         )
-    # Rounded, so that 500ms is 0.5 and not what binary fractions make of 500 * 0.001.
+    # Rounded, so that 500ms is exactly 0.5, without the error of binary fractions.
     return round(float(found[1]) * _SECONDS[found[2]], 6)
 
 
@@ -84,7 +85,7 @@ def parse_period(value: Any) -> float:
 def parse_size(value: Any) -> int:
     text = _text(value, "a size such as 64KB or 10MB")
     if text == "0":
-        # Nothing is nothing in every unit.
+        # Zero needs no unit.
         return 0
     found = _SIZE.fullmatch(text)
     if found is None:
@@ -100,7 +101,7 @@ def parse_money(value: Any) -> float:
 
 
 def parse_rate(value: Any) -> float:
-    """Money for a million tokens: what runs at home costs nothing."""
+    """Parse the price of a million tokens. Zero is allowed, for models on one's own machine."""
     text = _text(value, "an amount such as 0.50, or 0")
     if not re.fullmatch(r"\d{1,6}(\.\d{1,9})?", text):
         raise ValueError(
@@ -124,7 +125,7 @@ def parse_whole_number(value: Any) -> int:
 
 
 def parse_count(value: Any) -> int:
-    """A whole number that may be written with marks between thousands: 1_000_000 or 1,000,000."""
+    """Parse a whole number that may have separators between thousands: 1_000_000 or 1,000,000."""
     text = _text(value, "a whole number")
     return parse_whole_number(re.sub(r"(?<=\d)[_,](?=\d{3}(\D|$))", "", text))
 
@@ -141,7 +142,7 @@ def parse_filled_text(value: Any) -> str:
 
 
 def parse_pattern(value: Any) -> str:
-    """A path pattern, `~` already the home folder; its meaning is the core's (core/looking/patterns.py)."""
+    """Parse a path pattern, and expand `~`. core/looking/patterns.py defines what it matches."""
     text = _text(value, "a path such as data/*.csv")
     if text == "~" or text.startswith("~/"):
         text = os.path.expanduser(text)
@@ -156,7 +157,7 @@ def parse_pattern(value: Any) -> str:
 
 
 def parse_folder(value: Any) -> str:
-    """A path that is no pattern: what stands in it is what the folder is called."""
+    """Parse the path of a folder. It is not a pattern: every character stands for itself."""
     text = _text(value, "a folder")
     if not text:
         raise ValueError("empty path; name a folder, or delete the line")
@@ -175,7 +176,7 @@ def parse_branch(value: Any) -> str:
 
 
 def parse_repository_path(value: Any) -> str:
-    """A path inside a repository, as git writes it; `.` is the whole tree."""
+    """Parse a path inside a repository, as git writes it. `.` is the whole tree."""
     text = _text(value, "a path inside the repository such as src/")
     parts = [part for part in text.split("/") if part not in ("", ".")]
     if not text or text.startswith(("/", "~")) or ".." in parts:
@@ -200,7 +201,7 @@ def parse_argv(value: Any) -> tuple[str, ...]:
 
 
 def parse_command(value: Any) -> tuple[str, ...]:
-    """The words of a run, which alone has the other way of saying it."""
+    """Parse the command of a run. Only a run also has `script`, which the message suggests."""
     if isinstance(value, str) and has_shell_sign(value):
         raise ValueError(
             f"a command is a list of words, and it needs a shell; write instead: script: {_quote(value.strip())}"
@@ -236,7 +237,7 @@ def parse_secret_names(value: Any) -> tuple[str, ...]:
 def parse_secret_name(value: Any) -> str:
     text = _text(value, "a secret's name")
     if _SECRET_NAME.fullmatch(text) is None:
-        # Not repeated: it may be the secret itself.
+        # The message does not repeat the text, which may be the secret itself.
         raise ValueError(
             "this is no secret's name: it begins with a letter and goes on with letters, digits and _ . -; set one "
             "with: wakeful secret set NAME"
@@ -271,7 +272,7 @@ def parse_base_url(value: Any) -> str:
 
 
 def parse_server(value: Any) -> Any:
-    """An MCP server, spelled out: a list is the words of a program, a text its address."""
+    """Expand the short forms of an MCP server: a list is a command, a text is an address."""
     if isinstance(value, list):
         return {"command": value}
     if not isinstance(value, str):
@@ -291,7 +292,7 @@ def parse_temperature(value: Any) -> float:
 
 
 def parse_share(value: Any) -> float | int:
-    """A number of tokens, or a part of the whole such as 80%."""
+    """Parse a number of tokens, or a share of the whole such as 80%."""
     text = _text(value, "a number of tokens, or a part such as 80%")
     if found := re.fullmatch(r"(\d{1,2})%", text):
         return int(found[1]) / 100
@@ -347,7 +348,7 @@ def parse_people(value: Any) -> dict[str, str]:
 
 
 def parse_window(value: Any) -> tuple[int, int]:
-    """Minutes of the day from and to; 24:00 may end a window."""
+    """Parse a window of the day into its first and last minute. It may end at 24:00."""
     text = _text(value, 'hours such as "08:00-20:00"')
     found = _WINDOW.fullmatch(text)
     if found is None:
@@ -371,7 +372,7 @@ def parse_service(value: Any) -> str:
 
 
 def parse_network(value: Any) -> bool | tuple[str, ...]:
-    """true, false, or addresses; one address may stand alone."""
+    """Parse true, false, or addresses. A single address needs no list."""
     if isinstance(value, str) and value.lower() in _BOOLEANS:
         return _BOOLEANS[value.lower()]
     addresses = [value] if isinstance(value, str) else value
@@ -386,7 +387,7 @@ def parse_network(value: Any) -> bool | tuple[str, ...]:
 
 
 def parse_fetch(value: Any) -> tuple[str, ...]:
-    """Hosts with their ports: 443 where none is named. true: all that are public, on the usual ports."""
+    """Parse hosts with their ports; the default is 443. `true` means all public hosts, on the usual ports."""
     if isinstance(value, str) and value.lower() in _BOOLEANS:
         return ("*:443", "*:80") if _BOOLEANS[value.lower()] else ()
     hosts = [value] if isinstance(value, str) else value
@@ -409,7 +410,7 @@ def _parse_fetch_host(value: Any) -> str:
 
 
 def parse_places(value: Any) -> tuple[str, ...]:
-    """Files and folders, `~` already the home folder; no patterns: a folder means everything below it."""
+    """Parse files and folders, and expand `~`. They are not patterns: a folder means everything below it."""
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list):
         raise ValueError("expected a list of files and folders such as [~/.cache/tool, /opt/data]")
@@ -420,7 +421,7 @@ def parse_places(value: Any) -> tuple[str, ...]:
 
 
 def find_name_problem(name: str) -> str | None:
-    """Why a session cannot be called this, or None."""
+    """Explain why a session cannot have this name. None if it can."""
     if not name or len(name) > LONGEST_NAME:
         return f"a name has 1 to {LONGEST_NAME} characters"
     for part in name.split("/"):
@@ -451,7 +452,7 @@ def parse_listen(value: Any) -> str:
 
 
 def parse_hosts(value: Any) -> tuple[str, ...]:
-    """Names as a browser sends them in `Host`."""
+    """Parse host names as a browser sends them in `Host`."""
     names = [value] if isinstance(value, str) else value
     wrong = next((one for one in names if not isinstance(one, str) or _HOST.fullmatch(one) is None), None)
     if not isinstance(names, list) or wrong is not None:
@@ -486,7 +487,7 @@ def _as_list(text: str) -> str:
 
 
 def _quote(text: str) -> str:
-    """As YAML reads it back, on one line."""
+    """Quote text for one line of YAML."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
 
 
@@ -591,18 +592,21 @@ LOCALTIME = "/etc/localtime"
 
 def is_zone(name: str) -> bool:
     if name == "UTC":
-        # Known without a zone database.
+        # UTC needs no zone database.
         return True
     try:
         ZoneInfo(name)
-    # KeyError: unknown; ValueError: a path; OSError: a folder such as Europe.
+    # KeyError: an unknown name. ValueError: a path. OSError: a folder such as Europe.
     except (KeyError, ValueError, OSError):
         return False
     return True
 
 
 def find_local_zone(environ: Mapping[str, str], localtime: str = LOCALTIME) -> str | None:
-    """TZ, else where /etc/localtime points, else UTC as the C library has it; None where TZ is no name."""
+    """Find the machine's zone: TZ, else the target of /etc/localtime, else UTC as in the C library.
+
+    None if TZ is not a name.
+    """
     if declared := environ.get("TZ", "").removeprefix(":"):
         return _zone_of_path(declared) if declared.startswith("/") else (declared if is_zone(declared) else None)
     return _zone_of_path(localtime) if os.path.exists(localtime) else "UTC"
@@ -615,7 +619,7 @@ def _zone_of_path(path: str) -> str | None:
 
 
 def _zone_named_in_etc() -> str | None:
-    """Debian keeps the name apart where /etc/localtime is a copy and not a link."""
+    """Read the zone's name from a file of Debian, for a machine whose /etc/localtime is a copy and not a link."""
     try:
         with open("/etc/timezone", encoding="ascii") as file:
             name = file.read(100).strip()

@@ -1,7 +1,7 @@
-"""JSON Schema 2020-12 of the three kinds of file, for editors (`wakeful schema`).
+"""Makes the JSON Schema 2020-12 of the three kinds of files, for editors (`wakeful schema`).
 
-Made from the models, so that it cannot say other than what is accepted. An editor types YAML before it validates;
-where text may look like a number or a boolean, the schema allows both.
+It is made from the models, so it always agrees with them. An editor converts YAML before it validates, so the schema
+allows numbers and booleans for text that may look like them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TITLES: dict[FileKind, str] = {
 
 
 def json_schema(kind: FileKind = "session") -> dict[str, Any]:
-    """The schema of a session, an agent or wakeful.yaml."""
+    """Return the schema of a session, an agent or wakeful.yaml."""
     schema = _tidy(MODELS[kind].model_json_schema())
     if kind == "session":
         _require_one_run(schema["$defs"]["RunKeys"])
@@ -30,12 +30,12 @@ def json_schema(kind: FileKind = "session") -> dict[str, Any]:
 
 
 def _tidy(schema: Any) -> Any:
-    """Without `null`, which no file can say, and without titles made of key names and defaults that need a reader."""
+    """Remove `null`, which a file cannot contain, titles made of key names, and defaults that need an explanation."""
     if isinstance(schema, list):
         return [_tidy(item) for item in schema if item != {"type": "null"}]
     if not isinstance(schema, dict):
         return schema
-    # Below `properties` the keys are those of the file: a key may be called `default` or `title`.
+    # Below `properties` the keys are those of the file, and a key may be called `default` or `title`.
     kept = {
         key: {name: _tidy(value) for name, value in inner.items()} if key in ("properties", "$defs") else _tidy(inner)
         for key, inner in schema.items()
@@ -53,7 +53,7 @@ def _require_one_run(run: dict[str, Any]) -> None:
 
 
 def _as_partial(session: dict[str, Any], around: dict[str, Any]) -> dict[str, Any]:
-    """A session of which any part may be missing; its definitions move to the schema around it."""
+    """Return a session's schema in which no part is required. Its definitions move to the schema around it."""
     definitions = dict(session.pop("$defs"))
     definitions["RunKeys"] = {key: value for key, value in definitions["RunKeys"].items() if key != "oneOf"}
     around.setdefault("$defs", {}).update(definitions)

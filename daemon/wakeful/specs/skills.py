@@ -1,9 +1,9 @@
-"""Skills of an agent: folders with a SKILL.md each, whose name and description the model is told,
-and whose text it reads when it needs it.
+"""Skills of an agent: folders with a SKILL.md each. The model gets the name and description, and reads the text when
+needed.
 
-Called by agents when a spec is built. Reads inside the project alone. Of each file the digest is kept: a run gets what
-was read here, or nothing. A SKILL.md begins with YAML between two lines `---`: `name` and `description`; other keys
-there are for other programs.
+Called by `agents` when a spec is built. Reads only inside the project. The digest of each file is stored, so that a run
+gets exactly the content that was read here, or nothing. A SKILL.md begins with YAML between two lines `---`: `name` and
+`description`. Other keys are for other programs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DEEPEST_FOLDER = 4
 LONGEST_DESCRIPTION = 1_024
 _NAME = re.compile(r"(?=.{1,64}$)[a-z0-9]+(-[a-z0-9]+)*")
 _FRONT_MATTER = re.compile(rb"---[ \t]*\r?\n(.*?)^---[ \t]*\r?$\n?", re.DOTALL | re.MULTILINE)
-# Made by programs, and nobody's instructions.
+# Folders that programs make, which hold no instructions.
 _PASSED_OVER = ("__pycache__", "node_modules")
 
 
@@ -46,7 +46,10 @@ class FoundSkills:
 
 
 def read_skills(paths: Sequence[str], around: Surroundings) -> FoundSkills:
-    """Blocks. Each path is a skill, or a folder of skills; it starts from the folder that holds sessions.d/."""
+    """Read skills.
+
+    Blocking. Each path is a skill, or a folder of skills, and starts from the folder that holds sessions.d/.
+    """
     found = FoundSkills()
     for place, path in enumerate(paths):
         for folder in _list_skills(path, place, around, found):
@@ -56,7 +59,7 @@ def read_skills(paths: Sequence[str], around: Surroundings) -> FoundSkills:
 
 
 def strip_front_matter(content: bytes) -> str:
-    """The text that a model reads."""
+    """Return the text that a model reads, without the YAML at its beginning."""
     head = _FRONT_MATTER.match(content.removeprefix(b"\xef\xbb\xbf"))
     return (
         content.removeprefix(b"\xef\xbb\xbf")[head.end() if head is not None else 0 :].decode(errors="replace").strip()
@@ -85,7 +88,7 @@ def _list_skills(path: str, place: int, around: Surroundings, found: FoundSkills
         if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".")
     )
     skills = [folder for folder in inner if os.path.lexists(os.path.join(folder, SKILL_FILE))]
-    # A folder without such a file may get one.
+    # A folder without SKILL.md is watched, because it may get one.
     found.folders.extend(find_folder(folder) for folder in inner if folder not in skills)
     if not skills:
         found.problems.append(
@@ -134,7 +137,7 @@ def _read_skill(folder: str, place: int, around: Surroundings, found: FoundSkill
 def _list_files(
     folder: str, inner: str, place: int, around: Surroundings, found: FoundSkills, depth: int = 0
 ) -> Iterator[str]:
-    """Paths from the skill's folder, in order. No link is followed, and hidden files are nobody's instructions."""
+    """List the files as paths from the skill's folder, sorted. Links are not followed, and hidden files are skipped."""
     here = os.path.join(folder, inner) if inner else folder
     found.folders.append(find_folder(here))
     for number, entry in enumerate(sorted(os.scandir(here), key=lambda entry: entry.name)):
@@ -170,7 +173,7 @@ def _list_files(
 
 
 def _read_head(content: bytes, shown: str) -> tuple[str, str] | str:
-    """Name and description, or what is wrong with them and where."""
+    """Read name and description, or return the problem and its place."""
     head = _FRONT_MATTER.match(content.removeprefix(b"\xef\xbb\xbf"))
     if head is None:
         return (
@@ -178,7 +181,7 @@ def _read_head(content: bytes, shown: str) -> tuple[str, str] | str:
             "description: between two such lines"
         )
     try:
-        # The first line stands for the marks, so that places are those of the file.
+        # A comment stands for the first line `---`, so that line numbers are those of the file.
         keys = read_mapping(b"#\n" + head[1], shown)
     except RefusedSpec as refusal:
         return str(refusal.problems[0])

@@ -1,8 +1,8 @@
-"""A template: one spec for every file that matches a glob (`ticket@.yaml` with `for_each: tickets/*.md`).
+"""Templates: one spec for every file that matches a glob (`ticket@.yaml` with `for_each: tickets/*.md`).
 
-Called by load, which reads the template's text and keeps what each file gave. Here is what is particular to templates:
-the words in braces, the files a glob finds, and the names that sessions get from them. A file's name is data: it is
-put into values that were parsed already, never into YAML, never into a script, and in a path pattern it means itself.
+Called by `load`, which reads the template's text and caches the reading of each file. This module fills the
+placeholders in braces, walks the glob, and names the sessions. A file's name is untrusted data. It is put only into
+parsed values, never into YAML or a script, and in a path pattern it matches only itself.
 """
 
 from __future__ import annotations
@@ -27,20 +27,21 @@ from wakeful.text.display import count
 
 FOR_EACH = "for_each"
 PLACEHOLDERS = ("path", "stem")
-# A glob that finds more is a slip of the pen (`**` in a home folder), and would hold up every reading.
+# The most sessions of a template. A glob with more matches is a mistake (`**` in a home folder), and would slow every
+# reading.
 MOST_SESSIONS = 10_000
 MOST_FOLDERS = 10_000
-# Beyond these, files that cannot be sessions are only counted.
+# The most files for which it is reported why they cannot be sessions. Further files are only counted.
 MOST_TOLD = 20
 
 _BRACE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
-# Without a place in a line, a log or a spec; bytes that are no UTF-8 arrive as lone surrogates.
+# Characters that must not be in a line, a log or a spec. Bytes that are not UTF-8 arrive as lone surrogates.
 _UNFIT = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _NOT_IN_NAMES = re.compile(r"[^\w.@-]+")
 _WILDCARDS = re.compile(r"[*?\[]")
 _RIGHTS = ("secrets", "network", "fetch", "people", "tools", "isolation")
 _ADVICE = 'pass it by a variable, env: {FILE: "{path}"}, and use that there'
-# These keep their braces: nothing is put into what is carried out.
+# Keys in which braces are not replaced, because their text is executed or given to a model.
 _UNFILLED: tuple[Path, ...] = (("run", "script"), ("run", "prompt"))
 
 
@@ -54,7 +55,7 @@ class Template(Struct, frozen=True, kw_only=True):
 
 
 class Match(Struct, frozen=True):
-    """One file of a glob: `{path}` and `{stem}` as a spec gets them, and the session's name."""
+    """One match of a glob: the values of `{path}` and `{stem}`, and the session's name."""
 
     path: str
     stem: str
@@ -70,11 +71,11 @@ class Glob(Struct, frozen=True, kw_only=True):
     pattern: Pattern
     files: frozenset[str] = frozenset()
     folders: tuple[str, ...] = ()
-    # Why it could not be walked to its end; what was found before stands then.
+    # Why the walk was not finished. The earlier result is kept then.
     problem: str | None = None
 
     def is_news(self, folder: str, name: str) -> bool:
-        """Whether this name came or went since: what is written inside a file is no news here."""
+        """Did this name appear or disappear since? A change inside a file does not matter here."""
         path = f"{folder.rstrip('/')}/{name}"
         if self.pattern.matches(path) and os.path.isfile(path) != (path in self.files):
             return True
@@ -85,7 +86,7 @@ class Glob(Struct, frozen=True, kw_only=True):
 
 
 def find_brace_problems(value: dict[str, Any]) -> list[Finding]:
-    """Braces that mean nothing, and places where a file's name must not stand."""
+    """Find unknown placeholders, and placeholders where a file's name must not stand."""
     findings: list[Finding] = []
     for path, text in _walk_texts(value, ()):
         if path in (*_UNFILLED, ("root",)):
@@ -151,7 +152,7 @@ def _refuse_here(path: Path, text: str) -> list[Finding]:
 
 
 def _refuse_code(value: dict[str, Any]) -> list[Finding]:
-    """`sh -c "cat {path}"` would run what a file is called."""
+    """Refuse a placeholder in code: `sh -c "cat {path}"` would execute the file's name."""
     findings: list[Finding] = []
     for path, words in _list_commands(value):
         named = [index for index, word in enumerate(words) if has_placeholder(word)]
@@ -162,7 +163,7 @@ def _refuse_code(value: dict[str, Any]) -> list[Finding]:
 
 
 def _list_commands(value: dict[str, Any]) -> Iterator[tuple[Path, list[str]]]:
-    """All that is started: the command, the check and probes."""
+    """List all commands: those of the run, the check and the probes."""
     run, bindings = value.get("run"), value.get("bindings")
     found: list[tuple[Path, object]] = (
         [(("run", key), run.get(key)) for key in ("command", "check")] if isinstance(run, dict) else []
@@ -195,8 +196,7 @@ def _refuse_variables(value: dict[str, Any]) -> list[Finding]:
 
 
 def _refuse_rights(value: dict[str, Any]) -> list[Finding]:
-    """The name of a matched file must not decide the rights of its session:
-    strangers may be able to add files there."""
+    """Refuse placeholders that decide a session's rights, because other people may be able to add files there."""
     texts = ((path, text) for path, text in _walk_texts(value, ()) if path[0] in _RIGHTS)
     return [
         (path, False, f"a file's name does not say what a session may do, so {path[0]} holds no {{path}} or {{stem}}")
@@ -206,7 +206,7 @@ def _refuse_rights(value: dict[str, Any]) -> list[Finding]:
 
 
 def fill(value: dict[str, Any], path: str, stem: str) -> dict[str, Any]:
-    """The keys of one session: a template's own, with the words in braces replaced. Defaults are not ours to read."""
+    """Fill the placeholders of a template for one session. Defaults are not filled."""
     return {key: _fill(inner, (key,), {"path": path, "stem": stem}) for key, inner in value.items()}
 
 
@@ -256,7 +256,7 @@ def find_files(template: Template, unseen: str | None = None) -> Glob:
                 folders=tuple(folders),
                 problem=f"{folder} cannot be listed: {error.strerror}; check its permissions",
             )
-        # A link back up would never end.
+        # Do not follow a link to a folder above: the walk would never end.
         if (own.st_dev, own.st_ino) in entered or folder == unseen:
             continue
         entered.add((own.st_dev, own.st_ino))
@@ -276,7 +276,7 @@ def find_files(template: Template, unseen: str | None = None) -> Glob:
 
 
 def _stand_in(folder: str) -> list[str]:
-    """Where a folder that is not there would show first: the nearest one above it that is."""
+    """Return the nearest existing folder above a missing folder. A change in it shows when the folder is made."""
     if os.path.isdir(folder):
         return []
     while folder != "/" and not os.path.isdir(folder):
@@ -285,7 +285,7 @@ def _stand_in(folder: str) -> list[str]:
 
 
 def judge_files(template: Template, name: str, files: frozenset[str]) -> tuple[list[Match], dict[str, str]]:
-    """The sessions that files become, and, by the name it would have had, why one cannot."""
+    """Return the sessions for these files, and the refused files by the name they would have had, with the reason."""
     matches: dict[str, Match] = {}
     twins: dict[str, list[str]] = {}
     refused: dict[str, str] = {}

@@ -1,9 +1,8 @@
-"""Suggestions after a traced run: the values and lines to add to a spec so that its runs are denied no more.
+"""Suggestions after a traced run: the values and lines to add to a spec so that its runs are not denied again.
 
-The API asks, for `wakeful trace`. A path inside root becomes a binding, so that a change of it wakes the session; a
-path elsewhere goes under `allow`. `allow` and `network` are given whole, with what the spec says already, since a key
-may stand only once. File names are hostile: they are quoted,
-and a name that would mean something else as a pattern is not made one.
+The API calls this for `wakeful trace`. A path inside root becomes a binding, so that a change of it wakes the session.
+A path elsewhere goes under `allow`. `allow` and `network` are given whole, with their present values, because a key may
+stand only once. File names are untrusted: they are quoted, and a name with pattern characters is not made a pattern.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from wakeful.core.record.observations import Denied
 from wakeful.core.spec.session import DEFAULT_EXCLUDES, Confinement, SessionSpec
 from wakeful.specs.new import name_binding, quote, spell_in_list
 
-# A folder of which so many are asked for is meant as a whole.
+# The number of denied files in a folder from which the whole folder is suggested.
 _MOST_OF_A_FOLDER = 4
-# How deep a folder outside of root lies at least that is opened for one of its files: not /home/me, not /var.
+# The least depth of a folder outside of root that is suggested for one of its files. So never /home/me or /var.
 _DEEP = 3
-# Words that YAML, or its reader, may take for something else than text.
+# Text without quotes begins with one of these characters; YAML may read other text as a number or another type.
 _WORD = re.compile(r"[A-Za-z_./]")
 _NO_TEXT = ("true", "false", "yes", "no", "on", "off", "null", "y", "n", ".inf", ".nan", ".", "..")
 _PATTERN = re.compile(r"[*?\[\]{}!\\]")
@@ -34,7 +33,7 @@ _UNPASTABLE = re.compile(r"[*?\\]")
 
 
 class Paste(Struct, frozen=True, kw_only=True):
-    """The missing parts: bindings by their names, and the whole of `allow` and `network` (None: unchanged)."""
+    """The missing parts: bindings by their names, and the whole of `allow` and `network`, or None if unchanged."""
 
     bindings: dict[str, dict[str, str]] = {}
     allow: dict[str, tuple[str, ...]] | None = None
@@ -51,9 +50,9 @@ class _Place(NamedTuple):
 
 
 def suggest(spec: SessionSpec, denied: Iterable[Denied], *, root: str, home: str, has_passed: bool = False) -> Paste:
-    """`root` and `home` without links in them, as the places are; home is shown as ~.
+    """Suggest additions. `root` and `home` are real paths, as the denied paths are. Home is shown as ~.
 
-    `has_passed`: it did its work although it was denied this.
+    `has_passed`: the run succeeded although it was denied this.
     """
     asked = [one for one in denied if one.place is not None]
     places = [one for one in asked if one.access != "connect" and _UNPASTABLE.search(one.place or "") is None]
@@ -69,7 +68,7 @@ def suggest(spec: SessionSpec, denied: Iterable[Denied], *, root: str, home: str
         root,
     )
     read = [place for place in read if not any(_covers(other, place) for other in written)]
-    # A cache is written and read by the program alone: a change of it wakes nobody, and it is no output.
+    # A cache is only for the program itself. It is neither a binding nor an output.
     bound = {place for place in (*read, *written) if _can_bind(place.path, root) and place.path not in caches.values()}
     return Paste(
         bindings=_name_bindings(
@@ -93,7 +92,7 @@ def suggest(spec: SessionSpec, denied: Iterable[Denied], *, root: str, home: str
 
 
 def spell(paste: Paste) -> list[str]:
-    """As lines of a spec."""
+    """Write the suggestion as lines of a spec."""
     lines = []
     if paste.bindings:
         lines.append("bindings:")
@@ -111,12 +110,12 @@ def spell(paste: Paste) -> list[str]:
 
 
 def _spell(text: str) -> str:
-    """Without quotes where it reads back as the text it is, and as nothing else."""
+    """Write text without quotes if YAML reads it back unchanged; else quote it."""
     return spell_in_list(text) if _WORD.match(text) and text.lower() not in _NO_TEXT else quote(text)
 
 
 def _fold(places: Iterable[_Place], root: str) -> list[_Place]:
-    """Without what lies in another of them, and with folders in place of many of their files."""
+    """Remove places that lie in others, and replace many files of a folder by the folder."""
     found = set(places)
     counts = Counter(posixpath.dirname(place.path) for place in found if not place.is_folder)
     found |= {
@@ -132,11 +131,14 @@ def _covers(wide: _Place, place: _Place) -> bool:
 
 
 def _can_bind(path: str, root: str) -> bool:
-    """Inside root, and called so that a pattern means it and nothing else, and none that every binding leaves out."""
+    """Can this path be a binding?
+
+    It must be inside root, have no pattern characters, and not be excluded by default.
+    """
     if not contains(root, path) or path == root:
         return False
     below = posixpath.relpath(path, root)
-    # Alone at the beginning, ~ is the home folder.
+    # A `~` at the beginning would mean the home folder.
     return (
         _PATTERN.search(below) is None
         and not below.startswith("~")
@@ -145,8 +147,10 @@ def _can_bind(path: str, root: str) -> bool:
 
 
 def _open_for(place: _Place, root: str) -> str:
-    """A file is put in place by renaming another over it, so it is its folder that is opened; not all of root,
-    or of a home, for one file."""
+    """Return the folder of a file, because programs replace a file by renaming another over it.
+
+    If that is root, a folder above it or near the top, return the file itself.
+    """
     folder = posixpath.dirname(place.path)
     return place.path if place.is_folder or contains(folder, root) or folder.count("/") < _DEEP else folder
 
@@ -166,7 +170,7 @@ def _name_bindings(
 def _join_allow(
     present: Confinement, read: list[str], written: list[str], home: str
 ) -> dict[str, tuple[str, ...]] | None:
-    """None: nothing is to be added."""
+    """Join the present `allow` with the additions. None if there is nothing to add."""
     if not read and not written:
         return None
     joined = {"read": (*present.allow_read, *read), "write": (*present.allow_write, *written)}
@@ -185,7 +189,7 @@ def _find_network(present: bool | tuple[str, ...], asked: list[Denied]) -> bool 
 
 
 def _spell_cache(path: str, root: str) -> str:
-    """One in the project goes where the project goes."""
+    """Write a cache inside the project relative to root, so that it moves with the project."""
     return posixpath.relpath(path, root) if contains(root, path) and path != root else path
 
 

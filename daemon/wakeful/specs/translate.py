@@ -1,8 +1,7 @@
-"""Errors of the models, in words for the author of a file: where, what was found, what was expected, what to do.
+"""Translates errors of the models for the author of a file: where, what was found, what was expected, what to do.
 
-Called by load and settings with pydantic's error and the marks of the file. Knows the keys that later versions
-bring and answers them with "not yet", and finds the nearest right key for a wrong one. Accepts nothing: every
-error that comes in leaves as a Problem.
+Called by `load` and settings with pydantic's error and the marks of the file. A key of a later version is answered with
+"not yet", and for a wrong key the nearest right one is suggested. Every error becomes a Problem; none is dropped.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ FileKind = Literal["session", "agent", "daemon"]
 MODELS: dict[FileKind, type[Keys]] = {"session": SessionKeys, "agent": AgentKeys, "daemon": DaemonKeys}
 
 NOT_YET = "not yet"
-# Keys of the format whose part of the program does not exist yet: known, and never accepted silently.
+# Keys of the format that are not implemented yet. They are refused with a message of their own.
 NOT_YET_SESSION = ("hosts",)
 NOT_YET_KINDS: tuple[str, ...] = ()
 NOT_YET_OPTIONS: tuple[str, ...] = ()
 NOT_YET_DAEMON = ("store",)
 
-# A file with hundreds of mistakes is one mistake: the wrong file.
+# The most problems reported of one file. A file with more is probably the wrong file.
 MOST_PROBLEMS = 20
 
 Finding = tuple[Path, bool, str]
@@ -75,11 +74,13 @@ def _translate_one(detail: ErrorDetails, data: dict[str, Any], kind: FileKind) -
 
 
 def _real_path(loc: Iterable[str | int], data: Any) -> Path:
-    """The path as the file knows it: pydantic also names a binding's kind, and the key a short form stands for."""
+    """Convert pydantic's location to a path in the file. pydantic also names a binding's kind, and the key of a short
+    form.
+    """
     steps = list(loc)
     if len(steps) > 2 and steps[0] == "bindings" and steps[2] in BINDING_MODELS:
         del steps[2]
-    # A list may be written as its one item.
+    # A list of one item may be written as the item.
     steps = [
         step
         for at, step in enumerate(steps)
@@ -117,7 +118,7 @@ def _explain_choice(path: Path, found: Any, detail: ErrorDetails) -> str:
 
 
 def _explain_kind(path: Path, found: Any) -> Finding:
-    """A binding that is no mapping, or has no kind, several, or one of a later version."""
+    """Explain a binding that is not a mapping, or has no kind, several kinds, or a kind of a later version."""
     name = shorten(str(path[-1]))
     if not isinstance(found, dict):
         words = (
@@ -163,7 +164,7 @@ def _explain_unknown_key(path: Path, data: dict[str, Any], kind: FileKind) -> st
 
 
 def _keys_at(where: Path, data: dict[str, Any], kind: FileKind) -> tuple[str, list[str], tuple[str, ...]]:
-    """The place in words, the keys it has, and those it will have."""
+    """Return the place in words, the keys it has, and the keys of later versions."""
     if not where:
         not_yet = {"session": NOT_YET_SESSION, "agent": (), "daemon": NOT_YET_DAEMON}[kind]
         place = {"session": "in this session", "agent": "in this agent", "daemon": "in wakeful.yaml"}[kind]
@@ -177,14 +178,14 @@ def _keys_at(where: Path, data: dict[str, Any], kind: FileKind) -> tuple[str, li
     inner: list[type[Keys]] = [MODELS[kind]]
     for step in where:
         fields = [model.model_fields[str(step)] for model in inner if str(step) in model.model_fields]
-        # An index, or a name that the author chose, leads to what the key before it holds.
+        # An index, or a name that the author chose, leads to the value type of the key before it.
         inner = [model for field in fields for model in _models_within(field)] or inner
     place = next(step for step in reversed(where) if isinstance(step, str))
     return f"in {place}", [field.alias or key for model in inner for key, field in model.model_fields.items()], ()
 
 
 def _models_within(annotation: Any) -> list[type[Keys]]:
-    """Also inside unions, lists and mappings, and behind what pydantic makes of `Annotated`."""
+    """Find the models also inside unions, lists and mappings, and inside what pydantic makes of `Annotated`."""
     if isinstance(annotation, FieldInfo):
         annotation = annotation.annotation
     if isinstance(annotation, type) and issubclass(annotation, Keys):
@@ -193,13 +194,13 @@ def _models_within(annotation: Any) -> list[type[Keys]]:
 
 
 def _owners_of(option: str) -> list[str]:
-    """The kinds that have this option, where not every kind has it."""
+    """List the kinds that have this option. Empty if every kind has it."""
     owners = [kind for kind, model in BINDING_MODELS.items() if option in model.model_fields and option != kind]
     return owners if len(owners) < len(BINDING_MODELS) else []
 
 
 def find_nearest(word: str, choices: Iterable[str]) -> str | None:
-    """The choice a person most likely meant, or None where none is close."""
+    """Return the most similar choice, or None if no choice is similar."""
     if len(word) > 40:
         return None
     allowed = max(1, min(3, len(word) // 3))
@@ -209,7 +210,7 @@ def find_nearest(word: str, choices: Iterable[str]) -> str | None:
 
 
 def _distance(one: str, other: str) -> int:
-    """Edits between two words, a swap of neighbours counting once (`brnach`)."""
+    """Count the edits between two words. A swap of neighbours counts once (`brnach`)."""
     before: list[int] = []
     row = list(range(len(other) + 1))
     for i, left in enumerate(one, 1):
@@ -247,7 +248,7 @@ _MCP_TOOL = re.compile(rf"{MCP_TOOL_PREFIX}({SERVER_NAME.pattern})(/[A-Za-z0-9_.
 
 
 def find_tool_problem(name: str) -> str | None:
-    """Why no tool is called this, or None."""
+    """Explain why no tool can have this name. None if one can."""
     if name in TOOLS or _MCP_TOOL.fullmatch(name):
         return None
     if name.startswith(MCP_TOOL_PREFIX):
@@ -258,6 +259,6 @@ def find_tool_problem(name: str) -> str | None:
 
 
 def find_server(name: str) -> str | None:
-    """The server a tool's name belongs to; None for tools of our own."""
+    """Return the MCP server of a tool's name. None for tools of our own."""
     found = _MCP_TOOL.fullmatch(name)
     return found[1] if found is not None else None

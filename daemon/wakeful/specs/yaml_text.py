@@ -45,7 +45,7 @@ _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udff
 
 @dataclass(slots=True)
 class Marks:
-    """Where each key and each value begins, by its path from the root."""
+    """The line and column of each key and each value, by its path from the root."""
 
     keys: dict[Path, Place] = field(default_factory=dict)
     values: dict[Path, Place] = field(default_factory=dict)
@@ -54,19 +54,19 @@ class Marks:
         return self.keys.get(path) or self.of_value(path)
 
     def of_value(self, path: Path) -> Place:
-        # A default has no place in this file, but what it was merged into has.
+        # A default has no place in this file. Use the place of the mapping into which it was merged.
         while path not in self.values and path:
             path = path[:-1]
         return self.values.get(path, (1, 1))
 
 
 def read_mapping(data: bytes, file: str) -> dict[str, Value]:
-    """The keys and values of a file, or RefusedSpec naming the first thing that is wrong with it."""
+    """Read the keys and values of a file. Raises RefusedSpec for the first problem."""
     return _read(data, file, None)
 
 
 def read_marks(data: bytes, file: str) -> Marks:
-    """Where everything stands in a file that `read_mapping` accepts."""
+    """Read the positions in a file that `read_mapping` accepts."""
     marks = Marks()
     _read(data, file, marks)
     return marks
@@ -79,7 +79,7 @@ def _read(data: bytes, file: str, marks: Marks | None) -> dict[str, Value]:
     try:
         for _ in range(MAX_EVENTS):
             event = parser.get_event()
-            # Nearly half of all events; the rest are few.
+            # Tested first, because scalars are nearly half of all events.
             if type(event) is ScalarEvent:
                 builder.take_scalar(event)
             elif event is None or type(event) is StreamEndEvent:
@@ -123,7 +123,7 @@ def _place(text: str, index: int) -> Place:
 
 
 class _Builder:
-    """Takes the events of one document and grows the mapping they describe."""
+    """Builds the mapping from the events of one document."""
 
     __slots__ = ("file", "key", "key_event", "marks", "open", "root", "text", "top", "within")
 
@@ -205,7 +205,7 @@ class _Builder:
         self.top, self.key = value, None
 
     def _mark(self, marks: Marks, event: Event, key: str | None) -> Path:
-        """Note where the value that was just placed begins; returns its path."""
+        """Record where the value that was just placed begins, and return its path."""
         match self.top:
             case None:
                 path: Path = ()
@@ -244,13 +244,13 @@ def _start(event: Event) -> Place:
 
 
 def _mark_of(event: Event) -> Mark:
-    """Every event of this parser has one; the type has room for those that are made by hand."""
+    """Return the mark of an event. Every event of this parser has one; the type allows None for events made by hand."""
     mark = event.start_mark
     assert mark is not None
     return cast(Mark, mark)
 
 
 def shorten(text: str, length: int = 40) -> str:
-    """Text from a file, fit for one line of a message."""
+    """Shorten text of a file for one line of a message."""
     line = " ".join(text.split())
     return line if len(line) <= length else line[: length - 1] + "…"

@@ -1,7 +1,7 @@
-"""The complaints of the YAML parser, in words that say what to type instead.
+"""Explains errors of the YAML parser in words that say what to type instead.
 
-Called by yaml_text with the parser's error and the text it came from. Knows the traps people fall into
-(`*.csv`, `@home`, tabs, `a: b: c`, an open quote) and never shows the parser's own vocabulary for them.
+Called by yaml_text with the parser's error and its text. Knows the usual mistakes (`*.csv`, `@home`, tabs, `a: b: c`,
+an open quote) and never shows the parser's own vocabulary for them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NEEDS_QUOTES = "a value that begins with {0} needs quotes: {1}"
 
 
 def explain(error: YAMLError, text: str) -> Explanation:
-    """Line, column and words for what the parser could not read."""
+    """Return line, column and words for an error of the parser."""
     if not isinstance(error, MarkedYAMLError) or error.problem_mark is None:
         return 1, 1, f"this is not YAML: {error}"
     problem, context = error.problem or "", error.context or ""
@@ -53,7 +53,7 @@ def explain(error: YAMLError, text: str) -> Explanation:
 
 
 def quote_found(text: str, mark: Mark) -> str:
-    """The word at a mark, in quotes, ready to be pasted."""
+    """Quote the word at a mark, ready to be pasted."""
     found = _TOKEN.match(_line(text, mark), mark.column)
     word = (found[0] if found else "…").rstrip(":")
     return '"' + word[:40].replace("\\", "\\\\").replace('"', '\\"') + '"'

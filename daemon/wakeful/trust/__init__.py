@@ -1,6 +1,6 @@
-"""The specs that are in force: folders that are followed as they are edited,
-and folders in which a person trusts each text.
+"""Decides which specs are in force: folders that are followed as they are edited, and folders in which a person trusts
+each text.
 
-`ledger` keeps what was trusted, `spec_reader` reads every folder and says of each spec whether it may count, `desk` is
-for people.
+`ledger` stores what was trusted. `spec_reader` reads every folder and decides for each spec whether it counts. `desk`
+answers the API.
 """

@@ -1,7 +1,8 @@
-"""Trust as people use it: see what waits, compare it with what was trusted, trust it, attach a project or detach it.
+"""The service behind `trust` and `add`: shows what waits for trust and how it differs, trusts it, attaches or detaches
+a project.
 
-The API calls it for people; runs never get here. A person trusts exactly what was shown: every answer that shows
-something has a digest, and trusting names that digest, so a file that changes in between is not trusted unseen.
+The API calls it for people; runs never do. A person trusts exactly what was shown. Every answer that shows something
+has a digest, and trusting names that digest, so a file that changes in between is not trusted.
 """
 
 from __future__ import annotations
@@ -53,8 +54,9 @@ BUNDLED = "the spec in its bundle"
 
 @dataclass(frozen=True, slots=True)
 class Trusting:
-    """The files about to be trusted: contents by path, the sessions they declare,
-    and the names of the files for the record."""
+    """The files about to be trusted: contents by path, the sessions they declare, and the names of the files for the
+    record.
+    """
 
     files: dict[str, bytes | None]
     sessions: dict[str, str]
@@ -62,15 +64,18 @@ class Trusting:
 
 
 class LoadedSession(NamedTuple):
-    """A session that a bundle brought and nobody has looked at, with the agent of this host that its spec names."""
+    """A session from a bundle that no person has checked, with the agent of this host that its spec names."""
 
     session: Session
     agent: AgentSpec | None
 
 
 class TrustDesk:
-    """Works on the daemon's ledger and its reader's last result. `view` and `find_loaded` are called on the loop.
-    Everything else reads or writes files: it blocks, and is called in a thread."""
+    """Works on the daemon's ledger and its reader's last result.
+
+    `view` and `find_loaded` are called on the loop. Everything else reads or writes files: blocking, and called in a
+    thread.
+    """
 
     def __init__(
         self, ledger: Ledger, house: HouseReader, list_loaded: Callable[[], Iterable[LoadedSession]] = lambda: ()
@@ -78,7 +83,7 @@ class TrustDesk:
         self._ledger = ledger
         self._house = house
         self._list_loaded = list_loaded
-        # Held from the look at the attached projects to their change: two callers may be in two threads.
+        # Held from reading the attached projects until they are changed, because two threads may call this.
         self._changing_projects = threading.Lock()
 
     # -- looking ------------------------------------------------------------------------------
@@ -98,15 +103,15 @@ class TrustDesk:
         }
 
     def find_loaded(self, name: str) -> LoadedSession | None:
-        """A session from a bundle; None if there is a spec in a file, which would count."""
+        """Find a session from a bundle. None if there is a spec in a file, which takes precedence."""
         if name in self._house.standings:
             return None
         return next((one for one in self._list_loaded() if one.session.name == name), None)
 
     def show(self, name: str, loaded: LoadedSession | None = None) -> dict[str, Any]:
-        """The files that `trust` would trust, how each differs from the trusted text, and what the spec asks for.
+        """Show the files that `trust` would trust, how each differs from the trusted text, and what the spec asks for.
 
-        `loaded` is what `find_loaded` said of the name.
+        `loaded` is the result of `find_loaded` for this name.
         """
         if loaded is not None:
             return self._show_loaded(*loaded)
@@ -136,7 +141,7 @@ class TrustDesk:
         }
 
     def list_reach(self, spec: SessionSpec, agent: AgentSpec | None) -> list[str]:
-        """The places that the programs of a spec would reach here besides what it declares."""
+        """List the places that the programs of a spec would reach here beyond those that it declares."""
         return sorted(self._house.find_reach(spec, agent))
 
     def _find(self, name: str) -> Standing:
@@ -169,7 +174,7 @@ class TrustDesk:
     def prepare(self, name: str, digest: str, loaded: LoadedSession | None = None) -> Trusting:
         """Read the files that are about to be trusted. Raises CallerError if they are not what was shown.
 
-        `loaded` is what `find_loaded` said of the name.
+        `loaded` is the result of `find_loaded` for this name.
         """
         if loaded is not None:
             spec = loaded.session.spec
@@ -180,7 +185,7 @@ class TrustDesk:
         contents = {path: read_trusted(path) for path in standing.files}
         if digest_files(_digest_contents(contents)) != digest:
             raise CallerError(f"{name} changed since it was shown; look at it again with: wakeful trust {name}")
-        # The daemon's own settings have no log to be recorded in.
+        # The daemon's own settings have no log in which the trust could be recorded.
         same = [
             one.name
             for one in self._house.standings.values()
@@ -195,7 +200,7 @@ class TrustDesk:
     # -- projects -----------------------------------------------------------------------------
 
     def preview(self, folder: str, name: str | None) -> dict[str, Any]:
-        """A project as it would be attached: every spec, what it asks for, and the digest of them all.
+        """Show a project as it would be attached: every spec, what it asks for, and the digest of them all.
 
         Changes nothing.
         """
@@ -226,7 +231,7 @@ class TrustDesk:
         }
 
     def attach(self, folder: str, name: str | None, digest: str) -> Project:
-        """Attach a project. Nothing of it is trusted yet; `prepare_project` follows once it was read."""
+        """Attach a project. Nothing of it is trusted yet; the caller calls `prepare_project` after it was read."""
         with self._changing_projects:
             project = self._build(folder, name)
             standings, _ = self._read_apart(project)
@@ -294,7 +299,7 @@ class TrustDesk:
 
 
 def read_trusted(path: str) -> bytes | None:
-    """The content that stands for a path of the ledger; None where there is nothing."""
+    """Read the present content for a path of the ledger. None if there is none."""
     try:
         if REACH_MARK in path:
             return show_reach(path.partition(REACH_MARK)[2])
@@ -313,7 +318,7 @@ def _list_labels(standing: Standing) -> list[str]:
 
 
 def _list_reach(standing: Standing) -> list[str]:
-    """The places that its programs reach besides what its spec declares."""
+    """List the places that the programs of a pinned spec reach beyond those that it declares."""
     return sorted(standing.label(path.partition(REACH_MARK)[2]) for path in standing.files if REACH_MARK in path)
 
 
@@ -322,7 +327,7 @@ def _digest_contents(contents: Mapping[str, bytes | None]) -> dict[str, str]:
 
 
 def _diff(label: str, before: bytes | None, content: bytes | None) -> list[str]:
-    """Lines of a unified diff; newlines at their ends are left off. Nothing is escaped: who prints, escapes."""
+    """Make the lines of a unified diff, without newlines. Nothing is escaped: the printer does that."""
     if any(len(one) > LONGEST_SHOWN_BYTES or b"\0" in one for one in (before or b"", content or b"")):
         return [f"({label}: {len(content or b''):,} bytes, which are not shown: look at the file itself)"]
     old, new = ((one or b"").decode(errors="backslashreplace").split("\n") for one in (before, content))
@@ -338,7 +343,7 @@ def digest_spec(spec: SessionSpec) -> str:
 
 
 def show_spec(spec: SessionSpec) -> bytes:
-    """A spec that has no file, as text: every key that is not at its default."""
+    """Show a spec that has no file as text: every key that is not at its default."""
     return msgspec.json.format(msgspec.json.encode(_list_told(spec)), indent=2)
 
 
@@ -357,7 +362,7 @@ def _list_told(value: Any) -> Any:
 
 
 def describe_agent(agent: AgentSpec | None) -> dict[str, Any] | None:
-    """The receivers of an agent's words, and the programs that it starts."""
+    """Describe the models that get an agent's words, and the programs that it starts."""
     if agent is None:
         return None
     models = (*agent.models, *((agent.window.compress_by,) if agent.window.compress_by is not None else ()))
@@ -365,7 +370,7 @@ def describe_agent(agent: AgentSpec | None) -> dict[str, Any] | None:
         "models": list(
             dict.fromkeys(f"{one.name} at {one.base_url}" if one.base_url is not None else one.name for one in models)
         ),
-        # As a shell would write it: a variable may lead the program elsewhere, so people must see it.
+        # Variables are shown before the command, as in a shell, because a variable may change what the program does.
         "acp": [*(f"{name}={value}" for name, value in agent.outside.env.items()), *agent.acp],
         "servers": {
             one.name: [*(f"{name}={value}" for name, value in one.env.items()), *one.argv] or [one.url]
@@ -383,8 +388,10 @@ def _list_patterns(spec: SessionSpec) -> list[str]:
 
 
 def _list_other_reads(spec: SessionSpec) -> list[str]:
-    """Every read that is granted without a file binding: allow.read, repositories, and files that commands,
-    checks and probes name."""
+    """List every read that is granted without a file binding.
+
+    These are allow.read, repositories, and files that commands, checks and probes name.
+    """
     files = {one.name for one in spec.files}
     others = (
         one
@@ -395,7 +402,7 @@ def _list_other_reads(spec: SessionSpec) -> list[str]:
 
 
 def describe(spec: SessionSpec, agent: AgentSpec | None = None) -> dict[str, Any]:
-    """The requests of a spec, for a person who decides whether to trust it."""
+    """Describe what a spec asks for, for a person who decides whether to trust it."""
     match spec.run:
         case CommandRun(argv=argv):
             runs: list[str] = list(argv)

@@ -1,7 +1,7 @@
-"""The ledger of trust, in the state folder: attached projects, and the digest and text of every file that was trusted.
+"""The ledger of trust, in the state folder: attached projects, and the digest and text of every trusted file.
 
-It lies beside the log and not in it: a log can come from elsewhere in a bundle, and no run can write here (the state
-folder is out of reach of all of them). It is written whole, by rename. A ledger that cannot be read stops the daemon,
+It is not part of the log, because a log can come from elsewhere in a bundle. No run can write to it, because the state
+folder is out of reach of all runs. It is written whole, by rename. A ledger that cannot be read stops the daemon,
 because without it everything would look new.
 """
 
@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from wakeful.errors import OperatorError
 from wakeful.system.private_folders import make_private
 
-# Stands for a digest: there is no such file, and that was trusted.
+# In place of a digest: a person trusted that there is no such file.
 ABSENT = "absent"
 
 
@@ -39,22 +39,26 @@ class Project(Struct, frozen=True, kw_only=True):
 
 class Pages(Struct, frozen=True, kw_only=True):
     projects: dict[str, Project] = {}
-    # Path -> the digest of the content that a person trusted there.
+    # By path: the digest of the content that a person trusted there.
     trusted: dict[str, str] = {}
-    # Path -> why it is not followed any more, in words: it changed within the reach of a run,
-    # in a folder that is followed.
+    # By path, for files in a followed folder: why the file is no longer followed, in words. It changed while a run
+    # could write it.
     doubted: dict[str, str] = {}
 
 
 class Ledger:
-    """Lies in `folder`, which is made at the first writing. Used by the loop and by the thread that reads specs."""
+    """Reads and writes the ledger in `folder`, which is made at the first write.
+
+    Used by the loop and by the thread that reads specs.
+    """
 
     def __init__(self, folder: Path, find_secret: Callable[[bytes], str | None] = lambda content: None) -> None:
-        """A text in which `find_secret` finds the value of a secret is trusted by its digest, and is not kept."""
+        """A text in which `find_secret` finds the value of a secret is trusted by its digest, and is not stored."""
         self._folder = folder
         self._file = folder / "ledger.json"
         self._find_secret = find_secret
-        # Held from reading the pages to replacing them: of two writers none may lose what the other wrote.
+        # Held from reading the pages until they are replaced, so that two writers cannot overwrite each other's
+        # changes.
         self._lock = threading.Lock()
         self.pages = self._load()
 
@@ -80,7 +84,7 @@ class Ledger:
         with self._lock:
             pages = self.pages
             left = {key: one for key, one in pages.projects.items() if key != name}
-            # If it is attached again, it is looked at again.
+            # If the project is attached again, a person must trust it again.
             inside = f"{pages.projects[name].folder}/"
             trusted = {path: digest for path, digest in pages.trusted.items() if not path.startswith(inside)}
             self._write(replace(pages, projects=left, trusted=trusted))
@@ -88,26 +92,26 @@ class Ledger:
     # -- texts --------------------------------------------------------------------------------
 
     def trust(self, files: dict[str, bytes | None]) -> None:
-        """Trust these contents at these paths; None: trust that there is nothing."""
+        """Trust these contents at these paths. None as content trusts that there is no file."""
         digests = {path: ABSENT if content is None else self._keep(content) for path, content in files.items()}
         with self._lock:
             doubted = {path: words for path, words in self.pages.doubted.items() if path not in files}
             self._write(replace(self.pages, trusted={**self.pages.trusted, **digests}, doubted=doubted))
 
     def doubt(self, path: str, words: str, digest: str | None) -> None:
-        """Do not follow what stands at this path now. `digest` is that of the text that was in force before."""
+        """Stop following the present text at this path. `digest` is that of the text that was in force before."""
         with self._lock:
             trusted = {**self.pages.trusted, path: digest or ABSENT}
             self._write(replace(self.pages, trusted=trusted, doubted={**self.pages.doubted, path: words}))
 
     def clear(self, path: str) -> None:
-        """The file is as it was before: there is nothing left to doubt."""
+        """Remove the doubt, because the file is as it was before."""
         with self._lock:
             doubted = {key: words for key, words in self.pages.doubted.items() if key != path}
             self._write(replace(self.pages, doubted=doubted))
 
     def find_text(self, path: str) -> bytes | None:
-        """The text that was trusted at this path; None where there was none, or it was not kept."""
+        """Return the text that was trusted at this path. None if there was none, or it was not stored."""
         digest = self.pages.trusted.get(path, ABSENT)
         try:
             return None if digest == ABSENT else self._text_file(digest).read_bytes()
@@ -128,9 +132,9 @@ class Ledger:
         self.pages = pages
 
     def _replace(self, file: Path, content: bytes) -> None:
-        """Put it on disk before it counts.
+        """Write the file durably before the ledger in memory changes.
 
-        Only its owner may read it, whatever the umask: specs may name private things.
+        Only its owner may read it, whatever the umask, because specs may name private things.
         """
         make_private(file.parent)
         fresh = file.with_name(f"{file.name}.new")
@@ -145,5 +149,5 @@ class Ledger:
 
 
 def digest_content(content: bytes) -> str:
-    """As `specs/load` digests a file."""
+    """Compute the digest of a content, as `specs/load` does for a file."""
     return hashlib.blake2b(content, digest_size=16).hexdigest()

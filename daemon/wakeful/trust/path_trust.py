@@ -1,9 +1,9 @@
-"""Trust in the path to a spec: every folder and symbolic link that leads to it, from / on,
-and which of them a run may have put there.
+"""Trust in the path to a spec: every folder and symbolic link on it, from / on, and which of them a run may have put
+there.
 
-The reader of specs asks. A run that may write beside sessions.d/ can prepare a folder, and a later run can rename it
-into the place of sessions.d/ or link to it: each file in it is older than the run. So folders and links are trusted as
-files are, under the name `PLACE#way`. This module reads names, inodes and times, never contents.
+The reader of specs calls it. A run that may write next to sessions.d/ can prepare a folder, and a later run can rename
+it to sessions.d/ or link to it. Each file in it is then older than the run. So folders and links are trusted as files
+are, under the name `PLACE#way`. This module reads names, inodes and times, never contents.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from typing import NamedTuple, Protocol, Self
 from wakeful.errors import OperatorError
 from wakeful.trust.ledger import Ledger, digest_content
 
-# Behind the place of a folder or link, in the ledger.
+# The suffix of a folder or link in the ledger, after its path.
 WAY_MARK = "#way"
-# As many as the kernel follows.
+# The most links of a path: as many as the kernel follows.
 MOST_LINKS = 40
 
 Look = Callable[[str], "Step | None"]
 
 
 class RunsBySpan(Protocol):
-    """The runs that were under way at a moment, in microseconds, each in words (possible_writers.py)."""
+    """Finds the runs that were active at a time in microseconds, as words (possible_writers.py)."""
 
     def find(self, path: str, changed_at: int, *, is_guarded: bool) -> str | None:
-        """The run that could have changed this path then.
+        """Find the run that could have changed this path then.
 
-        `is_guarded`: the place is one that runs are shielded from.
+        `is_guarded`: isolation shields the path from runs.
         """
         ...
 
     def find_any(self, changed_at: int) -> str | None:
-        """Any run that was under way then."""
+        """Find any run that was active then."""
         ...
 
 
 class NoRuns:
-    """For a reader beside which nothing runs, such as that of `check`."""
+    """For a reader without runs, such as that of `check`."""
 
     def find(self, path: str, changed_at: int, *, is_guarded: bool) -> str | None:
         return None
@@ -52,7 +52,7 @@ class NoRuns:
 
 
 class Step(NamedTuple):
-    """One entry of a path. `place` has no link in it; `target` is the text of a link."""
+    """One entry of a path. `place` contains no link; `target` is the text of a link."""
 
     place: str
     found: os.stat_result
@@ -64,9 +64,10 @@ class Step(NamedTuple):
 
     @property
     def mark(self) -> bytes | None:
-        """The identity of a link or folder that a person trusts. None: a file, which is trusted by its content.
+        """The identity of a link or folder that a person trusts. None for a file, which is trusted by its content.
 
-        The device is left out: its number changes from boot to boot, and no rename crosses devices."""
+        The device is left out, because its number changes from boot to boot, and no rename crosses devices.
+        """
         if self.target is not None:
             return b"link to " + os.fsencode(self.target)
         return f"folder with inode {self.found.st_ino}".encode() if self.is_folder else None
@@ -77,12 +78,12 @@ class Step(NamedTuple):
 
     @property
     def stat_key(self) -> tuple[int, int, int, int]:
-        """As `specs/load` keys a file."""
+        """The stat key, as `specs/load` makes it for a file."""
         return self.found.st_mtime_ns, self.found.st_ctime_ns, self.found.st_size, self.found.st_ino
 
 
 def follow_way(path: str, look: Look) -> list[Step]:
-    """The steps of an absolute path. The last one is the path itself, unless something on the way is missing."""
+    """List the steps of an absolute path. The last one is the path itself, unless an entry on the way is missing."""
     steps: list[Step] = []
     place, links = "/", 0
     names = path.split("/")[::-1]
@@ -109,13 +110,13 @@ def follow_way(path: str, look: Look) -> list[Step]:
 
 
 def read_mark(key: str) -> bytes | None:
-    """The present mark for a key of the ledger. None: there is neither a folder nor a link."""
+    """Read the present mark for a key of the ledger. None if there is neither a folder nor a link."""
     step = Glance().look(key.removesuffix(WAY_MARK))
     return None if step is None else step.mark
 
 
 class Glance:
-    """Looks at each place once, by its path. Cheap, and for one reading."""
+    """Looks at each path once, by name. Cheap. Made for one reading."""
 
     def __init__(self) -> None:
         self._known: dict[str, Step | None] = {}
@@ -134,8 +135,7 @@ class Glance:
 
 
 class Hold:
-    """Opens each entry below the folder that was opened before it:
-    a folder that is swapped meanwhile cannot mix two paths."""
+    """Opens each entry relative to its open parent folder, so that a folder swapped meanwhile cannot mix two paths."""
 
     def __init__(self) -> None:
         self._folders: dict[str, int] = {}
@@ -163,15 +163,16 @@ class Hold:
             self._folders[place] = fd
             return Step(place, found)
         try:
-            # An empty name is the link itself, which is open.
+            # With an empty name, readlink reads the link that is open.
             return Step(place, found, os.readlink("", dir_fd=fd) if stat.S_ISLNK(found.st_mode) else None)
         finally:
             os.close(fd)
 
 
 class PathTrust:
-    """Keeps in the ledger the folders and links on the paths to specs,
-    and doubts those that a run may have put there."""
+    """Stores the folders and links on the paths to specs in the ledger, and doubts those that a run may have put
+    there.
+    """
 
     def __init__(self, ledger: Ledger, runs: RunsBySpan) -> None:
         self._ledger = ledger
@@ -184,39 +185,39 @@ class PathTrust:
         self._before = ledger.pages.trusted
 
     def begin(self) -> None:
-        """A reading begins: everything is looked at anew."""
+        """Start a reading: forget what was seen."""
         self._glance, self._judged = Glance(), set()
         self._before = self._ledger.pages.trusted
 
     def finish(self) -> None:
-        """A reading is over: inodes seen from now on are those of this boot and these mounts."""
+        """End a reading: from now on inodes are known to be those of this boot and these mounts."""
         self._has_read = True
 
     def judge(self, paths: Iterable[str], guarded: str) -> None:
-        """Look at the ways to these paths.
+        """Check the folders and links on these paths.
 
-        `guarded` is the folder that runs are shielded from, where this machine can do that.
+        `guarded` is the folder that isolation shields from runs, if this machine can do that.
         """
         for path in paths:
             self._judge_steps(follow_way(path, self._glance.look), guarded)
         if self._fresh:
-            # One write for all. If the disk is full, the next reading looks at them again.
+            # One write for all. If the disk is full, the next reading checks them again.
             with contextlib.suppress(OperatorError):
                 self._ledger.trust(self._fresh)
             self._fresh = {}
 
     def list_doubted(self, path: str) -> tuple[str, ...]:
-        """The keys of the folders and links on this way that are in doubt."""
+        """List the keys of the folders and links on this path that are in doubt."""
         doubted = [key for key in self._ledger.pages.doubted if key.endswith(WAY_MARK)]
         if not doubted:
             return ()
         return tuple(step.key for step in follow_way(path, self._glance.look) if step.key in doubted)
 
     def find_doubt(self, path: str, stat_key: tuple[int, int, int, int] | None, guarded: str | None) -> str | None:
-        """Why the text that was just read at this path may be a run's work, in words; None: it is not.
+        """Explain why the text that was just read at this path may be a run's work. None if it is not.
 
-        `stat_key` is that of the file that was read; None: it is gone. `guarded` as in `judge`;
-        None: nothing shields this file.
+        `stat_key` is that of the file that was read, or None if the file is gone. `guarded` is as in `judge`, or None
+        if nothing shields this file.
         """
         with Hold() as hold:
             steps = follow_way(path, hold.look)
@@ -236,7 +237,7 @@ class PathTrust:
         for changed_ns in times:
             if (run := self._runs.find(place, changed_ns // 1000, is_guarded=is_guarded)) is not None:
                 return f"it changed during {run}, which could write it"
-        # A hard link lets it be written under another name, which is not known here.
+        # A hard link lets a run write the file under another name, which is unknown here.
         if (
             last is not None
             and last.mark is None
@@ -250,7 +251,7 @@ class PathTrust:
         mark, pages = step.mark, self._ledger.pages
         if step.key in pages.doubted:
             return pages.doubted[step.key]
-        # It was swapped a moment ago: at the next reading `judge` says whose work that is.
+        # The entry was swapped a moment ago. At the next reading `judge` finds out whose work that is.
         is_known = mark is not None and pages.trusted.get(step.key) == digest_content(mark)
         if is_known:
             return None
@@ -263,7 +264,7 @@ class PathTrust:
             if step.key not in self._judged and step.mark is not None:
                 self._judged.add(step.key)
                 self._judge_step(step, step.mark, is_guarded=is_shielded and _lies_in(guarded, step.place))
-            # The shield lies on the folder that was there when the run began.
+            # Isolation shields the folder that was there when the run started.
             is_shielded = is_shielded and step.key not in self._ledger.pages.doubted
 
     def _judge_step(self, step: Step, mark: bytes, *, is_guarded: bool) -> None:
@@ -278,11 +279,12 @@ class PathTrust:
         folder = os.path.dirname(step.place)
         times = [step.found.st_ctime_ns]
         if f"{folder}{WAY_MARK}" not in self._before:
-            # The first look at this folder. A folder's time tells when an entry came, not when the folder itself came.
+            # This is the first look at the folder. A folder's time shows when an entry changed, not when the folder
+            # itself came.
             times = [] if step.is_folder else times
         elif self._has_read and (above := self._glance.look(folder)) is not None:
-            # A rename shows in the folder above on every file system, and in what was moved on most. But after a boot
-            # some file systems give folders other inodes, and then the folder above tells nothing.
+            # A rename changes the time of the folder above on every file system, and that of the moved entry on most.
+            # But after a boot some file systems give folders other inodes. Then the folder above proves nothing.
             times.append(above.found.st_ctime_ns)
         runs = (self._runs.find(folder, changed_ns // 1000, is_guarded=is_guarded) for changed_ns in times)
         run = next((one for one in runs if one is not None), None)

@@ -1,8 +1,8 @@
-"""The runs that may have written a file: those under way, and those that ended since specs were last read.
+"""Finds the runs that may have written a file: the active ones, and those that ended since specs were last read.
 
-The reader asks for every spec that it finds changed, in its thread. A file's own time of change decides (ctime, which
-no program sets): a change before a run began or after it ended is not its doing. Reads no file:
-`list_writable` tells what a run could write.
+The reader calls it in its thread for every changed spec. The file's ctime decides, because no program can set it: a
+change before a run's start or after its end is not by that run. Reads no file: `list_writable` returns what a run could
+write.
 """
 
 from __future__ import annotations
@@ -16,24 +16,25 @@ from wakeful.core.looking.patterns import contains
 from wakeful.core.record.state import LastRun, OpenRun, Session
 from wakeful.core.spec.session import SessionSpec, observe_spec
 
-# The clock of file systems lags behind by a tick: what a run did first may seem older than its start. Nothing seems
-# newer than it is, and a run is over before its end is recorded: after that there is no slack,
-# and a person's next edit is theirs.
+# The slack before a run's start, in microseconds. The clock of file systems lags behind by a tick, so a run's first
+# write may seem older than the run. There is no slack after the end: no write seems newer than it is, and a run is over
+# before its end is recorded. So a person's next edit is not taken for the run's.
 LAG_US = 20_000
 
 
 class ListWritable(Protocol):
     def __call__(self, spec: SessionSpec, *, is_guarded: bool) -> tuple[str, ...] | None:
-        """The real folders and files that runs with this spec can write; None if they can write everything.
+        """Return the real folders and files that runs with this spec can write. None if they can write everything.
 
-        `is_guarded`: the question is about a place that isolation shields from runs."""
+        `is_guarded`: the question is about a path that isolation shields from runs.
+        """
 
 
 class Stretch(NamedTuple):
     words: str
     spec: SessionSpec
     began: int
-    # None: under way.
+    # None while the run is active.
     ended: int | None
 
 
@@ -43,28 +44,28 @@ class PossibleWriters:
         self._list_writable = list_writable
         self._now = now
         self._ended: list[Stretch] = []
-        # How many of them had ended when the present reading began.
+        # The number of runs that had ended when the present reading began.
         self._ended_before = 0
         self._is_first = True
-        # All runs that count, with what each could write, by the runs they were made of:
-        # 10,000 specs may have changed in one reading.
+        # A cache of the runs with what each could write, because 10,000 specs may have changed in one reading. The key
+        # has the runs it was made of.
         self._writers: dict[tuple[bool, frozenset[str], int], list[tuple[Stretch, tuple[str, ...] | None]]] = {}
 
     def begin(self) -> None:
-        """A reading begins."""
+        """Start a reading."""
         self._ended_before = len(self._ended)
 
     def end(self, session_id: str) -> None:
-        """Note the end of a session's run, on the loop.
+        """Record the end of a session's run. Called on the loop.
 
-        It comes before the core knows: a run is always among those under way or those that ended.
+        It is called before the core knows of the end, so that a run is always either active or ended here.
         """
         session = self._core.state.sessions.get(session_id)
         if session is not None and session.run is not None:
             self._ended.append(_say_open(session, session.run, self._now()))
 
     def find(self, path: str, changed_at: int, *, is_guarded: bool) -> str | None:
-        """The run that could have changed this path at this time, in words; None: no run could."""
+        """Find a run that could have changed this path at this time, in words. None if no run could."""
         real = os.path.realpath(path)
         for one, places in self._list_writers(is_guarded):
             if _spans(one, changed_at) and (places is None or any(contains(place, real) for place in places)):
@@ -72,12 +73,12 @@ class PossibleWriters:
         return None
 
     def find_any(self, changed_at: int) -> str | None:
-        """A run that was under way at this time. Every run can write something: its scratch folder at least."""
+        """Find a run that was active at this time. Every run can write something: at least its scratch folder."""
         return next((one.words for one, _ in self._list_writers(False) if _spans(one, changed_at)), None)
 
     def _list_writers(self, is_guarded: bool) -> list[tuple[Stretch, tuple[str, ...] | None]]:
-        # A run may start or end while specs are read. Those under way first:
-        # one that ends in between is then found among the ended.
+        # A run may start or end while specs are read. The active runs are listed first, so that a run that ends
+        # meanwhile is found among the ended ones.
         running = frozenset(self._core.state.running)
         key = is_guarded, running, len(self._ended)
         if key not in self._writers:
@@ -86,9 +87,9 @@ class PossibleWriters:
         return self._writers[key]
 
     def turn(self) -> None:
-        """Everything was read: what ended before the reading began is dealt with.
+        """End a reading: forget the runs that ended before it began.
 
-        A run that ended since may have written after its file was read.
+        A run that ended later may have written after its file was read.
         """
         del self._ended[: self._ended_before]
         self._writers.clear()
@@ -99,7 +100,7 @@ class PossibleWriters:
         running = [_say_open(one, one.run, None) for one in sessions if one.run is not None]
         if not self._is_first:
             return running
-        # They ended under an earlier daemon, which may not have read what they wrote.
+        # These runs ended under an earlier daemon, which may not have read what they wrote.
         return running + [
             Stretch(
                 f"run {one.last_run.run} of {one.name}",

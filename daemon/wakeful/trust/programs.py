@@ -1,7 +1,7 @@
-"""The digests of programs that specs name: whoever trusts a spec trusts the code it runs.
+"""Computes the digests of programs that specs name, because trusting a spec means trusting the code it runs.
 
-Asked at every reading of pinned specs and once more before each of their runs, so a file that did not change is not
-read again. The files that a program loads by itself (modules, other scripts) are not known here.
+Called at every reading of pinned specs and again before each of their runs. A file that did not change is not read
+again. Files that a program loads by itself (modules, other scripts) are not known here.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from wakeful.core.spec.session import CommandRun, ProbeBinding, SessionSpec
 from wakeful.specs.command_words import find_program
 from wakeful.trust.ledger import ABSENT
 
-# A file written in the last moments may be written again within the same tick of the file system's clock.
+# The age from which a file's stat key is reliable. A younger file may change again within one tick of the file system's
+# clock.
 _RACY_NANOSECONDS = 2_000_000_000
 
 
 def list_programs(spec: SessionSpec, agent: AgentSpec | None = None) -> list[str]:
-    """The scripts inside root that its command, its check and its probes name, and those its agent starts;
-    absolute paths."""
+    """List the absolute paths of scripts inside root that a spec's command, check and probes name, and of those its
+    agent starts.
+    """
     cwd = spec.run.cwd if spec.run is not None else None
     found = [spec.program]
     if isinstance(spec.run, CommandRun):
@@ -41,7 +43,7 @@ def list_programs(spec: SessionSpec, agent: AgentSpec | None = None) -> list[str
 
 
 class Programs:
-    """Digests by path. A digest is kept as long as the stat key of its file is the same."""
+    """Digests by path. A digest is cached while the stat key of its file is unchanged."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[tuple[int, int, int, int], str]] = {}
@@ -68,7 +70,7 @@ class Programs:
 
 
 def _digest_stream(stream: BinaryIO) -> str:
-    """As `specs/load` digests a file."""
+    """Compute the digest of a stream, as `specs/load` does for a file."""
     digest = hashlib.blake2b(digest_size=16)
     while piece := stream.read(1 << 20):
         digest.update(piece)

@@ -1,8 +1,7 @@
-"""The daemon's own wakeful.yaml: it counts as it is edited, unless it changed while a run could write it.
+"""Trust in the daemon's own wakeful.yaml: it is in force as it is edited, unless it changed while a run could write it.
 
-A run that may write beside sessions.d/ could put one there, with `allow_unisolated` or other defaults in it. The text
-that counts is kept in the ledger at every change, so that it is known what to go by, and what to compare with,
-also after a restart.
+A run that may write next to sessions.d/ could put a wakeful.yaml there, with `allow_unisolated` or other defaults. The
+text in force is stored in the ledger at every change, so that it can be used and compared with, also after a restart.
 """
 
 from __future__ import annotations
@@ -12,12 +11,13 @@ from pathlib import Path
 
 from wakeful.trust.ledger import ABSENT, Ledger, digest_content
 
-# Path, and the digest of what counted before (None: there was no such file) -> is it doubted from now on?
+# Decides whether a path is in doubt from now on. The second argument is the digest of the text in force before, or None
+# if there was no file.
 Doubt = Callable[[str, str | None], bool]
 
 
 class SettingsTrust:
-    """`beside` is the file beside sessions.d/; if there is none, the person's own settings count."""
+    """`beside` is the file next to sessions.d/. If there is none, the person's own settings are in force."""
 
     def __init__(self, ledger: Ledger, beside: Path, doubt: Doubt) -> None:
         self._ledger = ledger
@@ -25,12 +25,15 @@ class SettingsTrust:
         self._doubt = doubt
 
     def find_doubted(self, path: Path) -> tuple[str, str, bytes] | None:
-        """The doubted path, its digest now, and the text that counts instead; None if nothing is doubted."""
+        """Return the doubted path, its present digest, and the text that is in force instead.
+
+        None if nothing is doubted.
+        """
         for file in dict.fromkeys((self._beside, path)):
             text = _read(file)
             if not self._is_good(file, text):
                 before = self._ledger.find_text(str(file))
-                # There was no file beside the specs, so the person's own settings counted.
+                # There was no file next to the specs, so the person's own settings were in force.
                 own = _read(path) if before is None and path != file else None
                 return str(file), _digest(text), before or own or b""
         return None
@@ -54,7 +57,7 @@ def _read(file: Path) -> bytes | None:
     try:
         return file.read_bytes() if file.is_file() else None
     except OSError:
-        # The reader of the settings meets the error again, and reports it.
+        # The reader of the settings gets the same error, and reports it.
         return None
 
 

@@ -1,9 +1,9 @@
-"""Reads the daemon's own folder of specs and every attached project, and says of each spec whether it may count.
+"""Reads the daemon's own folder of specs and every attached project, and decides for each spec whether it is in force.
 
-`Declarations` reads through it. A folder that is followed counts as it is edited, unless others can write it. A project
-is pinned: its specs count while they, the agents and defaults they depend on, and the programs they name are what a
-person trusted. It decides nothing about sessions: a spec that may not count is handed on with the reason,
-and the core lets it sleep.
+`Declarations` reads through it. A followed folder is in force as it is edited, unless others can write it. A project is
+pinned: its specs are in force while they, the agents and defaults they depend on, and the programs they name are what a
+person trusted. It decides nothing about sessions: a spec that is not in force is passed on with the reason, and the
+core lets it sleep.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from wakeful.trust.path_trust import NoRuns, PathTrust, RunsBySpan, read_mark
 from wakeful.trust.programs import Programs, list_programs
 from wakeful.trust.settings_trust import SettingsTrust
 
-# Follows the path of a wakeful.yaml: of a project's settings only the defaults concern its specs.
+# The suffix after the path of a wakeful.yaml. Only the defaults of a project's settings concern its specs.
 DEFAULTS_MARK = "#defaults"
 ATTACHED = "attached with wakeful add"
-# Stands between the path of a spec and a place that its programs reach although it does not declare it.
+# The separator between the path of a spec and an undeclared place that its programs reach.
 REACH_MARK = "#reach:"
-# The places that the programs of a spec reach now, besides what it declares.
+# Lists the places that the programs of a spec reach now beyond those that it declares.
 FindReach = Callable[[SessionSpec, AgentSpec | None], tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A pinned spec: the files it depends on, by path and digest, and why it may not count, if so."""
+    """A pinned spec: the files it depends on, by path and digest, and the reason if it is not in force."""
 
     name: str
     folder: str
@@ -59,7 +59,7 @@ class Standing:
         return digest_files(self.files)
 
     def label(self, path: str) -> str:
-        """A path as a person of this project names it."""
+        """Name a path as a person of this project does."""
         if REACH_MARK in path:
             return f"what its programs reach: {self.label(path.partition(REACH_MARK)[2])}"
         return os.path.relpath(path, self.folder) if path.startswith(f"{self.folder}/") else path
@@ -67,12 +67,12 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class FolderStanding:
-    """A folder of specs. `pinned` says why it is not followed, in words; None: it is."""
+    """A folder of specs. `pinned` is the reason why it is not followed, in words, or None if it is followed."""
 
     folder: str
     project: str | None
     pinned: str | None
-    # Why others can write it, in words.
+    # Why others can write to the folder, in words.
     others: str | None = None
 
 
@@ -84,9 +84,9 @@ def digest_files(files: Mapping[str, str]) -> str:
 class DaemonLookups:
     """The questions that a reader of specs asks its daemon. Without a daemon, as in `check`, the defaults answer them.
 
-    `runs` tells which run may have changed a path. `find_known` gives the digest of the text that was in force for a
-    session on this host. `find_reach` lists the places that the programs of a spec reach.
-    The reader calls all of them in the thread that reads.
+    `runs` finds the run that may have changed a path. `find_known` returns the digest of the text that was in force for
+    a session on this host. `find_reach` lists the places that the programs of a spec reach. All of them are called in
+    the reader's thread.
     """
 
     runs: RunsBySpan = field(default_factory=NoRuns)
@@ -109,12 +109,12 @@ class HouseReader:
         around: DaemonLookups = DaemonLookups(),
         tell_far: TellFar = tell_nobody,
     ) -> None:
-        """`kept` is where readings lie from one daemon to the next.
+        """`kept` is the file of the cached readings, which the next daemon uses.
 
-        `tell_far` hears how far a reading of the daemon's own folder is.
+        `tell_far` gets the progress of a reading of the daemon's own folder.
         """
         self._specs = os.path.abspath(specs)
-        # The projects' folders are small: nobody is told how far their readings are.
+        # Projects' folders are small, so their progress is not reported.
         self._main = ProjectReader(specs, environ, kept=kept, accept=self._accept_settings, tell_far=tell_far)
         self._environ = environ
         self._ledger = ledger
@@ -133,12 +133,12 @@ class HouseReader:
         # Files of followed folders as they were read last, by folder and path below it.
         self._seen: dict[str, dict[str, FileReading]] = {}
         self._path_trust = PathTrust(ledger, around.runs)
-        # Folder of specs -> its real path when it was first read: the place that runs are shielded from.
+        # By folder of specs: its real path at the first reading, which isolation shields from runs.
         self._shielded: dict[str, str] = {}
         self._own_settings = SettingsTrust(ledger, Path(self._specs).parent / SETTINGS_FILE, self._doubt_settings)
 
     def read(self) -> ProjectReading:
-        """Read every folder. Blocks."""
+        """Read every folder. Blocking."""
         self._new_standings, self._new_folders = {}, []
         self._path_trust.begin()
         main = self._main.read()
@@ -151,7 +151,7 @@ class HouseReader:
         parts = [self._read_project(project, main.settings) for project in self._ledger.pages.projects.values()]
         refused = dict(main.refused)
         for part in parts:
-            # A session with a file in the daemon's own folder is not a project's.
+            # If a session has a file in the daemon's own folder, a project's session of that name is ignored.
             declared |= {name: one for name, one in part.declared.items() if name not in declared}
             refused |= part.refused
         self._path_trust.finish()
@@ -187,12 +187,17 @@ class HouseReader:
         )
 
     def keep(self) -> None:
-        """Write the readings for the next daemon. Blocks; any thread. Projects are few, and are read anew."""
+        """Save the readings for the next daemon.
+
+        Blocking. Any thread. Those of projects are not saved, because they are few.
+        """
         self._main.keep()
 
     def find_changed_program(self, name: str) -> str | None:
-        """Why a run of this session must not start now, in words: its program is read when it starts,
-        not when specs are."""
+        """Explain why a run of this session must not start now. None if it may.
+
+        A program is checked when its run starts, not only when specs are read.
+        """
         standing = self.standings.get(name)
         if standing is None:
             return None
@@ -207,7 +212,7 @@ class HouseReader:
         return None
 
     def read_apart(self, project: Project) -> tuple[list[Standing], dict[str, str]]:
-        """The specs that a project would bring if it were attached, all pinned, and those that cannot be taken.
+        """Read the specs of a project as if it were attached, all pinned, and those that have problems.
 
         Changes nothing.
         """
@@ -218,7 +223,7 @@ class HouseReader:
         return [one for _, one in sorted(apart._new_standings.items())], reading.refused
 
     def find_reach(self, spec: SessionSpec, agent: AgentSpec | None) -> tuple[str, ...]:
-        """The places that the programs of a spec reach here, besides what it declares."""
+        """List the places that the programs of a spec reach here beyond those that it declares."""
         return self._around.find_reach(spec, agent)
 
     # -- folders ------------------------------------------------------------------------------
@@ -253,9 +258,9 @@ class HouseReader:
         )
 
     def _find_others(self, folder: FolderReading | None, specs: str) -> str | None:
-        """Why others can write one of the folders of specs, and so put a spec there.
+        """Explain why others can write to a folder of specs, and so add a spec. None if they cannot.
 
-        Folders that templates look into hold data.
+        Folders that templates look into hold data, and are not checked.
         """
         own = [one for one in folder.folders if f"{one}/".startswith(f"{specs}/")] if folder is not None else []
         return next((words for one in own or [specs] if (words := find_others(one)) is not None), None)
@@ -268,7 +273,7 @@ class HouseReader:
         folder = reader.folder
         assert folder is not None
         is_plain = prefix is None and pinned is None and not self._ledger.pages.doubted
-        # Nearly always, and 10,000 of them every few seconds.
+        # The usual case, made fast: there may be 10,000 files every few seconds.
         if is_plain and not any(one.others is not None for one in folder.files.values()):
             return dict(reading.declared)
         places = _place_sessions(folder)
@@ -286,8 +291,10 @@ class HouseReader:
     def _judge_agents(
         self, reader: ProjectReader, reading: ProjectReading, prefix: str, pinned: str | None
     ) -> ProjectReading:
-        """The agents that may count as their files stand, under the names they have here:
-        any may be asked in any session."""
+        """Return the agents that are in force, under the names they have here.
+
+        Any agent may be asked in any session.
+        """
         folder = reader.folder
         assert folder is not None
         base, is_doubtful = folder.basis[1].base, pinned is not None or bool(self._ledger.pages.doubted)
@@ -310,7 +317,10 @@ class HouseReader:
     def _doubt_agent(
         self, folder: FolderReading, prefix: str, agent: AgentSpec, pinned: str | None, session: str | None
     ) -> str | None:
-        """Why an agent may not count, in words; one that no session names is trusted by its own name."""
+        """Explain why an agent is not in force.
+
+        None if it is. An agent that no session names is trusted by its own name.
+        """
         file, around = folder.files[_name_agent_file(agent.name)], folder.basis[1]
         path = os.path.join(around.specs or "", _name_agent_file(agent.name))
         files = self._list_agent_files(path, file)
@@ -361,13 +371,13 @@ class HouseReader:
             if pages.trusted.get(path) == digest:
                 self._ledger.clear(path)
             return
-        # Of an agent no log tells what it said before.
+        # For an agent, the log does not have the earlier digest.
         known = known if known is not None else pages.trusted.get(path)
         if known != digest and (words := self._path_trust.find_doubt(path, stat_key, shielded)) is not None:
             self._ledger.doubt(path, words, known)
 
     def _doubt_defaults(self, reader: ProjectReader) -> None:
-        """The defaults of a project that is followed: they count as they are edited, as its specs do."""
+        """Check the defaults of a followed project. They are in force as they are edited, as its specs are."""
         key, digest, pages = _name_defaults(reader), _digest_defaults(reader), self._ledger.pages
         known = pages.trusted.get(key)
         if known == digest:
@@ -381,8 +391,10 @@ class HouseReader:
                 self._ledger.doubt(key, words, known)
 
     def _doubt_settings(self, path: str, known: str | None) -> bool:
-        """`known` is the digest of what counted before; None: there was no such file,
-        and nothing could be shielded from runs."""
+        """Doubt the settings if a run may have changed them.
+
+        `known` is the digest of the text in force before. None if there was no file, which isolation could not shield.
+        """
         self._path_trust.judge([path], self._find_shielded(self._specs))
         words = self._path_trust.find_doubt(path, None, None if known is None else os.path.realpath(path))
         if words is not None:
@@ -393,12 +405,15 @@ class HouseReader:
         return self._shielded.setdefault(specs, os.path.realpath(specs))
 
     def _list_ways(self, *paths: str) -> dict[str, str]:
-        """The folders and links on these ways that are in doubt, with what they are now."""
+        """List the doubted folders and links on these paths, with their present marks."""
         keys = dict.fromkeys(key for path in paths for key in self._path_trust.list_doubted(path))
         return {key: digest_way(key) for key in keys}
 
     def _accept_settings(self, path: Path) -> bytes | None:
-        """The text of the daemon's own settings that counts in the place of what stands there; None: that does."""
+        """Return the text of the daemon's own settings that is in force instead of the present one.
+
+        None if the present one is.
+        """
         found = self._own_settings.find_doubted(path)
         if found is None:
             return None
@@ -471,11 +486,11 @@ class HouseReader:
         spec: SessionSpec,
         agent: FileReading | None,
     ) -> dict[str, str]:
-        """All that a person who trusts a spec trusts with it."""
+        """List everything that a person trusts together with a spec."""
         files = {path: folder.files[file].digest}
         if agent is not None:
             files |= self._list_agent_files(os.path.join(folder.basis[1].specs or "", f"{agent.name}{SUFFIX}"), agent)
-        # Those that were trusted and are gone are missed as well: they may have been the stricter ones.
+        # Trusted defaults that are gone count as a change, too, because they may have been stricter.
         if reader.defaults.value or self._ledger.pages.trusted.get(_name_defaults(reader), ABSENT) != ABSENT:
             files[_name_defaults(reader)] = _digest_defaults(reader)
         owner = agent.agent if agent is not None else None
@@ -483,8 +498,10 @@ class HouseReader:
         return files | {program: self._programs.digest(program) for program in list_programs(spec, owner)}
 
     def _list_reach(self, path: str, spec: SessionSpec, agent: AgentSpec | None) -> dict[str, str]:
-        """A line of the ledger for each place: what is reached no more is no reason to ask,
-        and the sessions of a template share them."""
+        """List a line of the ledger for each place.
+
+        A place that is no longer reached needs no new trust. The sessions of a template share the lines.
+        """
         return {
             f"{path}{REACH_MARK}{place}": digest_content(show_reach(place)) for place in self.find_reach(spec, agent)
         }
@@ -501,7 +518,10 @@ class HouseReader:
         )
 
     def _rename(self, spec: SessionSpec, prefix: str) -> SessionSpec:
-        """The same value for the same spec: whoever compares readings compares identities first."""
+        """Rename a spec.
+
+        The same spec gives the identical object, because callers compare readings by identity first.
+        """
         known = self._renamed.get(f"{prefix}{spec.name}")
         if known is not None and known[0] is spec:
             return known[1]
@@ -516,13 +536,13 @@ class HouseReader:
 
 
 def _list_reached(standing: Standing) -> list[str]:
-    """The places of the project that its programs reach: one that is replaced is noticed before a run is due."""
+    """List the places of the project that its programs reach, so that a replaced one is noticed before a run is due."""
     places = (path.partition(REACH_MARK)[2] for path in standing.files if REACH_MARK in path)
     return [place for place in places if place.startswith(f"{standing.folder}/")]
 
 
 def _name_agent_file(agent: str | None) -> str:
-    """The key of an agent's file below sessions.d."""
+    """Return the key of an agent's file below sessions.d."""
     return f"{AGENTS}/{agent}{SUFFIX}"
 
 
@@ -532,7 +552,7 @@ def digest_way(key: str) -> str:
 
 
 def _rename_agent(agent: AgentSpec, prefix: str) -> AgentSpec:
-    """An agent of an attached project under the name it has here; its sub-agents are of the same project."""
+    """Rename an agent of an attached project. Its sub-agents are of the same project."""
     return (
         replace(agent, name=f"{prefix}{agent.name}", subagents=tuple(f"{prefix}{name}" for name in agent.subagents))
         if prefix
@@ -541,7 +561,7 @@ def _rename_agent(agent: AgentSpec, prefix: str) -> AgentSpec:
 
 
 def _merge(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """The daemon's own come first, and count before those of projects."""
+    """Merge mappings. The daemon's own comes first and wins over those of projects."""
     merged: dict[str, Any] = {}
     for part in parts:
         merged = {**part, **merged}
@@ -549,7 +569,7 @@ def _merge(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _place_sessions(folder: FolderReading) -> dict[str, str]:
-    """Session -> its file below sessions.d: its own, or that of its template."""
+    """Map each session to its file below sessions.d: its own, or that of its template."""
     places: dict[str, str] = {}
     for relative, reading in folder.files.items():
         if reading.spec is not None and (INSTANCE not in relative or reading.name not in places):
@@ -558,7 +578,7 @@ def _place_sessions(folder: FolderReading) -> dict[str, str]:
 
 
 def show_reach(place: str) -> bytes:
-    """A place as text that can be compared."""
+    """Show a place as text that can be compared."""
     return os.fsencode(f"{place}\n")
 
 
@@ -572,5 +592,5 @@ def _digest_defaults(reader: ProjectReader) -> str:
 
 
 def show_defaults(value: object) -> bytes | None:
-    """Defaults as text that can be compared line by line; None: there are none."""
+    """Show defaults as text that can be compared line by line. None if there are none."""
     return msgspec.json.format(msgspec.json.encode(value, order="sorted"), indent=2) if value else None

@@ -20,7 +20,7 @@ from wakeful.core.looking.targets import ServiceTarget
 from wakeful.core.record.events import HoldWord
 from wakeful.core.record.lifecycle import StateWord, name_state
 from wakeful.core.record.observations import Moment
-from wakeful.core.record.state import Session
+from wakeful.core.record.state import Archived, Session
 from wakeful.core.spec.session import AnyRun, CommandRun, ScriptRun, find_template
 from wakeful.views.causes import view_last_run
 from wakeful.views.times import show_time, show_time_or_none
@@ -127,9 +127,8 @@ def _view_need(kind: str, text: str, until: int | None = None) -> dict[str, Any]
 
 def _find_state(core: Core, session: Session, moment: Moment) -> tuple[StateWord, str | None]:
     """Its state, and why it sleeps if it does."""
-    hold_words = (
-        None if session.is_terminated or session.archive is not None else find_hold_words(core, session, moment)
-    )
+    is_over = session.is_terminated or isinstance(session.closed, Archived)
+    hold_words = None if is_over else find_hold_words(core, session, moment)
     return name_state(session, is_held=hold_words is not None), hold_words
 
 

@@ -24,7 +24,7 @@ from wakeful.workspaces.moved_spec import is_written
 MOST_FILES = 200_000
 # Held in memory once while it is kept.
 LARGEST_KEPT_BYTES = 64 << 20
-NOT_WRITTEN = "no write binding means it"
+NOT_WRITTEN = "no write binding matches it"
 TOO_LARGE = "too large"
 SECRET = "holds a secret"
 

@@ -35,7 +35,7 @@ from wakeful.bundles.scratch_files import OLDER, STAGED
 from wakeful.core.calls import values as calls
 from wakeful.core.calls.history import FROM_BUNDLE
 from wakeful.core.record.events import PayloadErased
-from wakeful.core.record.state import Session
+from wakeful.core.record.state import Archived, Departed, Moving, Session
 from wakeful.errors import CallerError, WakefulError
 from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import Conflict, Record
@@ -147,9 +147,9 @@ async def load(desk: Desk, body: Any) -> Answer:
 
 async def _load_archived(desk: Desk, name: str) -> Answer:
     session = find_named(desk.service, name)
-    if session.archive is None:
+    if not isinstance(session.closed, Archived):
         raise CallerError(f"{name} is not archived; to load a bundle give its file: wakeful load ./FILE")
-    path = desk.state / ARCHIVE / session.archive
+    path = desk.state / ARCHIVE / session.closed.bundle
     restored = await asyncio.to_thread(restore_archive, desk.log, desk.blobs, path, desk.tell)
     words = await desk.call(calls.Restore(name=name))
     desk.service.report_spec_again(name)
@@ -225,7 +225,7 @@ def _refuse_archived(desk: Desk, path: Path, session_id: str) -> None:
     """Raise CallerError if the bundle's session is archived here. Its records exist without payloads, so nothing would
     be imported, and nothing could be forked."""
     session = desk.service.core.state.sessions.get(session_id)
-    if session is not None and session.archive is not None:
+    if session is not None and isinstance(session.closed, Archived):
         raise CallerError(
             f"{path} holds {session.name}, which is archived here: `wakeful load {session.name}` brings it back, and "
             "then it can be forked or this file loaded"
@@ -284,7 +284,8 @@ async def _take_moved(desk: Desk, path: Path, manifest: Manifest, move: str) -> 
         f"{known.name if known is not None else manifest.session} lives here, and {path} holds another history of "
         "it: a move was given up on one side; load it without --move, then merge"
     )
-    if known is not None and not known.is_frozen and not known.move.has_departed and known.seq < manifest.records:
+    lives_here = known is not None and not isinstance(known.closed, Moving | Departed)
+    if known is not None and lives_here and known.seq < manifest.records:
         raise CallerError(another)
     has_arrived = known is not None and known.seq > manifest.records
     try:
@@ -344,23 +345,21 @@ async def move(desk: Desk, body: Any) -> Answer:
     path = Path(body.path)
     if await asyncio.to_thread(path.exists):
         raise CallerError(f"{path} exists; name a file that does not")
-    if session.move.id is None:
+    if not isinstance(session.closed, Moving):
         await desk.call(calls.Freeze(name=body.name, move=secrets.token_hex(16), to=body.to))
         session = find_named(desk.service, body.name)
-    elif session.move.has_departed:
-        raise CallerError(f"{body.name} was moved already; fork it to go on from its record here")
-    assert session.move.id is not None
+    assert isinstance(session.closed, Moving)
     # A session that is already frozen keeps its move: the same bundle is written again.
-    about = {"move": session.move.id, "host": socket.gethostname()}
+    about = {"move": session.closed.move, "host": socket.gethostname()}
     saved = await asyncio.to_thread(_save, desk, session, path, None, "migrate", about)
     answer = _say_saved(body.name, saved, f"frozen, and cut to {path}")
-    return {**answer, "move": session.move.id}
+    return {**answer, "move": session.closed.move}
 
 
 async def archive(desk: Desk, body: Any) -> Answer:
     """Archive a session. Its bundle is on disk and verified before any payload is removed from the log."""
     session = find_named(desk.service, body.name)
-    if session.archive is not None:
+    if isinstance(session.closed, Archived):
         return {"name": body.name, "words": "archived already"}
     _refuse_restless(session)
     path = desk.state / ARCHIVE / f"{session.id}-{session.seq}.bundle"

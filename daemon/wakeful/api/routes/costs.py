@@ -18,6 +18,7 @@ from wakeful.api.requests import answer_json, read_bound, service_of, sight_of
 from wakeful.api.service import Service
 from wakeful.bundles.format import BundleRefused
 from wakeful.bundles.load import read_payloads
+from wakeful.core.record.state import Archived
 from wakeful.eventlog.contract import LogReader, Record
 from wakeful.views.costs import COUNTED, Key, Ledger, read_keys, view_costs
 from wakeful.views.times import show_time_or_none
@@ -80,7 +81,7 @@ async def read_costs(request: Request) -> Response:
     keys = read_keys(request.query_params.get("by", "session"))
     since = read_bound(request, service, "since")
     folder = Path(service.places.state) / "archive"
-    archives = {one.id: folder / one.archive for one in service.core.state if one.archive is not None}
+    archives = {one.id: folder / one.closed.bundle for one in service.core.state if isinstance(one.closed, Archived)}
     ids = sight_of(request).list_ids()
     sums = await asyncio.to_thread(request.app.state.accounts.sum_by, service.log, keys, since, archives, ids)
     return answer_json({"since": show_time_or_none(since), **view_costs(sums, keys, _name_sessions(service))})

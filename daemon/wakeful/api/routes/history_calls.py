@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from wakeful.api.requests import find_named
 from wakeful.api.routes.call_steps import CallSteps, Done, More, Preview
@@ -34,7 +35,7 @@ from wakeful.core.calls import values as calls
 from wakeful.core.record.events import PayloadErased, PromptAssembled, RunFinished, SessionMerged, SessionRewound
 from wakeful.core.record.knowledge import Stretch, merge_facts
 from wakeful.core.record.payloads import find_addresses, find_words, redact
-from wakeful.core.record.state import Session
+from wakeful.core.record.state import Archived, Departed, Moving, Session
 from wakeful.core.spec.agent import prefer_model
 from wakeful.errors import CallerError
 from wakeful.eventlog.chain import hash_bytes
@@ -342,17 +343,21 @@ async def prepare_migrate(service: Service, body: Any) -> Prepared:
     receipt = body.receipt
     if receipt.session != session.id:
         raise CallerError(f"this receipt is for {receipt.name} ({receipt.session}), not for {body.name} ({session.id})")
-    if receipt.seq <= session.seq and not session.move.has_departed:
-        raise CallerError(
-            f"this receipt ends at record {receipt.seq}, before the end of {body.name} here ({session.seq}); "
-            "it is not of this move"
-        )
-    text = msgspec.json.encode(receipt).decode()
-    if receipt.record is None or session.move.has_departed or session.move.id != receipt.move:
-        return calls.Depart(name=body.name, move=receipt.move, receipt=text)
-    with moving(session.id, session.name):
-        past = await asyncio.to_thread(_take_arrival, service, session, receipt, receipt.record)
-    return calls.Depart(name=body.name, move=receipt.move, receipt=text, past=past)
+    depart = calls.Depart(name=body.name, move=receipt.move, receipt=msgspec.json.encode(receipt).decode())
+    match session.closed:
+        case Departed() | Archived(before=Departed()):
+            return depart
+        case _ if receipt.seq <= session.seq:
+            raise CallerError(
+                f"this receipt ends at record {receipt.seq}, before the end of {body.name} here ({session.seq}); "
+                "it is not of this move"
+            )
+        case Moving(move=receipt.move) if receipt.record is not None:
+            with moving(session.id, session.name):
+                past = await asyncio.to_thread(_take_arrival, service, session, receipt, receipt.record)
+            return replace(depart, past=past)
+        case _:
+            return depart
 
 
 @contextmanager
@@ -441,7 +446,7 @@ def _read_record(service: Service, session: Session, seq: int) -> Record:
     record = next(service.log.read(session.id, from_seq=seq, to_seq=seq), None) if seq > 0 else None
     if record is None:
         raise CallerError(f"{session.name} has records 1 to {session.seq}, there is no {seq}")
-    if record.payload is None and session.archive is not None:
+    if record.payload is None and isinstance(session.closed, Archived):
         raise CallerError(
             f"{session.name} is archived: `wakeful load {session.name}` brings it back, and then its record {seq} can "
             "be erased, from the archive too"
@@ -488,12 +493,13 @@ def _find_told(service: Service, session: Session, seq: int, words: Iterable[str
 def _find_archived(service: Service, needles: list[str]) -> Iterator[str]:
     """Yield the records of archived sessions that contain these texts. The search of the log does not find them; they
     can be erased after the session is loaded."""
-    for one in [one for one in service.core.state if one.archive is not None] if needles else ():
+    archives = [(one.name, one.closed.bundle) for one in service.core.state if isinstance(one.closed, Archived)]
+    for name, bundle in archives if needles else ():
         try:
-            for seq in find_in_bundle(Path(service.places.state) / "archive" / str(one.archive), needles):
-                yield f"{one.name} {seq} (archived)"
+            for seq in find_in_bundle(Path(service.places.state) / "archive" / bundle, needles):
+                yield f"{name} {seq} (archived)"
         except BundleRefused:
-            yield f"{one.name} perhaps (its archive cannot be read)"
+            yield f"{name} perhaps (its archive cannot be read)"
 
 
 def _quote(text: str) -> str:

@@ -20,7 +20,7 @@ from wakeful.bundles.blob_archive import BlobArchive, Moved
 from wakeful.bundles.old_outputs import DueOutputs, find_due_outputs
 from wakeful.bundles.retention_rules import USUAL_OUTPUTS, Due, Standing, choose_sessions, judge_session
 from wakeful.core.deciding.owed import owed_names
-from wakeful.core.record.state import Session
+from wakeful.core.record.state import Archived, Session
 from wakeful.core.spec.session import Retention
 from wakeful.errors import CallerError
 from wakeful.system.blobs import Blobs
@@ -119,7 +119,7 @@ async def find_due(service: Service) -> tuple[Due, ...]:
             retention=own.get(session.id),
         )
         for session in core.state
-        if session.archive is None
+        if not isinstance(session.closed, Archived)
     ]
     return choose_sessions(standings, general, service.moment().wall)
 

@@ -26,8 +26,7 @@ from wakeful.api.requests import answer_json, caller_of, find_named, service_of
 from wakeful.api.service import Service
 from wakeful.core.calls.values import Deliver
 from wakeful.core.record.events import DeliveryReceived
-from wakeful.core.record.lifecycle import Moving, find_closed
-from wakeful.core.record.state import Session
+from wakeful.core.record.state import Moving, Session
 from wakeful.core.spec.session import WebhookBinding
 from wakeful.errors import CallerError, OperatorError, UnknownSession, WakefulError
 from wakeful.eventlog.codec import decode
@@ -207,10 +206,9 @@ def _choose_binding(session: Session, name: str | None) -> WebhookBinding:
 
 
 def _refuse_closed(session: Session) -> None:
-    closed = find_closed(session)
-    if isinstance(closed, Moving):
+    if isinstance(session.closed, Moving):
         raise NotNow("the session is moving to another host; try again later")
-    if closed is not None:
+    if session.closed is not None:
         raise WebhookClosed("the session behind this address is closed, and accepts no more deliveries")
 
 

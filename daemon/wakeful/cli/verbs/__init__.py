@@ -1,1 +1,1 @@
-"""How verbs are carried out and their answers printed: one module for related verbs, imported when one is used."""
+"""The verbs of the command line, which call the daemon and print its answers. Imported when one is used."""

@@ -1,4 +1,4 @@
-"""`wakeful ask`: put a message to a session's agent, and read the answer as it comes."""
+"""`wakeful ask`: sends a message to a session's agent, and prints the answer as it comes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from wakeful.cli.verbs.calls import say
 from wakeful.cli.verbs.lifecycle import records_after
 from wakeful.views.records import say_spent
 
-# Holds that a question waits behind until a person, or a period, lifts them.
+# The holds under which a question waits until a person lifts the hold, or a budget's period ends.
 LASTING_HOLDS = ("asking", "budget", "crashing")
-# A pipe that brings nothing for so long is worth a word.
+# Seconds without input from a pipe, after which a message says that the command waits for it.
 PATIENCE_SECONDS = 2.0
 
 
@@ -36,7 +36,7 @@ def ask_verb(
         say(options, answer)
         return
     if answer.get("held") is not None:
-        # No answer would come while the person waits: the person has to lift the hold first.
+        # Do not wait: no answer comes before a person lifts the hold.
         raise Failure(
             f"{escape(name)} sleeps: {escape(answer['held'])}; what you asked waits in its mailbox", code=FAILED
         )
@@ -47,7 +47,7 @@ def ask_verb(
     if options.is_json:
         print(json.dumps({"name": name, **found}))
     elif found["usage"]["tokens"] and sys.stderr.isatty():
-        # Beside the answer, which may go into a file.
+        # On standard error, because standard output may go into a file.
         print(paint(f"[{found['agent']}: {say_spent(found['usage'])}]", "dim"), file=sys.stderr)
     if found["outcome"] != "succeeded":
         raise Failure(
@@ -60,7 +60,7 @@ def _print_live(live: dict[str, Any]) -> None:
 
 
 def read_question(text: str | None) -> str:
-    """The words of a question: those of the command, and those that come in by a pipe or from a file."""
+    """Read the text of a question: the command's argument, and standard input if it is a pipe or a file."""
     is_wanted = text is None or text == "-"
     given = _read_input(is_wanted=is_wanted).strip("\n")
     question = "" if text is None or is_wanted else text
@@ -70,11 +70,11 @@ def read_question(text: str | None) -> str:
 
 
 def _read_input(*, is_wanted: bool) -> str:
-    """Standard input to its end; where nobody asked for it, only that of a pipe or a file, and never of a terminal."""
+    """Read standard input to its end. Unless `is_wanted`, only a pipe or a file is read, and never a terminal."""
     try:
         kind = os.fstat(sys.stdin.fileno()).st_mode
     except (OSError, ValueError, AttributeError):
-        # Closed, or no file.
+        # Standard input is closed, or is not a file.
         return ""
     if not is_wanted and not (stat.S_ISFIFO(kind) or stat.S_ISREG(kind)):
         return ""
@@ -95,19 +95,19 @@ def _comes_soon(descriptor: int) -> bool:
 
 
 class Following:
-    """The run that takes a question in, to its end.
+    """Follows the run that takes a question, to its end.
 
-    `speech` shows what its agent says, as it comes; None shows nothing.
-
-    `show_live` gets each line of words in flight as it is. `answer_question` is asked what its agent asks a person; it
-    returns None where nobody answers, and then the run is over with the question."""
+    `speech` shows the agent's words as they come; None shows nothing. `show_live` gets each line of words in flight
+    unchanged. `answer_question` gets a question that the agent asks a person. It returns None if the person does not
+    answer, and then following ends.
+    """
 
     def __init__(
         self, client: Client, name: str, record: int, speech: Speech | None, show_live: Callable[[dict[str, Any]],
         None] | None = None,
         answer_question: Callable[[dict[str, Any]], str | None] | None = None,
     ) -> None:  # fmt: skip
-        """`record` is the message that was asked: others may ask at the same time."""
+        """`record` is the seq of the message that was sent. It finds the right run when others ask at the same time."""
         self._client = client
         self._name = name
         self._record = record
@@ -147,7 +147,7 @@ class Following:
                 case "run_finished" if (
                     payload["run"] == self.run and self._question is not None and not payload["is_final"]
                 ):
-                    # The next run goes on with the answer.
+                    # The next run continues with the person's answer.
                     self.run, ended = None, payload
                 case "run_finished" if payload["run"] == self.run:
                     return self._conclude(payload)
@@ -161,7 +161,7 @@ class Following:
         raise Failure(f"{escape(self._name)}: the daemon stopped before the answer came")
 
     def _answer(self) -> bool:
-        """Put what the agent asks to the person, until there is an answer that it takes."""
+        """Ask the person the agent's question until the daemon accepts an answer. False if the person gives none."""
         question, self._question = self._question, None
         assert question is not None and self._answer_question is not None
         if self._speech is not None:
@@ -209,14 +209,14 @@ class Following:
 
 
 class Spending:
-    """The cost of answers, in tokens and money; `usd` is None where no price is known."""
+    """The cost of answers in tokens and money. `usd` is None if no price is known."""
 
     def __init__(self) -> None:
         self.tokens = 0
         self.usd: float | None = 0.0
 
     def add(self, payload: dict[str, Any]) -> None:
-        """One turn that was answered."""
+        """Add the usage of one answered turn."""
         usage = payload.get("usage") or {}
         self.tokens += usage.get("input", 0) + usage.get("output", 0)
         usd = payload.get("usd")
@@ -228,7 +228,7 @@ class Spending:
 
 
 def make_speech(*, with_thoughts: bool) -> Speech:
-    """The answer on standard output; thoughts beside it, where a person looks."""
+    """Make a `Speech`: the answer goes to standard output, and thoughts to standard error if that is a terminal."""
 
     def write(text: str) -> None:
         sys.stdout.write(text)

@@ -1,7 +1,7 @@
-"""`verify`, `backup` and `restore`: about the log as a whole, with or without a daemon.
+"""`verify`, `backup` and `restore`: the verbs for the log as a whole, with or without a daemon.
 
-They read the store beside a running daemon through a connection that cannot write; only `restore` writes, and it takes
-the daemon's own lock first.
+While a daemon runs they read its store through a connection that cannot write. Only `restore` writes, and it takes the
+daemon's lock first.
 """
 
 from __future__ import annotations
@@ -22,19 +22,18 @@ from wakeful.service.offline_store import find_session, open_reader, restore
 
 
 def locate_state(options: Options, state: str | None) -> Path:
-    """The folder that was named, else the one the daemon that answers uses,
-    else the one its stopped daemon would have used."""
+    """Choose the state folder: the named one, else that of the daemon that answers, else the default folder."""
     if state is None:
         try:
             return Path(options.client().get("/version")["state"])
         except NoDaemon:
-            # A stopped daemon's log can be verified all the same.
+            # The log of a stopped daemon can be verified too.
             pass
     return Path(find_state(state))
 
 
 def name_folder(options: Options, doing: str, folder: Path) -> None:
-    """Name the folder before anything is done, so that a person who meant another one reads it here."""
+    """Print the folder before anything is done, so that a person who meant another folder notices."""
     if not options.is_json:
         print(f"{doing} the log in {escape(str(folder))}", flush=True)
 
@@ -44,7 +43,7 @@ def verify_verb(options: Options, name: str | None, state: str | None) -> None:
     name_folder(options, "verifying", folder)
     log = open_reader(folder)
     try:
-        # The name is found in the folder's own records: the daemon that answers may have another folder.
+        # Look the name up in the folder's own records, because the daemon that answers may use another folder.
         session = find_session(log, name).id if name is not None else None
         with Bar(is_shown=not options.is_json) as progress:
             report = log.verify(session, progress)
@@ -58,7 +57,10 @@ def verify_verb(options: Options, name: str | None, state: str | None) -> None:
 
 
 def _note_verified(folder: Path, report: Report) -> None:
-    """Leave a note for `wakeful health`. Somebody who may only read the folder has verified it all the same."""
+    """Save the time and the result for `wakeful health`.
+
+    Only warns if the folder cannot be written.
+    """
     verified = Verified(at=time.time_ns() // 1000, records=report.records, findings=len(report.findings))
     try:
         write_verified(folder, verified)
@@ -111,7 +113,7 @@ def backup_verb(options: Options, file: str, state: str | None) -> None:
 
 
 def restore_verb(options: Options, file: str, state: str | None, even_if_newer: bool) -> None:
-    # No daemon is asked: it has to be stopped, and the answer must not hang on whether another one happens to run.
+    # Do not ask a daemon for its folder: it must be stopped, and the result must not depend on another daemon.
     folder = Path(find_state(state))
     name_folder(options, "restoring", folder)
     with Bar(is_shown=not options.is_json) as progress:

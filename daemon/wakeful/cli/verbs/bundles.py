@@ -1,7 +1,7 @@
 """Sessions as files: `save`, `load`, `archive`, `migrate`.
 
-The daemon reads and writes the bundles; here a bar tells how far it is. Between hosts a bundle goes by file, or through
-the ssh program to `wakeful load --move -` there, whose receipt is fed back.
+The daemon reads and writes the bundles; this module shows the progress. A bundle moves to another host as a file, or by
+ssh to `wakeful load --move -` there, whose receipt is returned here.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def load_verb(
 
 
 def print_asked(options: Options, answer: dict[str, Any]) -> None:
-    """Print the programs and places a stranger's spec would run and reach, before anything of it runs."""
+    """Print which programs a spec of another author would run and which places it would reach, before it may run."""
     if options.is_json or answer.get("needs_trust") is None:
         return
     print_session(answer["name"], answer["spec"], answer["reach"])
@@ -132,7 +132,7 @@ def migrate_verb(
 
 
 def read_receipt(path: str) -> dict[str, Any]:
-    """The receipt itself, or the whole answer of `load --move --json`."""
+    """Read a receipt: the receipt itself, or the whole answer of `load --move --json`."""
     try:
         found = json.loads(Path(path).read_text())
     except (OSError, ValueError) as error:
@@ -147,9 +147,9 @@ def read_receipt(path: str) -> dict[str, Any]:
 
 
 def move_by_ssh(options: Options, name: str, to: str, *, is_trusted: bool) -> None:
-    """Freeze the session here, load it there, and bring the receipt back.
+    """Freeze the session here, load it on the other host, and bring the receipt back.
 
-    A failure in between leaves the session frozen, and says so.
+    A failure in between leaves the session frozen, and its message says so.
     """
     target = urlsplit(to)
     host = target.hostname
@@ -201,7 +201,7 @@ def _what_now(name: str) -> str:
 
 
 def carry(options: Options, what: str, **body: Any) -> dict[str, Any]:
-    """Ask for it, show how far it is where a person looks, and return the answer at its end."""
+    """Start the work, show its progress on a terminal, and return its answer."""
     with Bar(is_shown=not options.is_json) as tell:
         for line in options.client().post_lines(f"/bundle/{what}", **body):
             found: dict[str, Any] = json.loads(line)

@@ -1,8 +1,7 @@
-"""The way of every call from the command line to the daemon and back: its body is made, sent, and its answer's words
-are printed.
+"""Makes the calls from the command line to the daemon: builds the body, sends it, and prints the words of the answer.
 
-`call_verb` carries out each verb that needs no more than that. A template or a pattern in the place of a name makes
-one call for each session it means.
+`call_verb` carries out each verb that needs no more than that. If the name is a template or a pattern, one call is made
+for each session that it matches.
 """
 
 from __future__ import annotations
@@ -35,17 +34,17 @@ def call_verb(options: Options, verb: Verb, idempotency_key: str | None, **given
 
 
 def is_for_several(verb: Verb) -> bool:
-    """Does it take a template or a pattern in the place of a name?"""
+    """Does the verb accept a template or a pattern instead of a name?"""
     return any(one.name == "name" and one.completion == "sessions" for one in verb.typed)
 
 
 def make_body(verb: Verb, given: dict[str, Any]) -> dict[str, Any]:
-    """The body of a call, from the values as they were typed."""
+    """Make the body of a call from the values as they were typed."""
     return {one.name: _read_value(one, given[one.name]) for one in verb.sent if one.name in given}
 
 
 def _read_value(argument: Argument, value: Any) -> Any:
-    # The empty text of a folder means: the daemon chooses the place.
+    # An empty text for a folder means that the daemon chooses the folder.
     if value is None or value == "":
         return value
     match argument.kind:
@@ -87,7 +86,7 @@ def say(options: Options, answer: dict[str, Any]) -> None:
 
 
 def carry_out_each(options: Options, verb_name: str, key: str | None, /, name: str, **body: Any) -> None:
-    """Call every session that `name` means."""
+    """Call the verb for every session that `name` matches."""
     client = options.client()
     if is_several(name):
         call_each(options, client, verb_name, key, find_sessions(client, name), **body)
@@ -96,9 +95,9 @@ def carry_out_each(options: Options, verb_name: str, key: str | None, /, name: s
 
 
 def call_each(options: Options, client: Client, verb_name: str, key: str | None, names: list[str], **body: Any) -> None:
-    """A line for each session, or one JSON array.
+    """Call the verb for each name. Print a line for each session, or one JSON array.
 
-    A refusal keeps no other session waiting, and makes the exit code 1.
+    After a refusal the other sessions are called anyway, and the exit code is 1.
     """
     answers = []
     for name in names:
@@ -114,7 +113,10 @@ def call_each(options: Options, client: Client, verb_name: str, key: str | None,
 
 
 def try_call(client: Client, verb_name: str, key: str | None, /, **body: Any) -> dict[str, Any]:
-    """The answer, or a refusal as `{name, error}`. A daemon that is gone or busy refuses no session: that is raised."""
+    """Call the verb. Return the answer, or a refusal as `{name, error}`.
+
+    Raises if the daemon is gone or busy, because that is not a refusal of this session.
+    """
     try:
         return client.call(verb_name, key, **body)
     except (NoDaemon, DaemonBusy):

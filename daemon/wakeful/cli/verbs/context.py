@@ -1,4 +1,4 @@
-"""`wakeful context`: what a session's model would see if it ran now, in the order it gets it, with tokens per part."""
+"""`wakeful context`: prints the context that a session's model would get now, in its order, with tokens per part."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _format_talk(found: dict[str, Any], is_brief: bool) -> Iterator[str]:
 
 
 def _format_tools(tools: dict[str, Any] | None, is_brief: bool) -> Iterator[str]:
-    """The definitions that the last run offered its model."""
+    """List the tools that the last run offered its model."""
     if tools is None:
         yield from wrap("Tools: their definitions are on record from the first run of an agent on.")
         return

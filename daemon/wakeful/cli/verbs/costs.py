@@ -1,4 +1,4 @@
-"""`wakeful costs`: what runs took, by session, agent, cause and day, as a table, CSV or JSON."""
+"""`wakeful costs`: prints the usage of runs by session, agent, cause and day, as a table, CSV or JSON."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import click
 from wakeful.cli.client import Options
 from wakeful.cli.text import columns, escape, fit, format_bytes, measure, pad, paint
 
-# Figure -> its heading; the units stand with the values.
+# The heading of each figure. The values have their units with them.
 HEADINGS = {
     "runs": "RUNS", "failed": "FAIL", "cpu_seconds": "CPU", "wall_seconds": "WALL", "tokens": "TOKENS", "usd": "USD",
     "read_bytes": "READ", "written_bytes": "WROTE", "output_bytes": "PRINTED",
 }  # fmt: skip
-# Tokens that no provider counted: a mark in the table, a column in CSV.
+# Tokens that are estimated because no provider counted them: a mark in the table, a column in CSV.
 ESTIMATED = "estimated_tokens"
-# A longer name is cut to this many columns. A day has ten figures and is never cut.
+# Columns to which a longer name is cut on a narrow screen. A day has ten characters, so it is never cut.
 NARROWEST_KEY = 10
-# Runs, failed ones, CPU and wall time are shown on the narrowest screen.
+# The number of figures that even the narrowest screen shows: runs, failed runs, CPU and wall time.
 FIGURES_KEPT = 4
 _SPANS = ((86400.0, "d"), (3600.0, "h"), (60.0, "m"), (1.0, "s"))
 
@@ -45,9 +45,12 @@ def costs_verb(options: Options, by: str, since: str | None, is_csv: bool) -> No
 
 
 def format_costs(found: dict[str, Any]) -> Iterator[str]:
-    """Names to the left, figures to the right. Where the screen is narrow, bytes are left out before a name is cut."""
+    """Format the table: names to the left, figures to the right.
+
+    On a narrow screen, figures are left out before a name is cut.
+    """
     keys = found["by"]
-    # Where no agent worked, nobody asks for tokens.
+    # Without an agent's work the columns of tokens would be empty.
     shown = [name for name in HEADINGS if name not in ("tokens", "usd") or found["total"]["tokens"]]
     rows = [([escape(row[key] or "-") for key in keys], _format_figures(row, shown)) for row in found["rows"]]
     rows.append((["total", *[""] * (len(keys) - 1)], _format_figures(found["total"], shown)))
@@ -67,7 +70,7 @@ def format_costs(found: dict[str, Any]) -> Iterator[str]:
 
 
 def _squeeze(left: list[int], right: list[int]) -> None:
-    """Make the columns as wide together as the screen."""
+    """Make the columns narrower until the table fits the screen."""
     while sum(left) + sum(right) + 2 * (len(left) + len(right) - 1) > columns():
         if len(right) > FIGURES_KEPT:
             right.pop()

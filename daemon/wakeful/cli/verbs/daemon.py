@@ -1,4 +1,4 @@
-"""`wakeful daemon`: the service itself. Everything it needs is imported here and nowhere else on the command line."""
+"""`wakeful daemon`: starts the daemon. Only here does the command line import the daemon's own modules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`wakeful dashboard`: prints a link that logs one browser in, and opens it where there is a display."""
+"""`wakeful dashboard`: prints a link that logs one browser in, and opens it if there is a display."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def dashboard_verb(options: Options, is_quiet: bool, is_closing: bool) -> None:
     if is_closing:
         print(escape(answer["words"]))
         return
-    # Standard output is the link alone, so that it can be handed to another program.
+    # Standard output has only the link, so that it can be piped to another program.
     print(escape(answer["link"]), flush=True)
     is_opened = not is_quiet and has_display() and webbrowser.open(answer["link"])
     words = "opened in your browser" if is_opened else "open it in a browser of this machine"
@@ -27,5 +27,5 @@ def dashboard_verb(options: Options, is_quiet: bool, is_closing: bool) -> None:
 
 
 def has_display() -> bool:
-    """Without one, a browser for the terminal would be started in the place of this command."""
+    """Is there a display? Without a display, `webbrowser` would start a text browser in this terminal."""
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")) or sys.platform == "darwin"

@@ -1,4 +1,4 @@
-"""`wakeful diff`: two positions of a session, or two sessions, side by side; only what differs is printed."""
+"""`wakeful diff`: compares two positions of a session, or two sessions, and prints only the differences."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _say_fact(fact: dict[str, Any] | None) -> str | None:
 
 
 def _format_sides(a: str | None, b: str | None) -> Iterator[str]:
-    """Text of a person, its own lines kept: what went, then what came."""
+    """Format a person's text with its own lines: the old text, then the new one."""
     for text, mark, colour in ((a, "-", "bad"), (b, "+", "good")):
         for line in escape_lines(text).strip("\n").split("\n") if text is not None else ():
             first, *rest = wrap(line, "    ")
@@ -136,7 +136,7 @@ def _say_sizes(file: dict[str, Any]) -> str:
 
 
 def format_diff(diff: str | None, indent: str = "    ") -> Iterator[str]:
-    """A unified diff, each line safe to print. The lines end at newlines alone, as the text's own lines do."""
+    """Make each line of a unified diff safe to print. Split it at newlines only, as the text itself was split."""
     colours = {"+": "good", "-": "bad", "@": "dim", "\\": "dim"}
     for line in diff.removesuffix("\n").split("\n") if diff else ():
         yield paint(f"{indent}{escape_lines(line)}", colours.get(line[:1], ""))

@@ -1,7 +1,7 @@
-"""`wakeful doctor`: is everything as it should be, and if not, which command mends it.
+"""`wakeful doctor`: checks the machine and the daemon, and names a command that repairs what is wrong.
 
-Looks at the machine itself and asks the daemon for what only it knows. Each check is one line;
-exit 1 if one of them is bad.
+It looks at the machine itself, and asks the daemon for what only the daemon knows. Each check prints one line. The exit
+code is 1 if a check is bad.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from wakeful.cli.verbs.doctor_store import Check, check_store, mend
 from wakeful.core.spec.limits import FEW_BYTES, UNWARNED, LimitName, judge_room, say_amount
 from wakeful.service.offline_store import REMOTE, find_file_system, find_holder, is_affected
 
-# Holds what belongs together on one line; printed as a space.
+# A non-breaking space: keeps words on one line. It is printed as a space.
 TIE = "\u00a0"
 INOTIFY = Path("/proc/sys/fs/inotify")
 
@@ -40,7 +40,7 @@ def doctor_verb(options: Options, state: str | None, is_mending: bool) -> None:
     folder = Path(health["state"] if health is not None and state is None else find_state(state))
     around = check_surroundings(health["pid"] if health is not None else None, folder)
     checks = [answer, _check_sqlite(), *_check_watches(health), *around, *_check_folder(folder)]
-    # Of a daemon that is stopped, or would not start, the folder alone tells; of one that runs it is read beside it.
+    # The store is read from its folder, whether its daemon runs, is stopped or cannot start.
     checks += check_store(folder, is_living=find_holder(folder) is not None, is_shown=not options.is_json)
     checks += _check_health(health) if health is not None else []
     if options.is_json:
@@ -88,7 +88,7 @@ def _ask_daemon(client: Client, state: str) -> tuple[dict[str, Any] | None, Chec
 
 
 def _explain_silence(socket: str, state: Path, words: str) -> Check:
-    """No daemon answers. A second daemon beside a living one would be refused: find the living one, or end it."""
+    """Explain why no daemon answers. If a living process has the state folder, a second daemon would be refused."""
     holder = find_holder(state)
     if holder is None:
         return Check("daemon", "bad", words, "wakeful daemon")
@@ -135,7 +135,7 @@ def _check_watches(health: dict[str, Any] | None) -> Iterator[Check]:
 
 
 def count_watches(pid: int) -> int:
-    """Watches a process holds, as the kernel lists them; what ends meanwhile counts as none."""
+    """Count the inotify watches of a process, from /proc. A process that ends meanwhile counts as none."""
     count = 0
     folder = f"/proc/{pid}/fdinfo"
     try:
@@ -180,14 +180,14 @@ def _check_room(state: Path, system: str) -> Check:
     shortage = judge_room(found.free, found.total, is_short=False)
     if shortage is not None:
         return Check("disk", "bad", f"new runs wait for {shortage}", f"df -h {state}")
-    # A small disk that is mostly free is as it should be.
+    # On a small disk, half of it free is enough.
     if found.free < min(FEW_BYTES, found.total // 2):
         return Check("disk", "warn", f"{found.free / 1e9:.2f} GB free on {system}", f"df -h {state}")
     return Check("disk", "good", f"{found.free / 1e9:.1f} GB free on {system}")
 
 
 def _check_limits(limits: dict[str, Any]) -> Iterator[Check]:
-    """The published limits, and the sessions above a level. docs/limits.md and --json explain each limit."""
+    """Report the published limits, and the sessions above a level. docs/limits.md and --json explain each limit."""
     told = "; ".join(f"{name} ({one['what']}) {one['words']}" for name, one in limits["levels"].items())
     brief = ", ".join(f"{name} {_say_levels(name, one)}".replace(" ", TIE) for name, one in limits["levels"].items())
     yield Check("limits", "good", told, brief=f"(warns/at most) {brief}")
@@ -199,13 +199,16 @@ def _check_limits(limits: dict[str, Any]) -> Iterator[Check]:
 
 
 def _say_levels(name: LimitName, levels: dict[str, Any]) -> str:
-    """`16 KiB/256 KiB`: warns, at most; of what never warns the second alone."""
+    """Format the two levels of a limit, such as `16 KiB/256 KiB`: the warning, then the maximum.
+
+    Without a warning level, it is only the maximum.
+    """
     hard = say_amount(name, levels["hard"])
     return hard if name in UNWARNED else f"{say_amount(name, levels['warn'])}/{hard}"
 
 
 def _check_blobs(blobs: dict[str, Any]) -> Check:
-    """The blobs: outputs and contents of runs. Files that a crash left half written do no harm."""
+    """Check the blobs: outputs and contents of runs. Files that a crash left half written do no harm."""
     left = (
         f"; {count(blobs['unfinished'], 'file')} half written when a daemon was killed, which nobody needs"
         if blobs["unfinished"]
@@ -219,7 +222,7 @@ def _check_blobs(blobs: dict[str, Any]) -> Check:
 
 
 def _check_trust(trust: dict[str, Any]) -> Iterator[Check]:
-    """Folders of specs that others can write, and specs that wait for a person."""
+    """Report folders of specs that others can write, and specs that wait for a person's trust."""
     for one in trust["folders"]:
         if one["others"] is not None:
             words, _, mend = one["others"].rstrip(")").rpartition(" (")
@@ -230,7 +233,7 @@ def _check_trust(trust: dict[str, Any]) -> Iterator[Check]:
 
 
 def _check_notifiers(notifiers: Iterable[dict[str, Any]]) -> Iterator[Check]:
-    """Notifiers that tell nobody: disabled, failing for a while, or given up with the last message."""
+    """Report notifiers that do not deliver: disabled, failing for a while, or without success for the last message."""
     for one in notifiers:
         if not one["is_troubled"]:
             continue
@@ -246,7 +249,7 @@ def _check_notifiers(notifiers: Iterable[dict[str, Any]]) -> Iterator[Check]:
 
 
 def _check_isolation(isolation: dict[str, Any]) -> Iterator[Check]:
-    """The parts of isolation that work here, those that do not, and the sessions that run without it."""
+    """Report the parts of isolation that work here, those that do not, and the sessions that run without isolation."""
     if not isolation["landlock"]:
         words = "this kernel has no Landlock: no session runs, but those that say isolation: none"
         yield Check(
@@ -308,7 +311,7 @@ def _check_kernel(isolation: dict[str, Any]) -> Iterator[Check]:
 
 
 def _check_connections(connections: dict[str, Any]) -> Iterator[Check]:
-    """How many places of the control socket are in use, and which run was refused more."""
+    """Report how many connections of the control socket are in use, and which run was refused more."""
     most, kept, of_one = connections["most"], connections["kept_for_people"], connections["most_of_one_run"]
     words = (
         f"{connections['open']} of {count(most, 'connection')} in use, {kept} of them for people alone; "
@@ -331,7 +334,7 @@ def _check_connections(connections: dict[str, Any]) -> Iterator[Check]:
 
 
 def _check_http(http: dict[str, Any]) -> Iterator[Check]:
-    """The address of the TCP port, and the number of refused requests."""
+    """Report the address of the TCP port, and the number of refused requests."""
     if http["url"] is None:
         yield Check("http", "good", "the TCP port is closed; wakeful dashboard opens it")
         return
@@ -346,7 +349,7 @@ def _check_http(http: dict[str, Any]) -> Iterator[Check]:
 
 
 def _check_health(health: dict[str, Any]) -> Iterator[Check]:
-    """The daemon's own report."""
+    """Report the findings of the daemon's `/health`."""
     if health["read_only"]:
         yield Check("log", "bad", health["read_only"], "wakeful verify")
     for one in health.get("damaged", ()):

@@ -1,8 +1,8 @@
-"""The part of `doctor` that looks at the machine around a daemon: systemd, the clock, git,
-bubblewrap and the kernel's limits.
+"""The part of `doctor` that checks the machine around a daemon: systemd, the clock, git, bubblewrap and the kernel's
+limits.
 
-Each check is a line with the command that mends it. Nothing is changed and nobody is asked but the kernel, /proc and
-the programs themselves, so that it tells as much on a machine without systemd or bus.
+Each check is a line with the command that repairs the problem. Nothing is changed. The checks use only the kernel,
+/proc and the programs themselves, so they also work on a machine without systemd or a bus.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from wakeful.cli.verbs.install import is_lingering
 from wakeful.system.installation import has_agents, offer_agents
 
 INOTIFY = Path("/proc/sys/fs/inotify")
-# GIT_CONFIG_GLOBAL, which keeps a person's configuration out of our looks, came with 2.32.
+# The first git with GIT_CONFIG_GLOBAL, which keeps a person's configuration out of the daemon's git commands.
 OLDEST_GIT = (2, 32)
-# No clock is right that says a time before this was written.
+# The time when this was written. A clock that shows an earlier time is wrong.
 EARLIEST_SECONDS = 1_767_225_600
-# A file's time may be ahead of ours by this much without meaning anything.
+# Seconds by which a file's time may be ahead of the clock without a warning.
 AHEAD_SECONDS = 60.0
-# timex(2): nobody keeps the clock right.
+# The state of timex(2) for a clock that is not synchronised.
 TIME_ERROR = 5
 TIMEX_BYTES = 512
 SET_CLOCK = "sudo timedatectl set-ntp true"
 PATIENCE_SECONDS = 10.0
-# A sandbox with the options that ours needs.
+# A bubblewrap command with the options that runs need.
 TRY_BUBBLEWRAP = (
     "--unshare-all",
     "--die-with-parent",
@@ -50,7 +50,7 @@ TRY_BUBBLEWRAP = (
 
 
 def check_surroundings(pid: int | None, state: Path) -> Iterator[Check]:
-    """`pid` is that of the daemon that answers, if one does."""
+    """Check the machine. `pid` is that of the daemon that answers, or None if no daemon answers."""
     yield from check_service(pid)
     yield check_git()
     yield check_bubblewrap()
@@ -64,8 +64,9 @@ def check_surroundings(pid: int | None, state: Path) -> Iterator[Check]:
 
 
 def check_service(pid: int | None) -> Iterator[Check]:
-    """Whether somebody restarts the daemon, watches over it and listens for it;
-    and whether its unit is of this version."""
+    """Check whether systemd restarts the daemon, supervises it and holds its socket, and whether its unit has this
+    version.
+    """
     environ = read_environ(pid) if pid is not None else None
     user, system = user_folder() / USER_SERVICE, SYSTEM_FOLDER / SYSTEM_SERVICE
     if environ is not None:
@@ -74,7 +75,7 @@ def check_service(pid: int | None) -> Iterator[Check]:
         version = _read_version(path)
         if version not in (None, __version__):
             yield Check("service", "warn", f"{path} was written by version {version}, this is {__version__}", mend)
-    # The machine's own daemons live with the machine.
+    # Services of the system do not end when an account logs out.
     if user.exists() and os.geteuid() != 0 and not is_lingering():
         yield Check(
             "linger", "warn", "your service ends when you log out, and does not start at boot", "loginctl enable-linger"
@@ -86,7 +87,7 @@ def check_service(pid: int | None) -> Iterator[Check]:
 def _check_supervision(environ: dict[str, str], *, is_installed: bool) -> Check:
     if "NOTIFY_SOCKET" not in environ:
         mend = "systemctl --user start wakeful" if is_installed else "wakeful install"
-        # Nothing is wrong with that in a terminal; the words say how to make it last.
+        # A daemon in a terminal is not an error. The words only name the command that installs a service.
         return Check(
             "service",
             "good",
@@ -106,7 +107,7 @@ def _check_supervision(environ: dict[str, str], *, is_installed: bool) -> Check:
 
 
 def read_environ(pid: int) -> dict[str, str] | None:
-    """The environment a process was started with; None where the process is gone or not ours."""
+    """Read the environment a process was started with. None if the process is gone or belongs to another account."""
     try:
         data = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
@@ -159,7 +160,7 @@ def check_bubblewrap() -> Check:
 
 
 def check_strace() -> Check:
-    """Optional: what it is needed for says so itself."""
+    """Check strace, which is optional. The verb that needs strace asks for it itself."""
     if shutil.which("strace") is None:
         return Check(
             "strace",
@@ -179,7 +180,7 @@ def check_strace() -> Check:
 
 
 def check_agents() -> Check:
-    """Optional: a session that thinks says so itself."""
+    """Check the libraries of agents, which are optional. A session that needs them asks for them itself."""
     if has_agents():
         return Check("agents", "good", "the libraries of sessions that think are installed")
     return Check(
@@ -188,7 +189,7 @@ def check_agents() -> Check:
 
 
 def _mend_namespaces() -> str:
-    """Which of the switches that distributions added is off."""
+    """Return the command that turns on the kernel setting of a distribution that forbids user namespaces."""
     for name, wanted in (
         ("kernel/apparmor_restrict_unprivileged_userns", "0"),
         ("kernel/unprivileged_userns_clone", "1"),
@@ -204,7 +205,7 @@ def _mend_namespaces() -> str:
 
 
 def _run(*words: str) -> tuple[int, str]:
-    """Its exit code and all that it said."""
+    """Run a program. Return its exit code and its output."""
     try:
         done = subprocess.run(
             words,
@@ -223,7 +224,7 @@ def _run(*words: str) -> tuple[int, str]:
 
 
 def check_clock(state: Path) -> Check:
-    """Clock bindings, pauses and records follow the wall clock: is it right, and has it been?"""
+    """Check that the clock is right now, and was right before. Clock bindings, pauses and records depend on it."""
     now = time.time()
     if now < EARLIEST_SECONDS:
         return Check(
@@ -252,9 +253,9 @@ def check_clock(state: Path) -> Check:
 
 
 def is_clock_kept() -> bool:
-    """The state of the clock as the kernel knows it: adjtimex(2), which only reads here.
+    """Is the clock synchronised? Asks adjtimex(2), which only reads here.
 
-    Where even that is denied, nothing is said against it.
+    True if even reading is denied, so that no false warning is given.
     """
     try:
         asked = ctypes.CDLL(None).adjtimex
@@ -271,7 +272,7 @@ def _find_latest(folder: Path) -> float:
 
 
 def check_instances() -> Iterator[Check]:
-    """inotify's second limit, which is reached first where many programs of one person watch a little each."""
+    """Check inotify's second limit: instances per user. Many programs that watch a little each reach it first."""
     try:
         most = int((INOTIFY / "max_user_instances").read_text())
     except (OSError, ValueError):
@@ -288,7 +289,7 @@ def check_instances() -> Iterator[Check]:
 
 
 def count_instances() -> int:
-    """Instances that processes of this user hold, as far as we may see."""
+    """Count the inotify instances of this user's processes that /proc shows."""
     found = 0
     for process in Path("/proc").iterdir():
         if not process.name.isdigit():

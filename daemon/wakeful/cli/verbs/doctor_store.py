@@ -1,7 +1,7 @@
-"""The part of `doctor` that reads the store itself: what is wrong with a state folder, and its mending.
+"""The part of `doctor` that checks and repairs a state folder, with or without its daemon.
 
-The folder is looked at beside the daemon or without one. Each finding names the command that mends it: `doctor --mend`
-for what is told from the records, a backup for the records themselves.
+Each finding names the command that repairs it: `doctor --mend` for what can be computed from the records, a restore
+from a backup for the records themselves.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ MOST_LINES = 20
 
 
 class Check(NamedTuple):
-    """`mend` is a command, or what to do in words; empty when nothing is to be done.
+    """One line of `doctor`. `mend` is a command, or an instruction in words; it is empty when nothing has to be done.
 
-    `brief` is what people read, where the words are many.
+    `brief` replaces long `words` on the screen.
     """
 
     name: str
@@ -37,20 +37,20 @@ class Check(NamedTuple):
     brief: str = ""
 
     def view(self) -> dict[str, str]:
-        """As --json prints it: with all the words."""
+        """Return the check as --json prints it, with the full words."""
         return {"name": self.name, "verdict": self.verdict, "words": self.words, "mend": self.mend}
 
 
 def check_store(state: Path, *, is_living: bool, is_shown: bool) -> Iterator[Check]:
-    """Everything a state folder keeps.
+    """Check everything in a state folder.
 
-    `is_living`: its daemon runs, and has to be stopped before anything is mended.
+    `is_living`: its daemon runs, and has to be stopped before a repair.
     """
     if not is_living:
         try:
             wrong = judge_state(state)
         except StoreUnsafe as error:
-            # Not the log is wrong but the place we see it in: a restore would help nobody.
+            # The place of the folder is unsafe, not the log. A restore would not help.
             yield Check("log", "bad", str(error))
             return
         if wrong is not None:
@@ -98,7 +98,9 @@ def _check_log(found: Examined, state: Path, mend: str) -> Iterator[Check]:
 
 
 def check_findings(report: Report, state: Path, mend: str) -> Iterator[Check]:
-    """A line each. While an index is damaged, records that seem lost may only not be found: mending comes first."""
+    """Make a line for each finding. While an index is damaged, records that seem lost may be there, so the repair of
+    the index comes first.
+    """
     is_index_wrong = any(
         finding.is_derived and finding.where.startswith(("index", "store")) for finding in report.findings
     )
@@ -192,9 +194,9 @@ def _check_import(one: Import) -> Check:
 
 
 def mend(options: Options, state: Path) -> None:
-    """`doctor --mend`: say what was done, what copy was made, and what no mending brings back.
+    """Carry out `doctor --mend`: print what was done, where the copy is, and what cannot be repaired.
 
-    Exit 1 if that is anything.
+    Exit 1 if something cannot be repaired.
     """
     holder = find_holder(state)
     if holder is not None:

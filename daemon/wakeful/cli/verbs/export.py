@@ -1,4 +1,4 @@
-"""`wakeful export`: the log for other tools, one JSON object a line, to standard output or to a file."""
+"""`wakeful export`: writes the log for other tools, one JSON object per line, to standard output or to a file."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def export_verb(options: Options, output: str | None, **asked: Any) -> None:
 
 
 def write_whole(file: Path, pieces: Iterator[bytes], tell: Callable[[int], None] = lambda lines: None) -> int:
-    """All of it under that name, or nothing: a file that was cut off would be taken for the log.
+    """Write all pieces to the file, or leave no file, because a partial file would be mistaken for the log.
 
-    Tells the number of lines.
+    Returns the number of lines; `tell` gets it as it grows.
     """
     part = file.with_name(f"{file.name}.part")
     lines = 0

@@ -1,4 +1,6 @@
-"""`wakeful health`: does anybody have to look, and at what. Exit 0: nobody has to; 1: somebody should; 3: no daemon."""
+"""`wakeful health`: prints what needs a person's attention. Exit 0 if nothing does, 1 if something does, 3 if no daemon
+answers.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ _WIDTH = 8
 
 
 def health_verb(options: Options) -> None:
-    # The answer alone says whether all is well; an error status is for probes.
+    # Without `plain` the daemon answers with an error status for probes. The body already says whether all is well.
     health = options.client().get("/health", plain="true")
     if options.is_json:
         print(json.dumps(health))

@@ -1,7 +1,8 @@
-"""The calls on a session's history whose answer has more than words: `rewind`, `merge`, `resolve`, `compress`, `erase`.
+"""The verbs that change a session's history and print more than the daemon's sentence: `rewind`, `merge`, `resolve`,
+`compress`, `erase`.
 
-A position is a seq, a time (RFC 3339, or `2h` for two hours ago) or a checkpoint's name.
-`--dry-run` says what would be done.
+A position is a seq, a time (RFC 3339, or `2h` for two hours ago) or a checkpoint's name. `--dry-run` prints what would
+be done.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def merge_verb(options: Options, idempotency_key: str | None, **body: Any) -> No
 
 
 def _fail_by_files(found: dict[str, Any]) -> None:
-    """Exit 1 where a file was not written."""
+    """Exit 1 if a file was not written."""
     if any(file["ending"] in _FAILED for file in found.get("files", ())):
         raise Failure(code=FAILED)
 
@@ -56,7 +57,7 @@ def erase_verb(options: Options, idempotency_key: str | None, **body: Any) -> No
 def answer(
     options: Options, verb_name: str, key: str | None, *, show: Callable[[dict[str, Any]], Iterator[str]], **body: Any
 ) -> dict[str, Any]:
-    """Carry out, or with --dry-run say what would be done and with what."""
+    """Carry the verb out. With --dry-run, print what would be done, and the preview below it."""
     found = options.client().call(verb_name, key, **body)
     if options.is_json:
         print(json.dumps(found))

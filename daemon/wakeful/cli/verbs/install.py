@@ -1,4 +1,4 @@
-"""`install` and `uninstall`: the daemon as a service of systemd, a person's own or one account's of the machine.
+"""`install` and `uninstall`: the daemon as a systemd service, of one person or of an account for the whole machine.
 
 Both commands print one line for each thing they do; `--dry-run` prints the lines and does nothing. Both may be
 repeated. A file that `install` did not write is neither replaced nor removed. Neither command ever touches a state
@@ -41,7 +41,8 @@ from wakeful.cli.systemd_units import (
 )
 from wakeful.cli.text import escape
 
-# A first look over much data takes long, and `start` waits for READY: as long as the unit's own TimeoutStartSec=.
+# Seconds for `systemctl start`, which waits for READY: the unit's TimeoutStartSec=. A first look over much data takes
+# long.
 PATIENCE_SECONDS = 360
 ACCOUNT = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
@@ -61,7 +62,7 @@ class Service(NamedTuple):
 
     @property
     def units(self) -> tuple[str, str]:
-        """The socket first: the service needs it."""
+        """The names of both units. The socket comes first, because the service needs it."""
         return (
             (f"wakeful@{self.account}.socket", f"wakeful@{self.account}.service")
             if self.account
@@ -126,7 +127,7 @@ def uninstall_verb(options: Options, is_user: bool, is_system: bool, account: st
 
 
 class Hand:
-    """Does what it is told and says so, or only says so."""
+    """Changes files and units, and prints each change. With `is_dry` it only prints."""
 
     def __init__(self, options: Options, service: Service, *, is_dry: bool) -> None:
         self._is_json = options.is_json
@@ -153,7 +154,7 @@ class Hand:
             return False
 
     def write(self, path: Path, text: str) -> bool:
-        """Whether it was not so already."""
+        """Write the file. False if it already had this text."""
         if os.path.lexists(path) and not self.is_own(path):
             raise Failure(
                 f"{path} is there, and `wakeful install` did not write it; move it away first, "
@@ -175,7 +176,7 @@ class Hand:
     def remove(self, path: Path) -> None:
         if not self._is_dry:
             path.unlink()
-            # A drop-in of the operator's own beside ours keeps the folder.
+            # Another drop-in, of the operator, keeps the folder.
             if path.name == DROP_IN and not any(path.parent.iterdir()):
                 path.parent.rmdir()
         self._tell(f"removed {path}")
@@ -189,7 +190,7 @@ class Hand:
 
     def order(self, *words: str, said: str) -> None:
         if not self._is_dry:
-            # A start waits until the daemon is ready, which may take minutes over much data.
+            # `systemctl start` waits until the daemon is ready, which may take minutes for much data.
             with Waiting(f"{self._service.systemctl} {words[0]}", is_shown=True):
                 done = ask_systemd(self._service, *words)
             if done.returncode != 0:
@@ -204,7 +205,7 @@ class Hand:
         return "active" in ask_systemd(self._service, "is-active", *self._service.units).stdout.split()
 
     def check_systemd(self) -> None:
-        """Before anything is written: without a service manager that answers, nothing would come of it."""
+        """Raise `Failure` before anything is written, if no systemd answers."""
         if shutil.which("systemctl") is None:
             raise Failure("there is no systemd here (no systemctl); let your own supervisor run: wakeful daemon")
         if self._is_dry:
@@ -224,7 +225,7 @@ class Hand:
 
 def ask_systemd(service: Service, *words: str) -> subprocess.CompletedProcess[str]:
     environ = dict(os.environ)
-    # su and sudo leave it out; the manager is there all the same where its folder is.
+    # su and sudo do not set XDG_RUNTIME_DIR. If its folder exists, the service manager runs.
     own = f"/run/user/{os.geteuid()}"
     if not service.account and not environ.get("XDG_RUNTIME_DIR") and os.path.isdir(own):
         environ["XDG_RUNTIME_DIR"] = own
@@ -282,7 +283,7 @@ def _choose(is_user: bool, is_system: bool, account: str | None) -> Service:
 def _check_program(service: Service, program: str) -> None:
     if not os.access(program, os.X_OK):
         raise Failure(f"{escape(program)} cannot be executed; install the package, then say `wakeful install` again")
-    # A unit of the machine runs it as another account than the one who installs it.
+    # A service of the machine runs the program as another account, which must be able to read it.
     for path in (program, sys.executable) if service.account else ():
         if not is_open_to_all(path):
             raise Failure(
@@ -292,7 +293,7 @@ def _check_program(service: Service, program: str) -> None:
 
 
 def _write_units(hand: Hand, service: Service, program: str, specs: str | None, state: str | None) -> bool:
-    """Whether anything changed."""
+    """Write the units. Returns True if a file changed."""
     if not service.account:
         if specs is None:
             hand.make_folder(user_folder().parent.parent / "wakeful" / "sessions.d")
@@ -301,7 +302,7 @@ def _write_units(hand: Hand, service: Service, program: str, specs: str | None, 
         )
     changes = [hand.write(service.folder / name, text) for name, text in render_system(program).items()]
     drop_in = drop_in_folder(service.account) / DROP_IN
-    # The template shows the home that accounts usually have, and no other.
+    # The unit makes only /home/ACCOUNT visible. Another home needs a drop-in.
     home = pwd.getpwnam(service.account).pw_dir
     shown = [home] if is_in_home(home) and home != f"/home/{service.account}" else []
     code = [place for place in dict.fromkeys((sys.prefix, sys.base_prefix)) if is_in_home(place)]
@@ -317,7 +318,7 @@ def _start(hand: Hand, service: Service, *, is_changed: bool) -> None:
     names = " and ".join(service.units)
     if is_changed:
         hand.order("daemon-reload", said="told systemd to read its units anew")
-        # A socket is bound anew only while its service is down.
+        # systemd binds a changed socket only while its service is stopped.
         if hand.is_running():
             hand.order("stop", *reversed(service.units), said=f"stopped {names}, to start them anew")
     when = "with the machine" if service.account else "with your login"
@@ -325,7 +326,7 @@ def _start(hand: Hand, service: Service, *, is_changed: bool) -> None:
 
 
 def _other_accounts(service: Service) -> list[str]:
-    """The other accounts whose daemons the same template serves."""
+    """List the other accounts whose daemons use the same template unit."""
     found = {
         path.name.removeprefix("wakeful@").rpartition(".")[0]
         for path in SYSTEM_FOLDER.glob("*.wants/wakeful@*.service")

@@ -1,5 +1,5 @@
-"""The lifecycle calls that do more than print an answer: `open`, `activate --wait`, `resume --all`, `sleep --all`,
-`terminate` of several.
+"""The lifecycle verbs that do more than print an answer: `open`, `activate --wait`, `resume --all`, `sleep --all`, and
+`terminate` of several sessions.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from wakeful.cli.verbs.calls import (
 )  # fmt: skip
 from wakeful.verbs.table import COMMANDS
 
-# Enough names for a person to notice one that was not meant.
+# The most names printed in a confirmation: enough to notice a session that was not meant.
 _NAMES_SHOWN = 10
 
 
 class Ending(NamedTuple):
-    """How an activation ended: its JSON document, and whether a run of it succeeded.
+    """The end of an activation: its JSON document, and whether its run succeeded.
 
-    `words` are empty where all was said before.
+    `words` are empty if everything was printed before.
     """
 
     document: dict[str, Any]
@@ -44,14 +44,14 @@ class Ending(NamedTuple):
 
 
 def open_verb(options: Options, idempotency_key: str | None, **given: Any) -> None:
-    """The paths of a new session begin where the person stands, as those of any command do."""
+    """Open a session. Its root is the present folder, unless another one is given."""
     if given["root"] is None and not given["again"]:
         given["root"] = os.getcwd()
     carry_out(options, "open", idempotency_key, **make_body(COMMANDS["open"], given))
 
 
 def activate_verb(options: Options, idempotency_key: str | None, is_waiting: bool, **body: Any) -> None:
-    """Every session that is meant is activated before the first is waited for, so that they run beside each other."""
+    """Activate every session first, and wait for the runs afterwards, so that the runs overlap."""
     name: str = body["name"]
     if not is_waiting:
         carry_out_each(options, "activate", idempotency_key, **body)
@@ -74,7 +74,7 @@ def activate_verb(options: Options, idempotency_key: str | None, is_waiting: boo
 
 
 def refuse_unclear(name: str | None, is_all: bool) -> None:
-    """Some sessions by a name, a template or a pattern, or all of them: exactly one of the two is said."""
+    """Raise a usage error unless exactly one is given: a name (or template, or pattern), or --all."""
     if (name is None) != is_all:
         raise click.UsageError("give a NAME, or --all for every session")
 
@@ -128,11 +128,11 @@ def _wait_for_end(client: Client, answer: dict[str, Any]) -> Ending:
         say_refusal(answer)
         return Ending(answer, "", is_success=False)
     name = answer["name"]
-    # A person who waits should know for what, where that is not this run alone.
+    # Print what the person waits for, if it is more than this run.
     if answer["words"] != "activated":
         print(f"wakeful: {escape(name)}: {show_local_times(escape(answer['words']))}", file=sys.stderr)
     if answer.get("held") is not None:
-        # It would wait for a person, or for the turn of a period: without end, as far as anybody knows.
+        # Do not wait: the hold ends only by a person or with a budget's period, which may take for ever.
         return Ending(answer, "", is_success=False)
     ended = wait_for_run(client, name, answer["record"])
     document = {"name": name, "run": ended["run"], **ended["payload"]}
@@ -140,8 +140,8 @@ def _wait_for_end(client: Client, answer: dict[str, Any]) -> Ending:
 
 
 def wait_for_run(client: Client, name: str, record: int) -> dict[str, Any]:
-    """The end, for good, of the run that takes the activation of this record in; or what keeps it from coming to
-    that.
+    """Wait for the final end of the run that takes this activation. Return its record, or the record of what prevents
+    the run.
     """
     position: int | None = None
     taken: set[int] = set()
@@ -162,9 +162,11 @@ def wait_for_run(client: Client, name: str, record: int) -> dict[str, Any]:
 
 
 def records_after(client: Client, name: str, head: int, *, is_live: bool = False) -> Iterator[dict[str, Any]]:
-    """The records so far, then those to come: following begins before the log is read, so nothing falls between.
+    """Yield the records after `head`, then new ones. Following starts before the log is read, so that no record is
+    missed.
 
-    `is_live`: between the records, words in flight: lines that have `live` and no `seq`."""
+    `is_live` also yields words in flight between the records: lines that have `live` and no `seq`.
+    """
     following = client.stream_lines("/follow", name=name, words="true", live="true" if is_live else None)
     last = head
     for line in client.stream_lines(f"/sessions/{quote_name(name)}/log", **{"from": head + 1, "words": "true"}):

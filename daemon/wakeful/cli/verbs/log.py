@@ -1,6 +1,6 @@
-"""`log`, `follow`, `history`, `search`: records as lines, past and live.
+"""`log`, `follow`, `history`, `search`: print records as lines, past and live.
 
-With `--json` the daemon's lines pass through as they are; for people each becomes one line of words.
+With `--json` the daemon's lines are printed unchanged. Otherwise each record becomes one line of words.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from wakeful.cli.exit_codes import Failure
 from wakeful.cli.selection import is_several
 from wakeful.cli.text import columns, escape, fit, measure, pad, paint, parse_time
 
-# The digits of a hash that a person compares at a glance; --json has all of them.
+# The number of digits of a hash on the screen. --json prints all digits.
 _HASH_DIGITS = 12
 _DAEMON = "wakeful"
 _KIND_COLOURS = {
@@ -53,7 +53,7 @@ def _route(name: str) -> str:
 
 
 def _read_on(client: Client, name: str, first: int, *, with_words: bool) -> Iterator[bytes]:
-    """Following begins before the log is read, so nothing falls between."""
+    """Yield the lines of the log, then new ones. Following starts before the log is read, so that no line is missed."""
     following = client.stream_lines("/follow", name=name, words=with_words)
     last = first - 1
     for line in client.stream_lines(_route(name), **{"from": first}, words=with_words):
@@ -67,7 +67,7 @@ def _read_on(client: Client, name: str, first: int, *, with_words: bool) -> Iter
 
 
 def history_verb(options: Options, name: str | None, **bounds: Any) -> None:
-    """Inside a run NAME is its own session and may be left out."""
+    """Print the history of a session. Inside a run, NAME may be left out and is the run's own session."""
     name = name or os.environ.get("WAKEFUL_SESSION")
     if name is None:
         raise click.UsageError("NAME is needed outside a run: wakeful history NAME")
@@ -76,7 +76,7 @@ def history_verb(options: Options, name: str | None, **bounds: Any) -> None:
 
 def follow_verb(options: Options, name: tuple[str, ...], with_thoughts: bool, with_words: bool, **chosen: Any) -> None:
     is_text = not options.is_json
-    # A query leaves out what is false or empty.
+    # Only true and non-empty options go into the query.
     wanted = {key: value for key, value in chosen.items() if value}
     several = [one for one in name if is_several(one)]
     names = [one for one in name if one not in several]
@@ -99,9 +99,9 @@ def follow_verb(options: Options, name: tuple[str, ...], with_thoughts: bool, wi
 
 
 class _Screen:
-    """Records, a line each, and between them the words of agents.
+    """Prints each record as a line, and the words of agents between them.
 
-    Those of one session at a time: another one begins a new line.
+    The words of one session at a time are on a line. Words of another session begin a new line.
     """
 
     def __init__(self, *, with_thoughts: bool) -> None:
@@ -171,10 +171,10 @@ def print_records(options: Options, lines: Iterator[bytes], *, is_live: bool = F
         if options.is_json:
             _write_line(line)
         else:
-            # A reader at the other end of a pipe sees each line as it comes.
+            # Flush each line of a live log, so that a program at the other end of a pipe gets it at once.
             print(format_record(json.loads(line)), flush=is_live)
     if is_empty and not options.is_json:
-        # Beside the records, which may go into a file.
+        # On standard error, because standard output may go into a file.
         print(paint("no such records", "dim"), file=sys.stderr)
 
 
@@ -184,14 +184,14 @@ def _write_line(line: bytes) -> None:
 
 
 def format_line(record: dict[str, Any], session: str) -> str:
-    """A line of `follow`: when, who, what. Never cut: the paths at its end are what one looks for."""
+    """Format a line of `follow`: time, session, words. It is never cut, because the paths at its end matter most."""
     at = parse_time(record["at"]).astimezone().strftime("%H:%M:%S")
     line = f"{paint(at, 'dim')}  {paint(escape(session), 'bold')}  {paint(escape(record['words']), _colour(record))}"
     return line + paint(escape(_say_author(record)), "dim")
 
 
 def format_record(record: dict[str, Any]) -> str:
-    """A line of `log`: seq, when, kind, and its words."""
+    """Format a line of `log`: seq, time, kind and words."""
     at = parse_time(record["at"]).astimezone()
     is_today = at.date() == datetime.now(UTC).astimezone().date()
     when = at.strftime("%H:%M:%S") if is_today else at.strftime("%Y-%m-%d %H:%M:%S")

@@ -1,4 +1,4 @@
-"""`wakeful mcp`: a server of MCP on standard input and output, which coding agents start."""
+"""`wakeful mcp`: an MCP server on standard input and output, which coding agents start."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def mcp_verb(options: Options, http: str | None, only: tuple[str, ...], allows_d
     address = read_address(http) if http is not None else Address(options.client().path)
     reach = Reach(DaemonClient(address, token), find_own_session(), allows_dangerous, frozenset(only) or None)
     try:
-        # Slow to import, and there only with the extra.
+        # Imported here, because the import is slow and needs the optional extra.
         stdio = importlib.import_module("wakeful.mcp_server.stdio")
     except ModuleNotFoundError as missing:
         if missing.name not in ("mcp", "mcp_types"):
@@ -47,5 +47,5 @@ def refuse_unknown(only: tuple[str, ...]) -> None:
 
 
 def find_own_session() -> str | None:
-    """The session of the run we are inside of."""
+    """The name of the session whose run started this process, or None outside a run."""
     return os.environ.get("WAKEFUL_SESSION") if "WAKEFUL_RUN" in os.environ else None

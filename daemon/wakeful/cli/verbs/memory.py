@@ -1,7 +1,7 @@
-"""The verbs about a session's memory: `note`, `remember`, `recall`, `facts`.
+"""The verbs for a session's memory: `note`, `remember`, `recall`, `facts`.
 
-Inside a run (WAKEFUL_SESSION is set) they speak for the run's own session with its token and take no NAME; outside, a
-person names the session first.
+Inside a run (WAKEFUL_SESSION is set) they use the run's own session and its token, and take no NAME. Outside, a person
+names the session first.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ def own_session() -> str | None:
 
 
 def take_name(verb_name: str, words: tuple[str, ...], expected: str) -> tuple[str, list[str]]:
-    """The session's name and the words after it.
+    """Split the arguments into the session's name and the words after it.
 
-    `expected` are the arguments inside a run, `[…]` those that may be left out.
+    `expected` names the arguments inside a run; those in `[…]` may be left out.
     """
     own = own_session()
     name, rest = (own, list(words)) if own is not None else (words[0] if words else "", list(words[1:]))
@@ -61,7 +61,8 @@ def recall_verb(options: Options, words: tuple[str, ...]) -> None:
             f"{escape(name)} has no fact {escape(rest[0])!r}; without a key it shows those there are: "
             f"wakeful recall {escape(name)}"
         )
-    # The value alone: programs inside a run read it as it was kept, a person's terminal must not obey it.
+    # Print only the value. Programs get it exactly as it was set. On a terminal it is escaped, so that it cannot
+    # control the terminal.
     value = escape_lines(found["value"]) if sys.stdout.isatty() else found["value"]
     print(json.dumps(found) if options.is_json else value)
 
@@ -81,7 +82,7 @@ def _print_facts(options: Options, name: str, facts: list[dict[str, Any]]) -> No
         print(json.dumps(facts))
         return
     if not facts and own_session() is None:
-        # Only for people: a program inside a run that reads no facts gets none.
+        # Only for people: a program inside a run gets an empty output if there are no facts.
         print(paint(f"{escape(name)} knows no facts yet; wakeful remember {escape(name)} KEY VALUE keeps one", "dim"))
     for fact in facts:
         because = f": {fact['rationale']}" if fact["rationale"] else ""

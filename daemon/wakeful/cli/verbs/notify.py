@@ -1,4 +1,4 @@
-"""`wakeful notify`: the notifiers with what they delivered, and a message by hand."""
+"""`wakeful notify`: lists the notifiers with their deliveries, and sends a message by hand."""
 
 from __future__ import annotations
 

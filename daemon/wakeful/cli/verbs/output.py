@@ -1,4 +1,4 @@
-"""`wakeful output`: what a run wrote, with everything a terminal would obey made visible, or raw on request."""
+"""`wakeful output`: prints the output of a run, with control characters made visible, or raw on request."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from wakeful.cli.text import count, escape, escape_lines, escape_output, paint, 
 
 
 class Printed(NamedTuple):
-    """`head` and `tail` were kept; what the bounds left out lay between them."""
+    """The output of a run. `head` and `tail` were kept; the part between them exceeded the limits and was dropped."""
 
     run: int
     head: bytes
@@ -30,9 +30,10 @@ class Printed(NamedTuple):
 
 
 class Lines(NamedTuple):
-    """The lines that contain a text, each as `12:line`, and how many there are, also beyond those given here.
+    """The lines that contain a text, each as `12:line`, and the total number of such lines.
 
-    `gap` is the number of the line that stands for a middle that was not kept."""
+    `gap` is the number of the line that stands for the dropped middle.
+    """
 
     run: int
     lines: list[bytes]
@@ -87,12 +88,12 @@ def output_verb(
         sys.stdout.flush()
     _write(found.tail, is_raw)
     if found.hint is not None:
-        # Beside the output, which may go into a file.
+        # On standard error, because standard output may go into a file.
         print(paint("\n".join(wrap(escape(f"wakeful: run {found.run}: {found.hint}"))), "warn"), file=sys.stderr)
 
 
 def _ask_daemon(options: Options, name: str, run: int | None) -> Printed:
-    """From the daemon; where none runs, from the folder in which it kept its log."""
+    """Get the output from the daemon or, if no daemon runs, from its state folder."""
     try:
         answer = options.client().get_answer(f"/sessions/{quote_name(name)}/output", run=run)
     except NoDaemon as error:
@@ -105,14 +106,15 @@ def _ask_daemon(options: Options, name: str, run: int | None) -> Printed:
 
 
 def _read_folder(folder: Path, name: str, run: int | None) -> Printed:
-    # The engine of the log takes longer to import than a daemon takes to answer.
+    # Imported here, because the log's engine takes longer to import than a daemon takes to answer.
     return Printed(*importlib.import_module("wakeful.service.offline_store").read_stored_output(folder, name, run))
 
 
 def _find_folder(options: Options, error: NoDaemon) -> Path:
-    """The folder of a daemon that does not run."""
+    """Find the state folder of a daemon that does not run."""
     folder = Path(find_state())
-    # A socket that was named says nothing of the folder: another daemon's session may have the same name.
+    # A socket that was named does not identify a folder, and the default folder may have another session of the same
+    # name.
     is_named = options.socket or (os.environ.get("WAKEFUL_SOCKET") and not os.environ.get("WAKEFUL_STATE"))
     if is_named or not (folder / "log" / "events.db").exists():
         raise error
@@ -153,7 +155,7 @@ def _print_found(options: Options, name: str, find: str, found: Lines, is_raw: b
         return
     for line in found.lines:
         _write(line + b"\n", is_raw)
-    # Beside the lines, which may go into a pipe.
+    # On standard error, because standard output may go into a pipe.
     if found.total > len(found.lines):
         more = f"the first {len(found.lines):,} of {count(found.total, 'line')}; search for more words"
         print(paint(f"wakeful: run {found.run}: {more}", "warn"), file=sys.stderr)

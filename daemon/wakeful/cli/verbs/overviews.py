@@ -1,4 +1,4 @@
-"""`wakeful timeline` and `wakeful graph`: the dashboard's two pictures, as text."""
+"""`wakeful timeline` and `wakeful graph`: two pages of the dashboard as text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from wakeful.cli.client import Options
 from wakeful.cli.text import escape, format_exact, format_span, format_table, paint, wrap
 
-# The words before the lists of a session are aligned to the longest of them.
+# The labels before a session's lists are padded to the longest label.
 _INDENT = " " * 10
 
 
@@ -33,7 +33,7 @@ def timeline_verb(
 
 
 def _make_run_row(run: dict[str, Any]) -> tuple[str, ...]:
-    """The time to sort by, then the cells."""
+    """Return the time to sort by, then the cells."""
     took = format_span(run["seconds"]) if run["seconds"] is not None else "-"
     why = run["causes"] if run["outcome"] in (None, "succeeded") else f"{run['reason'] or ''} ({run['causes']})"
     return (
@@ -75,12 +75,12 @@ def graph_verb(options: Options, focus: str | None, depth: int | None) -> None:
 
 
 def _resolve_focus(focus: str | None) -> str | None:
-    """The absolute path of a file that is named from the present folder; every other focus is a session's name."""
+    """Return the absolute path if the focus is a file of the present folder. Any other focus is a session's name."""
     return os.path.abspath(focus) if focus is not None and os.path.exists(focus) else focus
 
 
 def format_graph(found: dict[str, Any]) -> Iterator[str]:
-    """A block for each session: the places it reads and writes, and the sessions that a change runs on to."""
+    """Format a block for each session: the paths it reads and writes, and the sessions that its changes wake."""
     nodes = {one["id"]: one for one in found["nodes"]}
     for node in sorted((one for one in found["nodes"] if one["kind"] == "session"), key=lambda one: str(one["what"])):
         own = node["id"]

@@ -1,4 +1,6 @@
-"""`wakeful people`: who may use the daemon, and how far; `wakeful presence`: who is here now."""
+"""`wakeful people`: lists the people who may use the daemon, and their roles. `wakeful presence`: lists those who are
+here now.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The previews that `--dry-run` shows: the answer as it would be, in the words of the real one.
+"""The previews that `--dry-run` prints, in the words of the real answer.
 
-`history` prints these below the daemon's sentence. Each takes the preview of one call as `--json` has it, and gives
-lines that are safe to print.
+history.py prints them below the daemon's sentence. Each function takes the preview of one call as `--json` has it, and
+yields lines that are safe to print.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from wakeful.cli.verbs.diff import format_differences
 
 
 def show_rewind(preview: dict[str, Any]) -> Iterator[str]:
-    """The differences from now; with --files, what would become of each path."""
+    """List the differences from now; with --files also the change of each path."""
     yield from format_differences(preview | {"files": []})
     files = preview["files"]
     if not isinstance(files, dict):
@@ -51,7 +51,7 @@ def _say_fact(fact: dict[str, Any]) -> str:
 
 
 def say_conflict(conflict: dict[str, Any]) -> str:
-    """A question that a merge leaves open: `show` lists it so."""
+    """Format a conflict that a merge leaves open, as `show` lists it."""
     sides = (("was", "base"), ("here", "ours"), (conflict["fork"], "theirs"))
     said = "; ".join(
         f"{who}: {value if (value := conflict.get(side)) is not None else '(none)'}" for who, side in sides
@@ -60,7 +60,7 @@ def say_conflict(conflict: dict[str, Any]) -> str:
 
 
 def _say_file(path: str, words: str) -> str:
-    """One file as the real answer says it: `merged    out.csv: …`."""
+    """Format one file as the real answer does: `merged out.csv: …`."""
     ending, _, reason = words.partition(": ")
     return f"{ending:<8}  {path}" + (f": {reason}" if reason else "")
 
@@ -81,13 +81,13 @@ def _say_value(value: Any) -> str:
 
 
 def _block(title: str, texts: Iterable[str]) -> Iterator[str]:
-    """A heading and what belongs under it; nothing where there is nothing."""
+    """Yield a heading and the texts under it, or nothing if there is no text."""
     entries = [wrap(escape(text), "    ") for text in texts]
     if not entries:
         return
     yield from ("", paint(title, "dim"))
     for first, *rest in entries:
-        # Further lines of a text are indented, to tell one text from the next.
+        # Further lines of a text are indented, so that each text can be told from the next.
         yield from (first[2:].rstrip(), *rest)
 
 

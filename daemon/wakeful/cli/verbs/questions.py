@@ -1,4 +1,4 @@
-"""`wakeful answer`: what a session asks, with the diff of what it is about, and a person's answer to it."""
+"""`wakeful answer`: prints a session's question, with the diff that it is about, and sends a person's answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`wakeful replay`: a recorded run again, on the contents it found, in a copy; then the same, or how it differs."""
+"""`wakeful replay`: repeats a recorded run in a copy, on the contents it had, and prints whether the result differs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _split(command: str | None) -> list[str] | None:
     if command is None:
         return None
     if has_shell_sign(command):
-        # The command runs as a script does.
+        # A command with shell signs runs as a spec's `script` does.
         return ["/bin/sh", "-eu", "-c", command]
     try:
         words = shlex.split(command)

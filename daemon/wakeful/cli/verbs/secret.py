@@ -1,6 +1,6 @@
-"""`wakeful secret`: the names of secrets and where they come from; set one, remove one.
+"""`wakeful secret`: lists the names of secrets and their sources, sets a secret, removes a secret.
 
-A value is never an argument and never shown.
+A value is never an argument and never printed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _HEADINGS = ("NAME", "FROM", "USED BY")
 
 def secret_verb(options: Options, what: str, name: str | None, rest: tuple[str, ...]) -> None:
     if rest:
-        # Not said again: what was typed there is perhaps the value.
+        # The message does not repeat the argument, which may be the value of a secret.
         raise click.UsageError(
             "a value is never an argument: others can see it, and your shell may remember it now; "
             "give it on standard input, or when asked"
@@ -42,7 +42,7 @@ def secret_verb(options: Options, what: str, name: str | None, rest: tuple[str, 
 
 
 def _set(options: Options, name: str) -> None:
-    # Before a person types a value, twice, for a name that cannot be one.
+    # Check the name before the person types the value twice.
     if (wrong := find_name_problem(name)) is not None:
         raise Failure(wrong)
     value = _ask(name) if sys.stdin.isatty() else sys.stdin.buffer.read(LONGEST_BYTES + 2)
@@ -59,7 +59,9 @@ def _ask(name: str) -> bytes:
 
 
 def _tell(options: Options, name: str, done: str) -> None:
-    """Say what was done, and whether the daemon uses it: a value from another place may come first."""
+    """Print what was done, and whether the daemon uses it, because another source may have a value that takes
+    precedence.
+    """
     try:
         found = options.client().get("/secrets")
     except NoDaemon:
@@ -123,7 +125,7 @@ def _print_list(options: Options) -> None:
 
 
 def _list_here() -> list[dict[str, Any]]:
-    """List the secrets of our own folder without a daemon. The sessions that use them are not known then."""
+    """List the secrets of our own folder without a daemon. The sessions that use the secrets are then unknown."""
     places = SecretPlaces(find_secrets())
     rows: list[dict[str, Any]] = []
     for name in list_names(places):

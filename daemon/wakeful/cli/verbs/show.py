@@ -1,4 +1,4 @@
-"""`wakeful show`: everything about one session on a page, now or folded up to an earlier seq."""
+"""`wakeful show`: prints everything about one session on a page, now or at an earlier seq."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _head(found: dict[str, Any]) -> list[str]:
     ]
     lines += _paragraphs(found["objective"] or "")
     pairs = [
-        # The hold stands behind the state already.
+        # The words of the hold are already printed after the state.
         ("queued", found.get("queued") if found.get("queued") != found["reason"] else None),
         ("new", ", ".join(found.get("owed", ()))),
         (
@@ -78,7 +78,7 @@ def _head(found: dict[str, Any]) -> list[str]:
         ("opened", format_both(found["opened_at"])),
         ("last active", format_both(found["last_active_at"])),
         ("id", f"{found['id']}, seq {found['seq']}"),
-        # Two hosts, or a replay, are compared by this hash.
+        # The hash by which the states of two hosts, or of a replay, are compared.
         ("state", found.get("state_hash")),
     ]
     for label, value in pairs:
@@ -91,7 +91,7 @@ def _head(found: dict[str, Any]) -> list[str]:
 
 
 def _say_budget(budget: dict[str, Any] | None) -> str:
-    """`run: 600 s; hour: 2 of 6 runs`: what a run may use, and what of each period is gone."""
+    """Format a budget, such as `run: 600 s; hour: 2 of 6 runs`: the limits of a run, and the use of each period."""
     told = []
     for period, amounts in (budget or {}).items():
         if period == "timezone":
@@ -107,12 +107,12 @@ def _say_amount(period: str, name: str, amount: dict[str, float]) -> str:
 
 
 def _paragraphs(text: str) -> list[str]:
-    """Text of a person, its own lines kept."""
+    """Wrap a person's text, and keep its own line breaks."""
     return [part for line in escape_lines(text).strip().split("\n") if line for part in wrap(line.strip(), "  ")]
 
 
 def _say_confinement(confinement: dict[str, Any]) -> str:
-    """`standard, network api.example.com:443, may also read ~/.netrc`."""
+    """Format the isolation, such as `standard, network api.example.com:443, may also read ~/.netrc`."""
     network, allow = confinement["network"], confinement["allow"]
     parts = [
         f"{confinement['isolation']}: its runs reach whatever you do"
@@ -123,7 +123,7 @@ def _say_confinement(confinement: dict[str, Any]) -> str:
     parts += [f"network {'open' if network is True else ', '.join(network)}"] if network else []
     parts += [f"fetches from {', '.join(confinement['fetch'])}"] if confinement.get("fetch") else []
     parts += [f"may also {verb} {', '.join(allow[verb])}" for verb in ("read", "write") if allow[verb]]
-    # Named in a command, a script, a check or a probe: read as well, and bound by nobody.
+    # The paths that a command, script, check or probe names. The run may read them, but no binding watches them.
     reads = [(one["path"], one["by"].split()[0]) for one in confinement.get("reads", ())]
     bound = {path for path, by in reads if by in ("binding", "output")}
     named = dict.fromkeys(
@@ -135,7 +135,7 @@ def _say_confinement(confinement: dict[str, Any]) -> str:
 
 def _say_running(run: dict[str, Any]) -> str:
     stopping = f", {run['stopping']['why']} asked for by {run['stopping']['by']}" if run["stopping"] else ""
-    # Of the past only what was recorded is known, and between two processes of a run there is nothing to measure.
+    # An earlier state has only recorded figures, and between two processes of a run nothing can be measured.
     used = run.get("usage")
     spent = (
         f", {format_span(used['cpu_seconds'])} of CPU, {used['max_rss_bytes'] / 1e6:.0f} MB of memory" if used else ""
@@ -144,7 +144,7 @@ def _say_running(run: dict[str, Any]) -> str:
 
 
 def _say_subagents(run: dict[str, Any]) -> str:
-    """The cost of sub-agents in a run, as the end of a sentence."""
+    """Format the cost of a run's sub-agents, as the end of a sentence."""
     return "".join(
         f"; sub-agent {name}: {count(one['tokens'], 'token')}"
         for name, one in sorted((run.get("subagents") or {}).items())
@@ -173,7 +173,7 @@ def _bindings(found: dict[str, Any]) -> list[str]:
 
 
 def _say_binding(binding: dict[str, Any]) -> str:
-    """Describe a binding. A path needs no kind beside it. A binding without words of its own shows its kind."""
+    """Describe a binding. A path is shown without its kind. A binding without a description shows its kind."""
     access = {"write": "> ", "both": "<> "}.get(binding["access"], "")
     quiet = "" if binding["wake"] or access else " (quiet)"
     kind = "" if binding["what"] and binding["kind"] in PLAIN_KINDS else f"{binding['kind']} "
@@ -181,12 +181,12 @@ def _say_binding(binding: dict[str, Any]) -> str:
 
 
 def _say_version(binding: dict[str, Any]) -> str:
-    """The version now; of the past, the one last dealt with."""
+    """Return the present version; for an earlier state, the version last dealt with."""
     return _short(binding["version"] if "version" in binding else binding["seen"])
 
 
 def _say_marks(binding: dict[str, Any]) -> str:
-    """The versions last seen and last good, where they differ from the one shown."""
+    """Return the versions last seen and last good, if they differ from the version shown."""
     shown = binding.get("version", binding["seen"])
     marks = [f"{mark} {_short(binding[mark])}" for mark in ("seen", "good") if binding[mark] != shown]
     return ", ".join(marks)
@@ -203,7 +203,7 @@ def _say_look(binding: dict[str, Any]) -> str:
 
 
 def _remarks(binding: dict[str, Any]) -> list[str]:
-    """Remarks about a binding that no column has."""
+    """List the remarks about a binding that no column shows."""
     name = escape(binding["name"])
     told = [
         ("new", "is new" if binding.get("owed") else None),
@@ -220,7 +220,7 @@ def _runs(found: dict[str, Any]) -> list[str]:
     runs = found.get("last_runs", ())
     if not runs:
         return []
-    # Where no agent worked, nobody asks for tokens.
+    # Without an agent's work the columns of tokens would be empty.
     has_spent = any((run.get("usage") or {}).get("tokens") for run in runs)
     rows = [
         (
@@ -245,7 +245,7 @@ def _runs(found: dict[str, Any]) -> list[str]:
 
 
 def _say_spending(usage: dict[str, Any]) -> tuple[str, str]:
-    """Tokens, marked where some of them are estimated, and US dollars."""
+    """Format tokens, marked if some of them are estimated, and US dollars."""
     if not usage.get("tokens"):
         return "", ""
     return f"{'~' if usage.get('estimated_tokens') else ''}{usage['tokens']}", f"{usage['usd']:.4f}" if usage.get(
@@ -272,7 +272,7 @@ def _say_trace(name: str, run: dict[str, Any]) -> list[str]:
 
 
 def _remarks_of_run(name: str, run: dict[str, Any]) -> list[str]:
-    """Remarks about the newest run that no column has."""
+    """List the remarks about the newest run that no column shows."""
     remarks = [f"run {run['run']}: {run['hint']}"] if run.get("hint") else []
     remarks += [f"run {run['run']}: {words}" for words in _say_trace(name, run)]
     isolation = run.get("isolation") or {}
@@ -290,12 +290,12 @@ def _remarks_of_run(name: str, run: dict[str, Any]) -> list[str]:
 
 
 def _say_present(present: list[dict[str, Any]]) -> str:
-    """Nothing where nobody is here but the person who asks."""
+    """List the people who are here. Empty if only the person who asks is here."""
     return ", ".join(f"{one['person']} {one['doing']}" for one in present) if len(present) > 1 else ""
 
 
 def _participants(found: dict[str, Any]) -> list[str]:
-    """People and runs that had a say, and those the spec gives a role."""
+    """List the people and runs that took part, and the people to whom the spec gives a role."""
     rows = [
         (f"  {escape(one['author'])}", one["role"] or "-", str(one["records"]), format_ago(one["last_at"]))
         for one in found["participants"]
@@ -329,7 +329,7 @@ def _keeps(found: dict[str, Any]) -> list[str]:
 
 
 def _hang(text: str) -> list[str]:
-    """One entry; what does not fit goes on below, further in."""
+    """Wrap one entry. Its further lines are indented."""
     first, *rest = wrap(escape(text), "    ")
     return [first[2:], *rest]
 

@@ -1,4 +1,4 @@
-"""`check`, `schema` and `new`: all about specs, none of them needs a daemon."""
+"""`check`, `schema` and `new`: the verbs for specs. They work without a daemon, except `new --from`, which asks it."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ from wakeful.specs.schema import json_schema
 from wakeful.specs.translate import find_nearest
 from wakeful.text.display import TellFar, tell_nobody
 
-# So many sessions of a template are named; the rest is counted.
+# The most sessions of a template that are named. The others are counted.
 MOST_NAMED = 10
 
 
 class Findings(NamedTuple):
-    """`others` are the files that were judged and declare no session: the settings, an agent.
+    """The result of a check. `others` are checked files that declare no session: the settings, agents.
 
-    `templates` name theirs.
+    `templates` has the sessions of each template.
     """
 
     sessions: int
@@ -130,7 +130,7 @@ def _print(found: Findings) -> None:
 
 
 def _group_reach(reach: dict[str, list[str]]) -> list[tuple[tuple[str, ...], list[str]]]:
-    """Sessions whose programs reach the same places are one line."""
+    """Group sessions whose programs reach the same places, so that each group is one line."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for name, places in sorted(reach.items()):
         groups.setdefault(tuple(places), []).append(name)
@@ -145,7 +145,7 @@ def _say_template(name: str, own: list[str]) -> str:
 
 
 def _find_templates(reading: FolderReading) -> dict[str, list[str]]:
-    """Each template that can be read, and the sessions it gives now."""
+    """Map each valid template to the sessions it declares now."""
     found: dict[str, list[str]] = {one.name: [] for one in reading.files.values() if one.template is not None}
     for key, one in sorted(reading.files.items()):
         if INSTANCE in key and one.name in reading.sessions and (own := find_template(one.name)) in found:
@@ -154,7 +154,7 @@ def _find_templates(reading: FolderReading) -> dict[str, list[str]]:
 
 
 def check_folder(specs: Path, options: Options) -> Findings:
-    """The folder as the daemon would find it: wakeful.yaml, agents, every session, and the graph they make."""
+    """Check the folder as the daemon would: wakeful.yaml, agents, every session, and the graph of the sessions."""
     if not specs.is_dir():
         raise Failure(f"{escape(str(specs))} is not a folder; name one with --specs, or begin with: wakeful new NAME")
     with Bar(is_shown=not options.is_json) as tell_far:
@@ -180,9 +180,9 @@ def check_folder(specs: Path, options: Options) -> Findings:
 
 
 def _look_at_programs(reading: FolderReading, names: Iterable[str]) -> tuple[list[Problem], dict[str, list[str]]]:
-    """Warn about files that a person may think are declared.
+    """Warn about files that a program reads but no binding watches.
 
-    Also list the places that programs reach beyond the specs, as found from here.
+    Also list the places that programs reach beyond the specs, as seen with the environment of this command.
     """
     programs = ProgramReach(os.environ, declare_written(reading.sessions))
     warnings: dict[Problem, None] = {}
@@ -206,7 +206,7 @@ def _look_at_programs(reading: FolderReading, names: Iterable[str]) -> tuple[lis
 def _find_mistakes(reading: FolderReading, names: Iterable[str], specs: Path) -> list[Problem]:
     """Warn about likely mistakes.
 
-    Of a template the first session is judged: its places are those of the template's file.
+    Only the first session of a template is checked, because a warning names a place in the template's file.
     """
     mistakes = _look_for_mistakes(reading.sessions.values())
     found = []
@@ -231,7 +231,7 @@ def _look_for_mistakes(specs: Iterable[SessionSpec]) -> Mistakes:
 
 
 def _choose_some(names: Iterable[str]) -> Iterator[str]:
-    """The first sessions of a template: all of them run the same program."""
+    """Yield the names, but only the first sessions of each template, because all of them run the same program."""
     counted: Counter[str] = Counter()
     for name in names:
         template = find_template(name)
@@ -241,7 +241,7 @@ def _choose_some(names: Iterable[str]) -> Iterator[str]:
 
 
 def _offer_binding(spec: SessionSpec, path: str) -> str:
-    """A line of a spec, under a name that is free."""
+    """Make a line for `bindings`, under a name that is free."""
     stem = re.sub(r"[^a-z0-9]+", "-", os.path.splitext(os.path.basename(path))[0].lower()).strip("-") or "file"
     names = (stem if number == 1 else f"{stem}-{number}" for number in itertools.count(1))
     name = next(one for one in names if spec.binding(one) is None)
@@ -249,9 +249,9 @@ def _offer_binding(spec: SessionSpec, path: str) -> str:
 
 
 def _warn_about_promises(specs: Path, reading: FolderReading) -> list[Problem]:
-    """Budgets that nothing enforces, and questions that nobody may be there to answer.
+    """Warn about budgets that nothing enforces, and questions that perhaps no person can answer.
 
-    Of a template's sessions the first is judged.
+    Only the first session of a template is checked.
     """
     judged = {find_template(name) or name: spec for name, spec in reversed(reading.sessions.items())}
     found = find_unkept({spec.name: spec for spec in judged.values()}, reading.agents, read_settings(specs)[0].prices)
@@ -266,7 +266,10 @@ def _place_promise(specs: Path, reading: FolderReading, file: str, found: Unkept
 
 
 def _warn_about_models(specs: Path, reading: FolderReading) -> list[Problem]:
-    """A name that is probably misspelt. It is not refused: the provider may know more models than our list."""
+    """Warn about model names that are probably misspelt.
+
+    They are not refused, because a provider may know models that our list lacks.
+    """
     prices = read_settings(specs)[0].prices
     return [
         Problem(_file_of(reading, f"agents/{name}"), *locate(str(specs / AGENTS / f"{name}{SUFFIX}"), place), words)
@@ -277,14 +280,14 @@ def _warn_about_models(specs: Path, reading: FolderReading) -> list[Problem]:
 
 
 def _place_models(agent: AgentSpec) -> Iterator[tuple[tuple[str, ...], ModelSpec]]:
-    """Each model, and the key that names it."""
+    """Yield each model with the key of the spec that names it."""
     yield from zip(itertools.chain([("model",)], itertools.repeat(("fallback",))), agent.models, strict=False)
     if agent.window.compress_by is not None:
         yield ("context", "compress_by"), agent.window.compress_by
 
 
 def _warn_about_subagents(reading: FolderReading) -> list[Problem]:
-    """A sub-agent that is not there, or has no model of its own, is not offered to its agent."""
+    """Warn about sub-agents that do not exist or have no model. The daemon does not offer them to their agent."""
     found = []
     for agent in reading.agents.values():
         for name in agent.subagents:
@@ -302,7 +305,7 @@ def _warn_about_subagents(reading: FolderReading) -> list[Problem]:
 
 
 def _warn_about_writers(specs: Path, reading: FolderReading) -> list[Problem]:
-    """Specs that others can write are not followed: a person is asked to trust them, and to mend the folder."""
+    """Warn about specs that others can write. The daemon follows them only as far as a person has trusted them."""
     found = [Problem(specs.name, 1, 1, words) for words in [find_others(str(specs))] if words is not None]
     found += [
         Problem(one.file, 1, 1, one.others)
@@ -340,7 +343,10 @@ def _file_of(reading: FolderReading, name: str) -> str:
 
 
 def check_file(file: str) -> Findings:
-    """One file. Inside a sessions.d it is judged together with its neighbours, as the daemon would; else by itself."""
+    """Check one file.
+
+    Inside a sessions.d it is checked together with the other files, as the daemon does; else by itself.
+    """
     path = Path(os.path.abspath(file))
     if not path.is_file():
         raise Failure(f"{escape(file)} is not a file")
@@ -393,7 +399,7 @@ def schema_verb(options: Options, kind: Any) -> None:
 def new_verb(
     options: Options, name: str, origin: str | None, specs: str | None, command: str | None, **flags: Any
 ) -> None:
-    # Here unless told: a daemon started here reads ./sessions.d before any other folder.
+    # The default is ./sessions.d, because a daemon started here looks there first.
     folder = Path(find_specs(specs or os.environ.get("WAKEFUL_SPECS") or "sessions.d"))
     if origin is not None:
         if command is not None or any(value not in (None, ()) for value in flags.values()):
@@ -407,7 +413,7 @@ def new_verb(
         flags, command = _ask(flags)
     is_script = command is not None and not flags["script"] and has_shell_sign(command)
     if is_script:
-        # No program reads a pipe or a glob; the line goes to the shell it was written for.
+        # A command with a pipe or a glob needs a shell, so it becomes a `script`.
         flags, command = {**flags, "script": command}, None
     try:
         words = tuple(shlex.split(command)) if command else ()
@@ -419,14 +425,18 @@ def new_verb(
         return
     if is_script:
         print("the command needs a shell, so it is written as a script, which sh -eu runs")
-    # The whole path, and where the paths inside it begin.
+    # Print the whole path, and the folder to which the spec's paths are relative.
     print(
         f"{escape(str(path))} is written; its paths begin at {escape(str(folder.parent))}; edit it, then: wakeful check"
     )
 
 
 def _begin_from(options: Options, folder: Path, name: str, origin: str) -> None:
-    """The fork comes before the file: the daemon, which opens a session at once for each new file, finds it there."""
+    """Make a spec from that of another session.
+
+    The fork comes before the file, because the daemon opens a session for each new file at once, and must find the fork
+    then.
+    """
     if name == origin:
         _write_file_of_open(options, folder, name)
         return
@@ -441,7 +451,10 @@ def _begin_from(options: Options, folder: Path, name: str, origin: str) -> None:
 
 
 def _write_file_of_open(options: Options, folder: Path, name: str) -> None:
-    """The file of a session that was opened without one: the daemon finds it, and the session goes on from it."""
+    """Write the file of a session that was opened without a file.
+
+    The daemon finds it, and the session continues from it.
+    """
     check_free(folder, name)
     client = options.client()
     specs = client.get("/version")["specs"]
@@ -458,7 +471,7 @@ def _write_file_of_open(options: Options, folder: Path, name: str) -> None:
 
 
 def _take_over(options: Options, folder: Path, name: str, origin: str) -> str | None:
-    """Ask the daemon of this folder for the facts; else words for what did not come."""
+    """Ask the daemon of this folder to fork the facts. Returns a message if there is no such daemon."""
     client = options.client()
     try:
         is_ours = client.get("/doctor")["specs"] == str(folder)

@@ -1,8 +1,8 @@
-"""`wakeful talk`: a whole conversation with a session's agent in the terminal, line by line, with history.
+"""`wakeful talk`: a conversation with a session's agent in the terminal, line by line, with history.
 
-Each message is an `ask`: the same conversation, the same records. Lines that begin with a slash are for us. Words of
-the agent and of everybody else pass through `Flow` and `escape`: a terminal obeys none of them. Ctrl-C stops the
-answer, Ctrl-D ends the conversation.
+Each message is an `ask`: the same conversation, the same records. Lines that begin with a slash are commands. The words
+of the agent and of all others pass through `Flow` and `escape`, so that they cannot control the terminal. Ctrl-C stops
+the answer, Ctrl-D ends the conversation.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class _Conversation:
                     self._ask(line[1:] if line.startswith("//") else line, None)
 
     def _read_message(self) -> str | None:
-        """The next message, of one line or more; None at the end. Ctrl-C drops what was typed."""
+        """Read the next message, of one line or more. None at the end. Ctrl-C drops what was typed."""
         lines: list[str] = []
         prompt = " · ".join(part for part in (escape(self._name), _say_spent(self._spent)) if part)
         while True:
@@ -129,13 +129,13 @@ class _Conversation:
                 if held is None:
                     return
         except Failure as failure:
-            # A refusal does not end the conversation. A daemon that is gone does.
+            # A refusal does not end the conversation. A missing daemon does.
             if failure.code not in (0, 1):
                 raise
             _print(str(failure), "warn")
 
     def _follow(self, following: Following) -> str | None:
-        """To the end of the answer; returns what holds the session where it cannot begin."""
+        """Follow the answer to its end. Returns the words of the hold if the session is held."""
         found: dict[str, Any] | None = None
         try:
             found = following.follow()
@@ -154,7 +154,7 @@ class _Conversation:
         return None
 
     def _answer_question(self, question: dict[str, Any]) -> str | None:
-        """Put an agent's question to the person, and return the answer; None leaves the question open."""
+        """Ask the person an agent's question, and return the answer. None leaves the question open."""
         for line in wrap(escape_lines(question["text"])):
             print(paint(line, "bold"))
         prompt = "yes or no > " if question.get("is_permission") else "your answer > "
@@ -169,7 +169,7 @@ class _Conversation:
                 return text
 
     def _offer_answer(self, words: str) -> bool:
-        """Something holds the session: a question is answered here. False where it stays held."""
+        """Let the person answer here if the hold is a question. False if the session stays held."""
         if not words.startswith(("asks: ", "may it run?")):
             _print(f"{self._name} sleeps: {words}; what you asked waits in its mailbox", "warn")
             return False
@@ -189,11 +189,11 @@ class _Conversation:
 
 @contextlib.contextmanager
 def _kept_history() -> Iterator[None]:
-    """Lines typed before can be called up again, in this terminal and the next. Only their owner can read them."""
+    """Load the history of typed lines, and save it at the end. Only its owner can read it."""
     try:
         readline: Any = importlib.import_module("readline")
     except ModuleNotFoundError:
-        # A Python without it: lines are typed as they are.
+        # This Python has no readline. Lines can be typed, but without history.
         yield
         return
     path = find_history()
@@ -208,7 +208,7 @@ def _kept_history() -> Iterator[None]:
 
 
 def _keep_history(readline: Any, path: str, lines: int) -> None:
-    """Append what was typed: another terminal may have written there meanwhile."""
+    """Append the lines of this conversation to the file, because another terminal may have written to it meanwhile."""
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
@@ -224,7 +224,7 @@ def _say_spent(spent: Spending) -> str:
 
 
 def _make_prompt(text: str) -> str:
-    """Bold; what moves no cursor is marked, so that readline knows how long the line is."""
+    """Make a bold prompt. The escape codes are marked, so that readline knows the visible length of the line."""
     return f"\001\x1b[1m\002{text}\001\x1b[0m\002" if is_coloured() else text
 
 

@@ -1,4 +1,4 @@
-"""`wakeful token`: what others may do with the daemon is handed out as a token, listed, and taken back."""
+"""`wakeful token`: makes, lists and revokes tokens, which let others use the daemon."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _make(
     if options.is_json:
         print(json.dumps(made))
         return
-    # Standard output is the token alone, so that it can go straight to a file or a vault.
+    # Standard output has only the token, so that it can be piped to a file or a vault.
     print(made["token"])
     until = f" until {format_exact(made['expires_at'])}" if made["expires_at"] else " until it is revoked"
     where = f" for {escape(made['session'])}" if made["session"] else ""
@@ -83,7 +83,7 @@ def _print_list(options: Options) -> None:
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    # A token without an end lasts until it is revoked; one that is revoked is not listed.
+    # Such a token lasts until it is revoked, and a revoked token is not listed.
     unused = "30 d unused" if row["is_browser"] else "when revoked"
     ends = "over" if row["is_over"] else format_ago(row["expires_at"]) if row["expires_at"] else unused
     return (

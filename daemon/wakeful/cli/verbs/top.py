@@ -1,7 +1,8 @@
-"""`wakeful top`: what runs, what it uses, what is owed, live on a terminal or as one frame.
+"""`wakeful top`: shows what runs, what it uses and what is owed, live on a terminal or as one frame.
 
-The daemon tells seconds of CPU so far; the share is what was used between two frames, in the first frame since the run
-began. Rows are strings that were escaped before rich lays them out: it obeys no markup of ours and none of a stranger.
+The daemon reports the CPU seconds of a run so far. The share is computed between two frames, and in the first frame
+since the run's start. All cells are escaped and passed to rich as plain text, so that rich interprets no markup in
+them.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ from wakeful.cli.verbs.calls import read_duration
 
 STYLES = {"running": "cyan", "sleeping": "yellow", "terminated": "dim", "archived": "dim", "queued": "bold"}
 ENDING = ("q", "Q", "\x03", "\x04")
-# Running sessions come first, then waiting ones, held ones and the rest.
+# The order of the rows: running sessions first, then queued ones, held ones and the rest.
 RANKS = {"running": 0, "queued": 1, "sleeping": 2, "suspended": 3, "terminated": 4, "archived": 5}
 ORDERS = ("state", "cpu", "memory", "runs", "name")
-# The heading, the table's own, and a line for what did not fit.
+# The lines around the rows: the title, the table's heading, and a line for the rows that did not fit.
 LINES_BESIDE_ROWS = 4
 HEADINGS = ("NAME", "STATE", "CPU", "MEM", "RUNS", "OWED", "")
 WIDEST_NAME = 28
@@ -49,7 +50,7 @@ NARROWEST_REMARK = 10
 
 
 class Row(NamedTuple):
-    """A session at one moment. `cpu` is a share of one core, None where nothing runs."""
+    """One session in a frame. `cpu` is a share of one core, or None if nothing runs."""
 
     name: str
     state: str
@@ -77,7 +78,7 @@ def top_verb(options: Options, is_once: bool, every: str, order: str) -> None:
 
 
 def _make_console(width: int | None) -> Console:
-    """Colour by the rule of all verbs, not by rich's own."""
+    """Make a console that uses colour as all verbs do, not by rich's own rule."""
     colours: Literal["standard"] | None = "standard" if is_coloured() else None
     return Console(width=width, color_system=colours, highlight=False, markup=False, emoji=False)
 
@@ -92,7 +93,7 @@ def _format_frame(frame: Frame) -> str:
 def _watch(client: Client, pause: float, order: str) -> None:
     before: dict[str, Any] | None = None
     console = _make_console(None)
-    # Ctrl-C is a wish like q, and nothing failed.
+    # Ctrl-C ends the display like `q`, with exit code 0.
     with (
         contextlib.suppress(KeyboardInterrupt),
         _reading_keys(),
@@ -111,7 +112,7 @@ def _watch(client: Client, pause: float, order: str) -> None:
 
 @contextlib.contextmanager
 def _reading_keys() -> Iterator[None]:
-    """Keys come one by one and are not shown; the terminal is left as it was found."""
+    """Read keys one by one without echo, and restore the terminal afterwards."""
     terminal = sys.stdin.fileno()
     before = termios.tcgetattr(terminal)
     try:
@@ -122,13 +123,13 @@ def _reading_keys() -> Iterator[None]:
 
 
 def _wait_for_end(seconds: float) -> bool:
-    """Whether somebody asked for the end before it is time for the next look. Other keys are for nothing."""
+    """Wait for the next frame. True if the person asked to quit. Other keys are ignored."""
     end = time.monotonic() + seconds
     looking = select.poll()
     looking.register(sys.stdin, select.POLLIN)
     while (left := end - time.monotonic()) > 0:
         if looking.poll(left * 1000):
-            # An empty read: the terminal is gone.
+            # An empty read means that the terminal is gone.
             key = os.read(sys.stdin.fileno(), 1).decode(errors="replace")
             if not key or key in ENDING:
                 return True
@@ -145,7 +146,7 @@ def build_frame(found: dict[str, Any], before: dict[str, Any] | None, order: str
 
 
 def _join(found: dict[str, Any], before: dict[str, Any] | None) -> dict[str, Any]:
-    """The answer with each run beside its session: what --json prints."""
+    """Join each run to its session, as --json prints it."""
     sessions = []
     for row in found["sessions"]:
         run = found["runs"].get(row["id"])
@@ -155,12 +156,12 @@ def _join(found: dict[str, Any], before: dict[str, Any] | None) -> dict[str, Any
 
 
 def _share(run: dict[str, Any], found: dict[str, Any], before: dict[str, Any] | None, session: str) -> float:
-    """The share of one core since the frame before, where that has the same run; else since the run began."""
+    """Compute the share of one core since the frame before, if that has the same run; else since the run's start."""
     usage = run["usage"]
     earlier = before["runs"].get(session) if before is not None else None
     if before is None or earlier is None or earlier["run"] != run["run"] or not earlier["usage"]:
         return float(usage["cpu_seconds"] / max(usage["wall_seconds"], 0.01))
-    # Processes that ended in between are counted a little late. The share is never negative.
+    # The CPU time of ended processes may be counted late, so the difference can be negative.
     return float(max(usage["cpu_seconds"] - earlier["usage"]["cpu_seconds"], 0.0) / _span(found, before))
 
 
@@ -184,7 +185,9 @@ def _build_row(one: dict[str, Any]) -> Row:
 
 
 def _say_remark(one: dict[str, Any], state: str) -> str:
-    """The most telling words: since when it runs, why it sleeps, what it waits for, what is new, how it last ended."""
+    """Choose the most important remark: since when it runs, why it sleeps, what it waits for, what is new, or how it
+    last ended.
+    """
     if one["run"] is not None:
         return f"run {one['run']['run']}, began {format_ago(one['run']['started_at'])}"
     if state == "sleeping":
@@ -234,9 +237,9 @@ def _say_heading(found: dict[str, Any], before: dict[str, Any] | None, rows: lis
 
 
 def _draw(frame: Frame, most: int | None, width: int) -> Group:
-    """The number of rows there is room for; None: all.
+    """Draw a frame. `most` is the number of rows that fit; None draws all.
 
-    On a narrow screen the remark is cut: rich would take from every column.
+    On a narrow screen only the remark is cut. Without that, rich would shrink every column.
     """
     shown = frame.rows if most is None else frame.rows[: max(most, 1)]
     rows = [_say_row(row) for row in shown]

@@ -1,8 +1,8 @@
-"""`wakeful trace`: run a session once, traced, and say what it was denied and which lines of its spec would change
-that.
+"""`wakeful trace`: runs a session once with tracing, and prints what it was denied and which lines of its spec would
+allow that.
 
-The daemon runs it and makes the lines; this waits for the run and prints. Every path was chosen by the program that was
-traced: all of them are escaped, and the lines were quoted by who made them.
+The daemon runs the session and makes the lines; this module waits and prints. All paths come from the traced program,
+so they are escaped here. The daemon has quoted those in the lines.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from wakeful.cli.exit_codes import FAILED, Failure
 from wakeful.cli.text import count, escape, paint
 from wakeful.cli.verbs.lifecycle import wait_for_run
 
-# More than these of one folder are told by the folder.
+# The most paths of one folder that are listed. With more, only the folder is printed.
 _TOLD_OF_A_FOLDER = 4
 
 

@@ -1,7 +1,7 @@
-"""`trust` and `add`: a person looks at what a spec asks for, and says whether it may count.
+"""`trust` and `add`: show a person what a spec asks for, and record whether it is trusted.
 
-The shown text comes from other people's files, so every word of it is escaped: marks that reorder or hide text are
-shown as what they are.
+The text comes from other people's files, so all of it is escaped. Characters that reorder or hide text are shown as
+escapes.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def trust_one(options: Options, client: Client, name: str, *, is_sure: bool) -> 
 
 
 def accept(client: Client, name: str) -> None:
-    """Trust it as it stands, without a word."""
+    """Trust the session as it is now, without a question."""
     client.post("/trust/accept", name=name, digest=client.get(f"/trust/{quote_name(name)}")["digest"])
 
 
@@ -132,7 +132,7 @@ def _print_project(shown: dict[str, Any]) -> None:
 
 
 def print_session(name: str, spec: dict[str, Any], reach: Sequence[str] = ()) -> None:
-    """Unusual lines are painted: a person should stop at them."""
+    """Print a spec. Unusual lines are coloured, so that the person notices them."""
     print(paint(escape(name), "bold"))
     for label in ("runs", "check"):
         if spec[label]:
@@ -160,7 +160,7 @@ def print_session(name: str, spec: dict[str, Any], reach: Sequence[str] = ()) ->
 
 
 def _print_agent(agent: dict[str, Any]) -> None:
-    """Whom its words would go to."""
+    """Print the models, programs, servers and tools of an agent."""
     if agent["models"]:
         print(paint(f"  agent asks: {escape(', '.join(agent['models']))}", "warn"))
     if agent["acp"]:

@@ -1,4 +1,4 @@
-"""`wakeful webhook`: the addresses at which other programs knock, what came to each, and a delivery by hand."""
+"""`wakeful webhook`: lists the webhook addresses and their deliveries, and sends a delivery by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`why` and `plan`: the daemon's sentences and waves, printed."""
+"""`why` and `plan`: print the daemon's explanations and waves."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def why_verb(options: Options, x: str, run: int | None) -> None:
         return
     for sentence in found["words"]:
         print("\n".join(wrap(show_local_times(escape(sentence)))))
-    # One link alone says what the sentences said.
+    # A chain of one link repeats what the sentences said.
     for links in (found.get("links", ()), *(output.get("links", ()) for output in found.get("outputs", ()))):
         if len(links) > 1 or found["about"] == "run":
             print("\n".join(_format_chain(links)))
 
 
 def _format_chain(links: list[dict[str, Any]]) -> Iterator[str]:
-    """The run that was asked about, and below it the runs it came of."""
+    """Format the run that was asked about, and below it the runs that led to it."""
     for number, link in enumerate(links, 1):
         first, *rest = link["words"]
         head, *more = wrap(show_local_times(escape(f"{number}. {first}")), "   ")

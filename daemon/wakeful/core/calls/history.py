@@ -25,9 +25,8 @@ from wakeful.core.deciding.written_files import begin_writing
 from wakeful.core.record import events as ev
 from wakeful.core.record.flat_state import flatten
 from wakeful.core.record.knowledge import Conflict, Conversation, Origin, Recollection, merge_facts
-from wakeful.core.record.lifecycle import Archived, Moving, find_closed
 from wakeful.core.record.observations import Declaration
-from wakeful.core.record.state import ACTIVATION, ORDERED_KEYS, Session
+from wakeful.core.record.state import ACTIVATION, ORDERED_KEYS, Archived, Departed, Moving, Session, Terminated
 from wakeful.core.record.todo import merge_items
 from wakeful.core.spec.session import FileBinding, SessionSpec
 from wakeful.errors import CallerError
@@ -340,23 +339,27 @@ def _judge_freeze(call: calls.Freeze, core: Core, decision: Decision, called: ca
 
 def _judge_thaw(call: calls.Thaw, core: Core, decision: Decision, called: calls.Called) -> str:
     session = core.state.by_name(call.name)
-    if session.move.id is None:
-        return "not frozen: nothing to give up"
-    if session.move.has_departed:
-        raise CallerError(f"{call.name} was moved: its receipt came; fork it to go on from its record here")
-    session = emit_call(core, decision, session, ev.SessionThawed(move=session.move.id, reason=call.reason), called)
+    match session.closed:
+        case Moving(move=move):
+            session = emit_call(core, decision, session, ev.SessionThawed(move=move, reason=call.reason), called)
+        case Departed(move=str()):
+            raise CallerError(f"{call.name} was moved: its receipt came; fork it to go on from its record here")
+        case Departed() | Terminated() | Archived() | None:
+            return "not frozen: nothing to give up"
     declare_again(core, decision, session)
     return "stays here; the bundle that was cut must not be loaded"
 
 
 def _judge_depart(call: calls.Depart, core: Core, decision: Decision, called: calls.Called) -> str:
     session = core.state.by_name(call.name)
-    if session.move.has_departed and call.move in (session.move.id, session.move.arrived_by):
-        return "its receipt came already"
-    if session.move.id is None:
-        raise CallerError(f"{call.name} is not moving; there is no receipt to take")
-    if session.move.id != call.move:
-        raise CallerError(f"this receipt is for another move of {call.name}; it moves with {session.move.id[:8]}")
+    match session.closed:
+        case Departed(move=move) | Archived(before=Departed(move=move)) if call.move in (move, session.move.arrived_by):
+            return "its receipt came already"
+        case Moving(move=str() as move) | Departed(move=str() as move):
+            if move != call.move:
+                raise CallerError(f"this receipt is for another move of {call.name}; it moves with {move[:8]}")
+        case _:
+            raise CallerError(f"{call.name} is not moving; there is no receipt to take")
     if call.past is None:
         emit_call(core, decision, session, ev.SessionDeparted(move=call.move, receipt=call.receipt), called)
     else:
@@ -367,9 +370,9 @@ def _judge_depart(call: calls.Depart, core: Core, decision: Decision, called: ca
 def _judge_arrive(call: calls.Arrive, core: Core, decision: Decision, called: calls.Called) -> str:
     past = call.past
     known = core.state.sessions.get(past.id)
-    if known is not None and known.move.id is None and not known.move.has_departed:
+    if known is not None and not isinstance(known.closed, Moving | Departed):
         return "it arrived already"
-    if past.move.id != call.move:
+    if not isinstance(past.closed, Moving | Departed) or past.closed.move != call.move:
         raise CallerError(f"{past.name} was not frozen for this move; load it without --move to make a fork")
     # A session that left this host and returns with the same spec needs no new trust: that spec was in force here.
     own = core.state.sessions.get(past.id)
@@ -418,12 +421,12 @@ def _put_namesake_aside(core: Core, decision: Decision, past: Session, called: c
 
 def _judge_archive(call: calls.Archive, core: Core, decision: Decision, called: calls.Called) -> str:
     session = core.state.by_name(call.name)
-    match find_closed(session):
+    match session.closed:
         case Archived():
             return "archived already"
         case Moving():
             raise CallerError(f"{call.name} is frozen for a move; archive it when its receipt came")
-        case _:
+        case Departed() | Terminated() | None:
             pass
     if session.run is not None or session.wake is not None or session.lineage.conflicts:
         raise CallerError(f"{call.name} is not at rest: it runs, is owed a run or has open conflicts")
@@ -437,9 +440,9 @@ def _judge_archive(call: calls.Archive, core: Core, decision: Decision, called: 
 
 def _judge_restore(call: calls.Restore, core: Core, decision: Decision, called: calls.Called) -> str:
     session = core.state.by_name(call.name)
-    if session.archive is None:
+    if not isinstance(session.closed, Archived):
         return "not archived: nothing to bring back"
-    session = emit_call(core, decision, session, ev.SessionRestored(bundle=session.archive), called)
+    session = emit_call(core, decision, session, ev.SessionRestored(bundle=session.closed.bundle), called)
     declare_again(core, decision, session)
     return "is back"
 
@@ -447,7 +450,7 @@ def _judge_restore(call: calls.Restore, core: Core, decision: Decision, called: 
 def _judge_erase(call: calls.Erase, core: Core, decision: Decision, called: calls.Called) -> str:
     session = core.state.by_name(call.name)
     # The log of a terminated session may still hold a secret. An archived log is not here.
-    if not session.is_terminated or session.archive is not None:
+    if not isinstance(session.closed, Terminated):
         session = find_resting(core, call.name, "erase from")
     _refuse_outside(session, call.seq)
     if not call.is_recorded:

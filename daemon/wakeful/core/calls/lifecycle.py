@@ -22,9 +22,8 @@ from wakeful.core.deciding.rule_of_two import find_source
 from wakeful.core.deciding.run_start import refuse_observing
 from wakeful.core.record import events as ev
 from wakeful.core.record.knowledge import count_bytes
-from wakeful.core.record.lifecycle import Archived, Departed, Moving, Terminated, find_closed
 from wakeful.core.record.observations import Declaration
-from wakeful.core.record.state import Question, Session
+from wakeful.core.record.state import Archived, Departed, Moving, Question, Session, Terminated
 from wakeful.core.record.todo import change_items, count_items, say_items
 from wakeful.core.spec.limits import ADVICE, LimitName
 from wakeful.core.spec.session import Role, SessionSpec, WebhookBinding
@@ -68,8 +67,7 @@ def find_living(core: Core, name: str) -> Session:
     """The session, if its log takes calls; else why not, and what to do."""
     session = core.state.by_name(name)
     refuse_damaged(session)
-    closed = find_closed(session)
-    match closed:
+    match session.closed:
         case None:
             return session
         case Archived():
@@ -87,7 +85,7 @@ def find_living(core: Core, name: str) -> Session:
         case Terminated():
             raise CallerError(f"{name} is terminated; `wakeful open {name} --again` reopens it")
         case _:
-            assert_never(closed)
+            assert_never(session.closed)
 
 
 def find_resting(core: Core, name: str, what: str) -> Session:
@@ -279,8 +277,10 @@ def _judge_open(call: calls.Open, core: Core, decision: Decision, called: calls.
     session = core.state.by_name(call.name)
     if not session.is_terminated:
         return "open already"
-    if session.archive is not None:
+    if isinstance(session.closed, Archived):
         raise CallerError(f"{call.name} is archived; `wakeful load {call.name}` brings it back first")
+    if isinstance(session.closed, Moving | Departed):
+        raise CallerError(f"{call.name} is on another host; open it there")
     if not call.again:
         raise CallerError(f"{call.name} is terminated; `wakeful open {call.name} --again` reopens it with its history")
     declare_again(core, decision, emit_call(core, decision, session, ev.SessionReopened(), called))

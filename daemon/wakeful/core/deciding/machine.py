@@ -41,8 +41,9 @@ class Deadlines:
         heapq.heappush(self._heap, (due, kind, key))
 
     def drop(self, kind: str, key: str) -> None:
-        """Forget a due time. Its heap entry stays and is skipped."""
+        """Forget a due time. Its heap entry stays until it reaches the top."""
         self._known.pop((kind, key), None)
+        self._drop_stale()
 
     def pop_due(self, now: float) -> Iterable[tuple[str, str]]:
         while self._heap and self._heap[0][0] <= now:
@@ -50,11 +51,15 @@ class Deadlines:
             if self._known.get((kind, key)) == due:
                 del self._known[(kind, key)]
                 yield kind, key
+        self._drop_stale()
+
+    def _drop_stale(self) -> None:
+        """Keep a due time that is known at the top of the heap."""
+        while self._heap and self._known.get(self._heap[0][1:]) != self._heap[0][0]:
+            heapq.heappop(self._heap)
 
     @property
     def next(self) -> float | None:
-        while self._heap and self._known.get(self._heap[0][1:]) != self._heap[0][0]:
-            heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
 

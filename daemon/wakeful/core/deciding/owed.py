@@ -1,7 +1,8 @@
 """Which bindings are new: the comparison that is the truth of the whole product.
 
 Level kinds are owed when the version differs from seen, ordered kinds when the position is
-ahead of it (rule 4); unknown is no version (rule 5). Pure reading of state and looked.
+ahead of it (rule 4); unknown is no version (rule 5). These functions read state and looked, and change neither;
+a target alone keeps a memo of its last delta (`TargetLook.told`).
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ def finish_run(core: Core, decision: Decision, session: Session, ended: Ended | 
     core.looked.stamps.pop(session.id, None)
     core.looked.doubts.pop(session.id, None)
     if event.is_final and event.outcome in ("succeeded", "failed"):
-        core.looked.fairness.count_end(session.id, is_success=event.outcome == "succeeded")
+        core.looked.fairness.note_end(session.id, is_success=event.outcome == "succeeded")
     decision.finished.append(session.id)
     dirty_readers(core, decision, session, run.spec, ended.awaited if ended is not None else {})
     if stop is not None and stop.why == "terminate":

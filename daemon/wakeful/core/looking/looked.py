@@ -123,7 +123,7 @@ class TargetLook:
     # Newest last, bounded; a tuple, because most of 50,000 targets never change.
     steps: tuple[Step, ...] = ()
     looked_at: int = 0
-    # A cache of the last delta: its steps, the version it starts from, and the delta. A waiting wake asks repeatedly.
+    # A memo of the last delta: its steps, the version it starts from, and the delta. A waiting wake asks repeatedly.
     told: tuple[tuple[Step, ...], str | None, Delta] | None = None
 
     @property
@@ -168,19 +168,22 @@ class TargetLook:
         if urgent:
             self.first_dirt, self.is_urgent = mono, True
 
-    def takes(self, result: LookResult, mono: float) -> bool:
-        """Is this result to be applied? One older than the applied is not (rule 11), nor, before
-        settle_max, one that read a file while it moved (rule 12)."""
-        if result.generation < self.applied:
-            return False
-        if (
+    def is_outdated(self, result: LookResult) -> bool:
+        """Is this result older than the applied one (rule 11)?"""
+        return result.generation < self.applied
+
+    def is_applicable(self, result: LookResult, mono: float) -> bool:
+        """Is this result to be applied? An outdated one is not, nor, before settle_max,
+        one that read a file while it moved (rule 12)."""
+        return not self.is_outdated(result) and (
             not result.is_unstable
             or self.first_dirt is None
             or mono >= self.first_dirt + self.target.settle_max_seconds
-        ):
-            return True
+        )
+
+    def look_again(self, mono: float) -> None:
+        """The look read a file while it moved: the next one waits for quiet (rule 12)."""
         self.looking, self.last_dirt, self.is_urgent = None, mono, False
-        return False
 
     def apply(self, result: LookResult, moment: Moment) -> None:
         """Take over what a look found."""
@@ -220,7 +223,9 @@ class TargetLook:
             self.first_dirt = self.last_dirt
 
     def delta_since(self, old: str | None) -> Delta:
-        """The delta between `old` and now. Without an unbroken row of looks: the last step, not `is_known`."""
+        """The delta between `old` and now. Without an unbroken row of looks: the last step, not `is_known`.
+
+        The last answer is kept in `told`. A repeated question gets the same answer."""
         if self.told is None or self.told[0] is not self.steps or self.told[1] != old:
             self.told = (self.steps, old, self._describe_since(old))
         return self.told[2]
@@ -344,7 +349,7 @@ class Fairness:
         self.held_since: dict[str, int] = {}
         self.giving_way: dict[str, dict[str, None]] = {}
 
-    def count_end(self, session_id: str, *, is_success: bool) -> None:
+    def note_end(self, session_id: str, *, is_success: bool) -> None:
         self._count += 1
         for ends in (self._ends, self._successes) if is_success else (self._ends,):
             latest = (*ends.get(session_id, ()), self._count)[-SUCCESSES_TO_STARVE:]

@@ -22,6 +22,7 @@ from wakeful.core.record.state import (
     SelfFed,
     Session,
     Stop,
+    Terminated,
     Unread,
     advance_marks,
 )
@@ -550,7 +551,7 @@ def _fold_session_terminated(event: ev.SessionTerminated, session: Session, at: 
     )
     return replace(
         session,
-        is_terminated=True,
+        closed=Terminated(),
         wake=None,
         hold=None,
         brake=None,
@@ -560,7 +561,7 @@ def _fold_session_terminated(event: ev.SessionTerminated, session: Session, at: 
 
 
 def _fold_session_reopened(event: ev.SessionReopened, session: Session, at: int, author: str, seq: int) -> Session:
-    return replace(session, is_terminated=False)
+    return replace(session, closed=None)
 
 
 def _fold_notification(

@@ -80,8 +80,10 @@ def fold_turn(session: Session, event: TurnEvent, at: int) -> Session:
             return replace(session, question=question, last_active_at=at)
         case ev.WorkHalted(hold=hold):
             return replace(session, run=replace(run, halt=hold), last_active_at=at)
-        case _:
+        case ev.PromptAssembled() | ev.ToolCalled():
             return replace(session, last_active_at=at)
+        case _:
+            assert_never(event)
 
 
 def _fold_sub_turn(

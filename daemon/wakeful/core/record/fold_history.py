@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from wakeful.core.record import events as ev
 from wakeful.core.record.flat_state import group_fields
 from wakeful.core.record.knowledge import Checkpoint, Conversation, Fact, Recollection, Stretch, drop_conflict
-from wakeful.core.record.state import Session, keep_kind
+from wakeful.core.record.state import Archived, Closed, Departed, Move, Moving, Session, Terminated, keep_kind
 
 # The event, the session before it, the moment, the author and the seq of the record.
 Fold = Callable[[Any, Session, int, str, int], Session]
@@ -140,22 +140,25 @@ def _fold_session_migrated(event: ev.SessionMigrated, session: Session, at: int,
 
 def _fold_session_frozen(event: ev.SessionFrozen, session: Session, at: int, author: str, seq: int) -> Session:
     # The hold stays: if the move is given up, the session sleeps for the same reason as before.
-    return replace(session, move=replace(session.move, id=event.move, to=event.to))
+    before = Terminated() if session.is_terminated else None
+    return replace(session, closed=Moving(event.move, event.to, before))
 
 
 def _fold_session_thawed(event: ev.SessionThawed, session: Session, at: int, author: str, seq: int) -> Session:
-    return replace(session, move=replace(session.move, id=None, to=None))
+    return replace(session, closed=session.closed.before if isinstance(session.closed, Moving) else session.closed)
 
 
 def _fold_session_departed(event: ev.SessionDeparted, session: Session, at: int, author: str, seq: int) -> Session:
-    return replace(session, move=replace(session.move, has_departed=True))
+    move, to = (session.closed.move, session.closed.to) if isinstance(session.closed, Moving) else (None, None)
+    return replace(session, closed=Departed(move, to, Terminated() if session.is_terminated else None))
 
 
 def _fold_session_arrived(event: ev.SessionArrived, session: Session, at: int, author: str, seq: int) -> Session:
     hold = ev.Hold(kind="apart", words=f"came from {event.origin}; activate it to let it go on")
     session = replace(
         session,
-        move=replace(session.move, id=None, to=None, has_departed=False, home=event.store, arrived_by=event.move),
+        closed=session.closed.before if isinstance(session.closed, Moving | Departed) else session.closed,
+        move=Move(home=event.store, arrived_by=event.move),
         hold=hold,
         last_active_at=at,
     )
@@ -171,11 +174,16 @@ def _fold_session_arrived(event: ev.SessionArrived, session: Session, at: int, a
 
 
 def _fold_session_archived(event: ev.SessionArchived, session: Session, at: int, author: str, seq: int) -> Session:
-    return replace(group_fields(event.state), archive=event.bundle)
+    archived = group_fields(event.state)
+    return replace(archived, closed=Archived(event.bundle, _end_archive(archived.closed)))
 
 
 def _fold_session_restored(event: ev.SessionRestored, session: Session, at: int, author: str, seq: int) -> Session:
-    return replace(session, archive=None)
+    return replace(session, closed=_end_archive(session.closed))
+
+
+def _end_archive(closed: Closed | None) -> Moving | Departed | Terminated | None:
+    return closed.before if isinstance(closed, Archived) else closed
 
 
 def _fold_payload_erased(event: ev.PayloadErased, session: Session, at: int, author: str, seq: int) -> Session:

@@ -1,6 +1,7 @@
 """The lifecycle of a session: its stages as variants, and the table of events that lead from one stage to another.
 
-A stage follows from the log alone (`find_stage`). People see five states, to which `name_state` maps the stages.
+A stage follows from the log alone (`find_stage`): a session is closed in one way (`Session.closed`), or open and
+then suspended, running or sleeping. People see five states, to which `name_state` maps the stages.
 The daemon also sees the outside: a service that is down can hold a suspended session, which is then shown as sleeping
 (`deciding/holds.py`). `make docs` draws `docs/lifecycle.md` from the table. Pure.
 """
@@ -12,7 +13,7 @@ from typing import Literal, assert_never
 from msgspec import Struct
 
 from wakeful.core.record import events as ev
-from wakeful.core.record.state import OpenRun, OpenWake, Session
+from wakeful.core.record.state import Archived, Closed, Departed, Moving, OpenRun, OpenWake, Session, Terminated
 
 StateWord = Literal["suspended", "running", "sleeping", "terminated", "archived"]
 StageWord = Literal["suspended", "running", "sleeping", "moving", "departed", "terminated", "archived"]
@@ -36,71 +37,37 @@ class Sleeping(Struct, frozen=True):
     """At rest and held. Changes are remembered."""
 
     by: SleepWord
+    # The hold, where that is the reason.
+    hold: ev.Hold | None = None
 
 
-class Moving(Struct, frozen=True):
-    """Frozen on its way to another host, until its receipt comes or the move is given up."""
-
-    move: str
-    to: str | None
-
-
-class Departed(Struct, frozen=True):
-    """Lives on another host; this is its record."""
-
-
-class Terminated(Struct, frozen=True):
-    """Closed for good; its record is kept."""
-
-
-class Archived(Struct, frozen=True):
-    """Its records lie in a compressed bundle."""
-
-    bundle: str
-
-
-# A closed session takes nothing but the call that opens it again.
 Open = Suspended | Running | Sleeping
-Closed = Moving | Departed | Terminated | Archived
 Stage = Open | Closed
 
 
 def find_stage(session: Session) -> Stage:
-    closed = find_closed(session)
-    if closed is not None:
-        return closed
+    if session.closed is not None:
+        return session.closed
     if session.run is not None:
         return Running(session.run)
-    by = _find_sleep(session)
-    return Sleeping(by) if by is not None else Suspended(session.wake)
+    return _find_sleep(session) or Suspended(session.wake)
 
 
-def find_closed(session: Session) -> Closed | None:
-    """The stage of a session that is closed; None where it is open."""
-    if session.archive is not None:
-        return Archived(session.archive)
-    if session.move.has_departed:
-        return Departed()
-    if session.move.id is not None:
-        return Moving(session.move.id, session.move.to)
-    return Terminated() if session.is_terminated else None
-
-
-def _find_sleep(session: Session) -> SleepWord | None:
-    """In the order in which they are shown."""
+def _find_sleep(session: Session) -> Sleeping | None:
+    """In the order in which the reasons are shown."""
     if session.brake is not None:
-        return "brake"
+        return Sleeping("brake")
     if session.declaration.needs_trust is not None:
-        return "trust"
+        return Sleeping("trust")
     if not session.declaration.is_declared:
-        return "undeclared"
+        return Sleeping("undeclared")
     if session.spec is not None and not session.spec.enabled:
-        return "disabled"
+        return Sleeping("disabled")
     if session.lineage.detached:
-        return "detached"
+        return Sleeping("detached")
     if session.hold is not None:
-        return session.hold.kind
-    return "backing off" if session.wake is not None and session.wake.retry_at is not None else None
+        return Sleeping(session.hold.kind, session.hold)
+    return Sleeping("backing off") if session.wake is not None and session.wake.retry_at is not None else None
 
 
 def name_stage(stage: Stage) -> StageWord:
@@ -135,9 +102,9 @@ def name_state(session: Session, *, is_held: bool) -> StateWord:
             return "sleeping" if is_held else "suspended"
         case Terminated():
             return "terminated"
-        case Moving() | Departed():
+        case Moving(before=before) | Departed(before=before):
             # The record of a session that went on elsewhere can end in the middle of a run.
-            return "terminated" if session.is_terminated else "running" if session.run is not None else "sleeping"
+            return "terminated" if before is not None else "running" if session.run is not None else "sleeping"
         case _:
             assert_never(stage)
 

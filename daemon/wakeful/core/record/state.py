@@ -262,15 +262,44 @@ class Lineage(Struct, frozen=True, kw_only=True):
 
 
 class Move(Struct, frozen=True, kw_only=True):
-    """The session's move to another host: the one under way, the one that took it away,
-    and the one that brought it here."""
+    """The last move that brought the session to a host: the store it came to, and the id of the move.
+    None: it never moved."""
 
-    id: str | None = field(default=None, name="move")
-    to: str | None = field(default=None, name="moving_to")
-    has_departed: bool = False
-    # The store it came to by its last move, and that move; None: it never moved.
     home: str | None = None
     arrived_by: str | None = None
+
+
+class Terminated(Struct, frozen=True):
+    """Closed for good; its record is kept."""
+
+
+class Moving(Struct, frozen=True):
+    """Frozen on its way to another host, until its receipt comes or the move is given up."""
+
+    move: str
+    to: str | None = None
+    # The stage that it returns to; None: it is open again.
+    before: Terminated | None = None
+
+
+class Departed(Struct, frozen=True):
+    """Lives on another host; this is its record. The move is None where the record of the arrival tells it."""
+
+    move: str | None = None
+    to: str | None = None
+    before: Terminated | None = None
+
+
+class Archived(Struct, frozen=True):
+    """Its records lie in a compressed bundle."""
+
+    bundle: str
+    # The stage that it returns to; None: it is open again.
+    before: Moving | Departed | Terminated | None = None
+
+
+# A closed session takes nothing but the call that opens it again.
+Closed = Moving | Departed | Terminated | Archived
 
 
 class Session(Struct, frozen=True, kw_only=True):
@@ -300,20 +329,27 @@ class Session(Struct, frozen=True, kw_only=True):
     knowledge: Knowledge = Knowledge()
     lineage: Lineage = Lineage()
     move: Move = Move()
-    is_terminated: bool = False
-    archive: str | None = None
+    # None: the session is open.
+    closed: Closed | None = None
 
     @property
-    def is_frozen(self) -> bool:
-        """On its way to another host, or there: nothing is written here."""
-        return self.move.id is not None
+    def is_terminated(self) -> bool:
+        """Was the session closed for good? It stays so while it is archived, and on its way to another host."""
+        closed = self.closed
+        while closed is not None and not isinstance(closed, Terminated):
+            closed = closed.before
+        return closed is not None
 
     @property
     def move_words(self) -> str | None:
         """Why nothing is written here, if it moves or moved; what it slept for before stands beside it, in `hold`."""
-        if self.move.has_departed:
-            return "moved to another host; this is its record"
-        return f"moving to {self.move.to or 'another host'}: frozen until its receipt comes" if self.is_frozen else None
+        match self.closed:
+            case Departed():
+                return "moved to another host; this is its record"
+            case Moving(to=to):
+                return f"moving to {to or 'another host'}: frozen until its receipt comes"
+            case Terminated() | Archived() | None:
+                return None
 
     @property
     def trust_words(self) -> str | None:
@@ -327,19 +363,22 @@ class Session(Struct, frozen=True, kw_only=True):
     @property
     def is_shut(self) -> bool:
         """Is the session closed? Its log takes nothing but the call that opens it again."""
-        return self.is_terminated or self.is_frozen or self.move.has_departed or self.archive is not None
+        return self.closed is not None
 
     def seen_from(self, store: str) -> Session:
         """As the owner of a store sees it: one that lives in another store has departed from here.
 
         The log is the same in both.
         """
-        is_away = self.move.home is not None and self.move.home != store and not self.is_frozen
-        return (
-            replace(self, move=replace(self.move, has_departed=True))
-            if is_away and not self.move.has_departed
-            else self
-        )
+        if self.move.home is None or self.move.home == store:
+            return self
+        match self.closed:
+            case (None | Terminated()) as before:
+                return replace(self, closed=Departed(before=before))
+            case Archived(bundle=bundle, before=(None | Terminated()) as before):
+                return replace(self, closed=Archived(bundle, Departed(before=before)))
+            case Moving() | Departed() | Archived():
+                return self
 
     def recollect(self) -> Recollection:
         """The knowledge that a fork, or a rewind to this position, takes over."""
@@ -478,9 +517,9 @@ class State:
         (self.braked.discard if session.brake is None else self.braked.add)(session.id)
         (self.spoken_to.discard if session.mailbox.untrusted_by is None else self.spoken_to.add)(session.id)
         if (before is not None and before.run is not None) != (session.run is not None):
-            self._count_slot(session if session.run else before, 1 if session.run else -1)
+            self._book_slot(session if session.run else before, 1 if session.run else -1)
 
-    def _count_slot(self, session: Session | None, step: int) -> None:
+    def _book_slot(self, session: Session | None, step: int) -> None:
         assert session is not None and session.run is not None
         (self.running.add if step > 0 else self.running.discard)(session.id)
         kind = GENERAL_POOL if session.run.agent is None else AGENT_POOL

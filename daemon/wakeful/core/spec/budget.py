@@ -4,8 +4,8 @@ The verdict checks the budget before a run starts: a spent budget holds the wake
 the budget limits the run itself (`find_allowance`), so that the last run does not overspend. The reducer charges the
 amounts in the log, so a restart forgets nothing. The functions are pure.
 
-A decision reads the zone database; a fold of the log never does.
-The event holds the periods that the fold needs (`find_periods`).
+A decision reads the zone database. The event holds the periods that a fold needs (`find_periods`), so a fold reads the
+database only for older records, which lack them.
 """
 
 from __future__ import annotations
