@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 from table import Bar, Row, print_table
 from wakeful.core.calls import values as calls
-from wakeful.core.deciding.machine import Core
+from wakeful.core.deciding.core import Core
 from wakeful.core.record.events import MessageAdded, SessionOpened
 from wakeful.core.record.knowledge import Conversation
 from wakeful.core.record.state import Knowledge, Mailbox, Session

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from wakeful.core.record import events as ev
-from wakeful.service.voice import Line, Voice, as_entry, as_json
+from wakeful.service.log_printer import Line, Voice, as_entry, as_json
 from wakeful.system.journal import INFO, NOTICE, WARNING, Journal, encode, find_journal
 from wakeful.views.narration import grade
 

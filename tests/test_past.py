@@ -11,7 +11,7 @@ from wakeful.core.record.state import Lineage, Session, State
 from wakeful.errors import CallerError
 from wakeful.eventlog.codec import encode, encode_state
 from wakeful.eventlog.contract import Append, Draft, EventLog
-from wakeful.eventlog.memory import MemoryLog
+from wakeful.eventlog.memory_engine import MemoryLog
 from wakeful.history.positions import find_seq, fold_until, read_moment
 
 NOW = 1_800_000_000_000_000

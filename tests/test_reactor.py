@@ -12,13 +12,13 @@ import pytest
 
 from waiting import eventually, eventually_async
 from wakeful.core.calls.values import Note, ResumeAll, Send, SleepAll
-from wakeful.core.deciding.machine import Core
+from wakeful.core.deciding.core import Core
 from wakeful.core.record.observations import DaemonStarted, Declaration, SpecsRead
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.session import CommandRun, SessionSpec, Settings
 from wakeful.errors import CallerError
 from wakeful.eventlog.group_commit import Group
-from wakeful.eventlog.memory import MemoryLog
+from wakeful.eventlog.memory_engine import MemoryLog
 from wakeful.eventlog.sqlite import open_log
 from wakeful.service.reactor import Outside, Reactor
 

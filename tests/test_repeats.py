@@ -7,7 +7,7 @@ import logging
 import weakref
 from contextlib import redirect_stdout
 
-from wakeful.service.voice import Voice
+from wakeful.service.log_printer import Voice
 from wakeful.text.repeated_lines import PERIOD_SECONDS, PRINTED, Repeats, RepeatsFilter
 
 

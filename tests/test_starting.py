@@ -10,13 +10,13 @@ from typing import Any, cast
 
 import pytest
 
-from wakeful.core.deciding.machine import Core
+from wakeful.core.deciding.core import Core
 from wakeful.core.record.observations import ProcessEnded
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.session import FileBinding, ScriptRun, SessionSpec
 from wakeful.errors import CallerError, OperatorError
 from wakeful.runners.contract import RunOrder
-from wakeful.runners.run.orders import Premises, make_order
+from wakeful.runners.run.orders import RunLocations, make_order
 from wakeful.secrets.known import KnownSecrets
 from wakeful.secrets.store import SecretPlaces
 from wakeful.service.run_starter import ReadReceived, RunStarter
@@ -145,7 +145,7 @@ class Quick:
         self.runner = Orders()
         self.reports: list[ProcessEnded] = []
         known = KnownSecrets(SecretPlaces(str(self.secret.parent)), lambda seen: None, lambda: ["key"])
-        premises = Premises(
+        locations = RunLocations(
             scratch=f"{folder}/scratch",
             temporary=f"{folder}/temporary",
             run_folders=f"{folder}/runs",
@@ -154,7 +154,7 @@ class Quick:
         places = RunPlaces(str(folder / "state"), str(folder / "staged"), Checkouts())
         keeper = cast(Any, SimpleNamespace(save_outputs=lambda *_: None, begin=lambda *_: None))
         self.starter = RunStarter(
-            Core([self.session]), cast(Any, SimpleNamespace(peek=None, find=None)), cast(Any, self.runner), partial(make_order, premises=premises), lambda session: None, str(folder / "runs"),
+            Core([self.session]), cast(Any, SimpleNamespace(peek=None, find=None)), cast(Any, self.runner), partial(make_order, locations=locations), lambda session: None, str(folder / "runs"),
             self.reports.append, keeper, known, lambda name: None, places, read_received=read_received,
         )  # fmt: skip
 

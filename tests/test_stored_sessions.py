@@ -7,8 +7,8 @@ import pytest
 
 from wakeful.core.calls.values import Activate, Called, Note, Open, Rename, Send, SleepAll, Terminate
 from wakeful.core.decide import decide
+from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.decision import Decision
-from wakeful.core.deciding.machine import Core
 from wakeful.core.record.events import Event, NoteAdded, SessionOpened, SpecDeclared
 from wakeful.core.record.observations import Moment, SpecsRead
 from wakeful.core.record.state import DamagedSession, Session

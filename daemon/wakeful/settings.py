@@ -21,12 +21,12 @@ from wakeful.core.agents.prices import Prices, find_meant_model
 from wakeful.core.record.observations import Declaration
 from wakeful.core.spec.agent import EXTERNAL, AgentSpec, ModelSpec, split_model
 from wakeful.core.spec.budget import Price
-from wakeful.core.spec.http import HttpChoice, HttpSettings, TcpAddress, parse_address
+from wakeful.core.spec.http_settings import HttpChoice, HttpSettings, TcpAddress, parse_address
 from wakeful.core.spec.limits import MEANINGS, UNWARNED, Levels, Limits, say_amount
 from wakeful.core.spec.session import MetricsSettings, OtelSettings, Retention, Settings
 from wakeful.errors import OperatorError
 from wakeful.specs.build import Surroundings, build_retention
-from wakeful.specs.load import (
+from wakeful.specs.folder_reading import (
     AGENTS,
     NO_DEFAULTS,
     Defaults,
@@ -44,7 +44,7 @@ from wakeful.specs.settings_models import DaemonKeys, HttpKeys, LimitKeys, Price
 from wakeful.specs.templates import Glob
 from wakeful.specs.yaml_text import MAX_BYTES, read_mapping, read_marks, shorten
 from wakeful.system.state_folder import SOCKET_FILE
-from wakeful.text.display import TellFar, tell_nobody
+from wakeful.text.display import ReportProgress, tell_nobody
 
 SETTINGS_FILE = "wakeful.yaml"
 SPECS_FOLDER = "sessions.d"
@@ -373,7 +373,7 @@ class ProjectReader:
         kept: Path | None = None,
         pools: frozenset[str] | None = None,
         accept: Callable[[Path], bytes | None] = lambda path: None,
-        tell_far: TellFar = tell_nobody,
+        tell_far: ReportProgress = tell_nobody,
     ) -> None:
         """`accept` returns the text that counts instead of the settings file. None if the file counts as it is."""
         self._specs_dir = Path(os.path.abspath(specs_dir))

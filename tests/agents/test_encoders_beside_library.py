@@ -22,7 +22,7 @@ from agents.library import models as beside
 from agents.reaching import ADD, KEY, PROVIDERS
 from agents.test_images import PNG
 from wakeful.agents.contract import ModelRequest, ToolOffer
-from wakeful.agents.models.conversation import Conversation, legal_id
+from wakeful.agents.models.encoded_conversation import Conversation, legal_id
 from wakeful.agents.models.provider_model import FORMATS
 from wakeful.agents.models.wire_format import Endpoint
 from wakeful.agents.tools.bound_files import Bounds

@@ -20,7 +20,7 @@ from wakeful.agents.tools.image import MOST_BYTES, find_image, find_obstacle
 from wakeful.bundles.references import References
 from wakeful.core.agents.turns import Answered, Asked, Image, Returned, ToolCall
 from wakeful.core.record import events as ev
-from wakeful.core.record.payloads import find_addresses
+from wakeful.core.record.erased_payloads import find_addresses
 from wakeful.core.spec.agent import ModelSettings
 from wakeful.eventlog.contract import Record
 from wakeful.system.blobs import Blobs

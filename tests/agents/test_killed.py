@@ -23,7 +23,7 @@ from e2e.box import Box
 from waiting import eventually
 from wakeful.cli.client import Client
 from wakeful.core.agents.turns import INTERRUPTED
-from wakeful.runners.process.mark import OWN, read_mark
+from wakeful.runners.process.process_mark import OWN, read_mark
 
 MODELS = {
     "anthropic": "anthropic:claude-test",

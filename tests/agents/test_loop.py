@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from waiting import eventually_async
 from wakeful.agents.contract import ModelAnswer, ModelRequest, ProviderFault, ToolOffer, ToolResult
 from wakeful.agents.loop import Loop
-from wakeful.agents.tools.box import ToolBox
+from wakeful.agents.tools.tool_set import ToolBox
 from wakeful.core.agents import steps as work
 from wakeful.core.agents.turns import Answered, Asked, Returned, TokenUsage, ToolCall
 from wakeful.core.spec.agent import AgentLimits, AgentSpec, ModelSpec, TokenWindow

@@ -10,7 +10,7 @@ from agents.provider import Cut, Empty, Fail, Garbage, Hold, Provider, Say
 from agents.provider.script import Turn
 from agents.reaching import FORMATS, KEY, PROVIDERS, hear, reach
 from wakeful.agents.contract import ProviderFault
-from wakeful.agents.models import exchange
+from wakeful.agents.models import http_stream
 from wakeful.agents.models.faults import Trouble
 from wakeful.agents.models.provider_model import make_model
 from wakeful.core.agents.turns import Asked
@@ -197,8 +197,8 @@ async def test_a_long_complaint_is_cut(provider: Provider) -> None:
 @pytest.mark.parametrize("piece", [b"x" * 100, b"data: " + b"x" * 100 + b"\n"])
 def test_an_event_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch, piece: bytes) -> None:
     """Neither one line nor many without an empty one between them fill the memory."""
-    monkeypatch.setattr(exchange, "LARGEST_EVENT_BYTES", 1_000)
-    reader = exchange.EventReader()
+    monkeypatch.setattr(http_stream, "LARGEST_EVENT_BYTES", 1_000)
+    reader = http_stream.EventReader()
     with pytest.raises(Trouble) as trouble:
         for _ in range(20):
             assert list(reader.take(piece)) == []

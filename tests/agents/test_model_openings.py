@@ -13,8 +13,8 @@ from agents.provider import Call, Provider, Say, Think
 from agents.provider.script import Turn
 from agents.reaching import ADD, PROVIDERS, ask, hear, reach
 from wakeful.agents.contract import ModelRequest, ToolOffer
-from wakeful.agents.models import conversation
-from wakeful.agents.models.conversation import EncodedTurns
+from wakeful.agents.models import encoded_conversation
+from wakeful.agents.models.encoded_conversation import EncodedTurns
 from wakeful.core.agents.turns import Answered, Asked, Entry, Returned, ToolCall
 
 pytestmark = pytest.mark.asyncio
@@ -57,10 +57,12 @@ async def test_what_is_sent_is_what_would_be_sent_anew(
 ) -> None:
     """Turn by turn, a model that remembers sends the same as one that is made for this turn alone."""
     provider.play(talk if has_thoughts else talk_plainly)
-    seen: list[conversation.Turn] = []
+    seen: list[encoded_conversation.Turn] = []
     begin = EncodedTurns.__init__
 
-    def begin_and_tell(self: EncodedTurns, encode_turn: Callable[[conversation.Turn], Sequence[object]]) -> None:
+    def begin_and_tell(
+        self: EncodedTurns, encode_turn: Callable[[encoded_conversation.Turn], Sequence[object]]
+    ) -> None:
         begin(self, lambda turn: (seen.append(turn), encode_turn(turn))[1])
 
     with monkeypatch.context() as patch:

@@ -8,7 +8,7 @@ from agents.provider import Call, Provider, Say, Turns
 from agents.provider.local import LlamaCpp, Ollama, Vllm
 from e2e.box import Box
 from waiting import eventually
-from wakeful.agents.models.window import find_window
+from wakeful.agents.models.context_window import find_window
 from wakeful.core.spec.agent import AgentSpec, ModelSettings, ModelSpec, TokenWindow, fit_window, prefer_model
 
 SERVERS = {

@@ -14,7 +14,7 @@ from agents.provider import Call, Cut, Empty, Fail, Garbage, Provider, Reply, Sa
 from agents.provider.script import Turn
 from agents.reaching import ADD, FORMATS, KEY, PROVIDERS
 from wakeful.agents.contract import ModelAnswer, ModelRequest, ProviderFault
-from wakeful.agents.models.exchange import Exchange
+from wakeful.agents.models.http_stream import Exchange
 from wakeful.agents.models.provider_model import make_model
 from wakeful.core.agents.turns import Asked
 from wakeful.core.spec.agent import DEFAULT_SILENCE_SECONDS, ModelSpec

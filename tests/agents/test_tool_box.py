@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from wakeful.agents.contract import ToolResult
 from wakeful.agents.daemon_client import DaemonLink
 from wakeful.agents.tools.bound_files import Bounds
-from wakeful.agents.tools.box import DEFAULT_POLICIES, ToolBox, make_tools
 from wakeful.agents.tools.fetch import FetchTool
-from wakeful.agents.tools.knowledge import SkillTools
-from wakeful.agents.tools.pages import ResultPages
+from wakeful.agents.tools.knowledge_tools import SkillTools
+from wakeful.agents.tools.result_pages import ResultPages
 from wakeful.agents.tools.tool import ResultLimit
+from wakeful.agents.tools.tool_set import DEFAULT_POLICIES, ToolBox, make_tools
 from wakeful.core.agents.turns import ToolCall
 from wakeful.core.spec.agent import Skill, ToolPolicy
 

@@ -12,7 +12,7 @@ from e2e.box import Box
 PROGRAM = """
 import asyncio, json, os, sys
 from wakeful.agents.daemon_client import DaemonLink
-from wakeful.agents.tools.box import make_tools
+from wakeful.agents.tools.tool_set import make_tools
 from wakeful.agents.tools.bound_files import Bounds
 from wakeful.core.agents.turns import ToolCall
 

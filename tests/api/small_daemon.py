@@ -23,8 +23,8 @@ from wakeful.api.server import ControlSocket
 from wakeful.api.service import FollowLine, LiveLine, PathVerdict, RecordFilter, RunIdentity
 from wakeful.core.calls.values import Call, Called, Reply, Work
 from wakeful.core.decide import decide
+from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.decision import Decision
-from wakeful.core.deciding.machine import Core
 from wakeful.core.looking.path_reports import Found
 from wakeful.core.looking.targets import FileTarget
 from wakeful.core.record.observations import (
@@ -44,25 +44,25 @@ from wakeful.core.record.observations import (
     TargetsHinted,
     Usage,
 )
-from wakeful.core.spec.http import HttpSettings, TcpAddress
+from wakeful.core.spec.http_settings import HttpSettings, TcpAddress
 from wakeful.core.spec.session import AnyBinding, CommandRun, FileBinding, SessionSpec, Settings
 from wakeful.core.take import Observation
 from wakeful.errors import CallerError
 from wakeful.eventlog.codec import encode
 from wakeful.eventlog.contract import Append, DaemonLog, Draft
-from wakeful.eventlog.memory import MemoryLog
+from wakeful.eventlog.memory_engine import MemoryLog
 from wakeful.history.repeated_calls import find_first, name_call
 from wakeful.monitoring.monitoring import Monitoring
 from wakeful.notifications.channels.program import Programs
 from wakeful.notifications.channels.send import ChannelSender
-from wakeful.notifications.desk import NotificationDesk
+from wakeful.notifications.delivery_loop import NotificationDesk
 from wakeful.notifications.ledger_files import LedgerFiles
 from wakeful.secrets.redact import Redactor
 from wakeful.sources.git.checkouts import Checkouts
 from wakeful.system.blobs import Blobs
-from wakeful.trust.desk import TrustDesk
 from wakeful.trust.ledger import Ledger
-from wakeful.trust.spec_reader import HouseReader
+from wakeful.trust.spec_reader import SpecFolderReader
+from wakeful.trust.trust_review import TrustReview
 from wakeful.workspaces.fork_workspaces import Workspaces
 
 T = TypeVar("T")
@@ -103,7 +103,7 @@ class SmallDaemon:
         self.blobs = Blobs(str(self.places.state / "blobs"))
         self.workspaces = Workspaces(self.blobs, str(self.places.state), Checkouts())
         ledger = Ledger(self.places.state / "trust")
-        self.trust = TrustDesk(ledger, HouseReader(self.places.specs, ledger))
+        self.trust = TrustReview(ledger, SpecFolderReader(self.places.specs, ledger))
         self.versions: dict[str, str] = {}
         self.changes: dict[str, tuple[PathChange, ...]] = {}
         self.kept: dict[tuple[str, int], tuple[bytes, bytes, int]] = {}

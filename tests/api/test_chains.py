@@ -10,13 +10,13 @@ from api.conftest import Speaker
 from api.small_daemon import RunningDaemon, SmallDaemon, declare, reads, writes
 from wakeful.api.routes.causal_chain import MOST_LINKS, Walk
 from wakeful.core.calls.values import Activate, Send
-from wakeful.core.deciding.machine import Core
+from wakeful.core.deciding.core import Core
 from wakeful.core.record import events as ev
 from wakeful.core.record.observations import PathChange
 from wakeful.core.spec.session import MessageBinding
 from wakeful.eventlog.codec import encode
 from wakeful.eventlog.contract import Append, Draft, EventLog
-from wakeful.eventlog.memory import MemoryLog
+from wakeful.eventlog.memory_engine import MemoryLog
 
 
 @pytest.fixture

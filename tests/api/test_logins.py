@@ -13,17 +13,17 @@ import pytest
 
 from api.conftest import Reply, Speaker, TcpSpeaker
 from api.small_daemon import RunningDaemon, declare, reads
-from wakeful.api.gate import codes, guesses
-from wakeful.api.gate.tokens import UNUSED_MICROSECONDS
+from wakeful.api.gate import login_codes, login_throttle
+from wakeful.api.gate.access_tokens import UNUSED_MICROSECONDS
 from wakeful.core.record.observations import Moment
-from wakeful.core.spec.http import HttpSettings, TcpAddress
+from wakeful.core.spec.http_settings import HttpSettings, TcpAddress
 
 DAY_MICROSECONDS = 86400 * 1_000_000
 
 
 @pytest.fixture(autouse=True)
 def no_delays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guesses, "LONGEST_DELAY_SECONDS", 0.0)
+    monkeypatch.setattr(login_throttle, "LONGEST_DELAY_SECONDS", 0.0)
 
 
 @pytest.fixture
@@ -138,9 +138,9 @@ def test_a_code_is_good_for_five_minutes(
     """Not a moment longer."""
     fresh, old = ask_for_code(daemon), ask_for_code(daemon)
     now = time.monotonic()
-    monkeypatch.setattr(codes.time, "monotonic", lambda: now + codes.LIFE_SECONDS - 5)
+    monkeypatch.setattr(login_codes.time, "monotonic", lambda: now + login_codes.LIFE_SECONDS - 5)
     assert Browser(tcp).log_in(code=fresh).status == 200
-    monkeypatch.setattr(codes.time, "monotonic", lambda: now + codes.LIFE_SECONDS + 1)
+    monkeypatch.setattr(login_codes.time, "monotonic", lambda: now + login_codes.LIFE_SECONDS + 1)
     assert Browser(tcp).log_in(code=old).status == 401
 
 

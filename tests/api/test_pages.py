@@ -14,7 +14,7 @@ import pytest
 from api.conftest import Speaker, TcpSpeaker
 from api.small_daemon import RunningDaemon
 from waiting import PATIENCE_SECONDS
-from wakeful.api.routes import pages
+from wakeful.api.routes import dashboard_files
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (made / "assets" / ".hidden.js").write_text("not served\n")
     (tmp_path / "secret.txt").write_text("outside\n")
     os.symlink(tmp_path / "secret.txt", made / "assets" / "link.txt")
-    monkeypatch.setattr(pages.Pages.__init__, "__defaults__", (made,))
+    monkeypatch.setattr(dashboard_files.Pages.__init__, "__defaults__", (made,))
     return made
 
 
@@ -104,7 +104,7 @@ def test_reports_of_the_policy_are_counted(tmp_path: Path, tcp: TcpSpeaker) -> N
 
 def test_the_page_of_this_build_is_there() -> None:
     """The wheel has the folder, too: tests/test_packaging.py."""
-    assert b"<title>" in (pages.FOLDER / "index.html").read_bytes()
+    assert b"<title>" in (dashboard_files.FOLDER / "index.html").read_bytes()
 
 
 def test_the_page_asks_for_all_its_modules_at_once() -> None:
@@ -114,7 +114,9 @@ def test_the_page_asks_for_all_its_modules_at_once() -> None:
         name = waiting.pop()
         if name not in assets:
             assets.add(name)
-            imported = re.findall(r"""\bfrom\s*['"](\.[^'"]+)['"]""", (pages.FOLDER / name).read_text())
+            imported = re.findall(r"""\bfrom\s*['"](\.[^'"]+)['"]""", (dashboard_files.FOLDER / name).read_text())
             waiting += [os.path.normpath(f"{os.path.dirname(name)}/{one}") for one in imported]
-    told = re.findall(r'rel="modulepreload" href="([^"]+)"', (pages.FOLDER / pages.PAGE_FILE).read_text())
+    told = re.findall(
+        r'rel="modulepreload" href="([^"]+)"', (dashboard_files.FOLDER / dashboard_files.PAGE_FILE).read_text()
+    )
     assert len(assets) > 40 and sorted(told) == sorted(assets - {"assets/main.js"})

@@ -8,7 +8,7 @@ import pytest
 from api.small_daemon import declare, reads, writes
 from wakeful.core.calls.values import Activate, Called, Interrupt, Sleep, Terminate
 from wakeful.core.decide import decide
-from wakeful.core.deciding.machine import Core
+from wakeful.core.deciding.core import Core
 from wakeful.core.record.events import Cause, ChangedPath
 from wakeful.core.record.observations import (
     DaemonStarted,
@@ -33,11 +33,11 @@ from wakeful.core.spec.session import (
 )
 from wakeful.core.take import Observation
 from wakeful.errors import CallerError
+from wakeful.views.change_impact import plan_now, plan_paths
 from wakeful.views.path_bindings import means_path, resolve_pattern
 from wakeful.views.session_page import describe_binding, show, show_past
 from wakeful.views.session_rows import Rows, list_row
 from wakeful.views.times import read_time, shorten, show_time
-from wakeful.views.waves import plan_now, plan_paths
 from wakeful.views.why import describe_cause, why_session
 
 START_US = 1_700_000_000_000_000

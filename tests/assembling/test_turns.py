@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from assembling.world import ADA, AGENT, Talk, World, make_call, make_cause
 from wakeful.core.agents.turns import INTERRUPTED, Answered, Asked, Entry, Returned, TokenUsage
 from wakeful.core.record import events as ev
+from wakeful.core.record.erased_payloads import redact
 from wakeful.core.record.knowledge import Stretch, split_stretches
-from wakeful.core.record.payloads import redact
 from wakeful.errors import CallerError
 from wakeful.model_context.assemble import assemble_sub
 from wakeful.model_context.recorded_turns import GONE, NOT_BEGUN, REFUSED, read_messages

@@ -13,7 +13,7 @@ from wakeful.core.spec.agent import AgentSpec, ModelSpec
 from wakeful.core.spec.session import FileBinding, PromptRun, SessionSpec
 from wakeful.eventlog.codec import encode
 from wakeful.eventlog.contract import Append, Draft
-from wakeful.eventlog.memory import MemoryLog
+from wakeful.eventlog.memory_engine import MemoryLog
 from wakeful.history.positions import fold_at
 from wakeful.model_context.assemble import Assembled, assemble
 from wakeful.model_context.recorded_turns import Turns, read_turns

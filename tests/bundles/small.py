@@ -10,7 +10,7 @@ from wakeful.bundles.reader import OpenBundle
 from wakeful.bundles.save import Saved, save
 from wakeful.bundles.writer import BundleWriter
 from wakeful.eventlog.contract import Append, Draft
-from wakeful.eventlog.memory import MemoryLog
+from wakeful.eventlog.memory_engine import MemoryLog
 from wakeful.system.blobs import Blobs
 
 SESSION = "01session"

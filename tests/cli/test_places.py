@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli.conftest import run_wakeful
-from wakeful.cli.places import find_socket, find_state
+from wakeful.cli.daemon_location import find_socket, find_state
 from wakeful.eventlog.sqlite import open_log
 from wakeful.system.state_folder import ADDRESS_FILE
 

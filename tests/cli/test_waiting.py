@@ -18,7 +18,7 @@ from cli.conftest import run_wakeful
 from wakeful import __version__
 from wakeful.eventlog.contract import Append, Draft
 from wakeful.eventlog.sqlite import open_log
-from wakeful.specs.load import FILES_A_TELL
+from wakeful.specs.folder_reading import FILES_A_TELL
 
 ASK = "import sys; from wakeful.cli.client import Client; print(Client(sys.argv[1]).get('/version'))"
 WAIT = "import sys; from wakeful.cli.progress import Waiting\nwith Waiting('asking', is_shown=True): open(sys.argv[1]).read()\nprint('done')"

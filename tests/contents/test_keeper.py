@@ -15,13 +15,13 @@ from core.world import World as CoreWorld
 from waiting import eventually_async
 from wakeful.core.deciding.queue import Lane
 from wakeful.core.record.observations import OutputsKept, ProcessEnded, RunRecovered
-from wakeful.run_files import backlog as backlog_module
-from wakeful.run_files import keeper as keeper_module
-from wakeful.run_files.backlog import Backlog
+from wakeful.run_files import content_recorder as keeper_module
+from wakeful.run_files import pending_contents as backlog_module
 from wakeful.run_files.capture import TOO_MUCH, Limits, Wanted
+from wakeful.run_files.content_recorder import Keeper
 from wakeful.run_files.file_record import Entry, read_record
-from wakeful.run_files.keeper import Keeper
 from wakeful.run_files.path_lists import read_entries
+from wakeful.run_files.pending_contents import Backlog
 from wakeful.sources.files.entry import Seen
 from wakeful.system import blobs as blobs_module
 from wakeful.system.blobs import Blobs

@@ -7,8 +7,8 @@ import pytest
 from core.specs import read, session, write
 from core.world import World
 from wakeful.core.calls import values as calls
+from wakeful.core.record.erased_payloads import redact
 from wakeful.core.record.observations import SpecsRead
-from wakeful.core.record.payloads import redact
 from wakeful.core.spec.session import SessionSpec
 from wakeful.errors import CallerError
 

@@ -23,9 +23,9 @@ from core.specs import read, session, write
 from core.world import Recorded, World
 from wakeful.core.calls import values as calls
 from wakeful.core.record import events as ev
+from wakeful.core.record.erased_payloads import redact
 from wakeful.core.record.fold import fold
 from wakeful.core.record.observations import FilesWritten, SpecsRead
-from wakeful.core.record.payloads import redact
 from wakeful.core.record.state import Moving, Session
 from wakeful.core.spec.session import Settings
 from wakeful.errors import CallerError

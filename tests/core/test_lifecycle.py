@@ -13,7 +13,7 @@ from core.histories import live_through
 from core.world import check_transition
 from golden import folding
 from wakeful.core.record import events as ev
-from wakeful.core.record import lifecycle
+from wakeful.core.record import stages
 from wakeful.core.record.flat_state import decode_flat, flatten
 from wakeful.core.record.state import Archived, Declaration, Departed, Moving, OpenRun, OpenWake, Session, Terminated
 from wakeful.core.spec.session import SessionSpec
@@ -26,16 +26,16 @@ RUN = OpenRun(run=1, run_id="r", wake=1, attempt=0, incarnation="i", started_at=
 HOLD = ev.Hold(kind="failed", words="failed")
 CLOSED = Terminated()
 
-STAGES: dict[str, tuple[Session, lifecycle.Stage, str]] = {
-    "at rest": (AT_REST, lifecycle.Suspended(None), "suspended"),
-    "queued": (replace(AT_REST, wake=WAKE), lifecycle.Suspended(WAKE), "suspended"),
-    "running, and held after that": (replace(AT_REST, run=RUN, hold=HOLD), lifecycle.Running(RUN), "running"),
-    "held": (replace(AT_REST, hold=HOLD), lifecycle.Sleeping("failed", HOLD), "sleeping"),
-    "braked before all else": (replace(AT_REST, hold=HOLD, brake="stop"), lifecycle.Sleeping("brake"), "sleeping"),
-    "without a spec": (replace(AT_REST, declaration=Declaration()), lifecycle.Sleeping("undeclared"), "sleeping"),
+STAGES: dict[str, tuple[Session, stages.Stage, str]] = {
+    "at rest": (AT_REST, stages.Suspended(None), "suspended"),
+    "queued": (replace(AT_REST, wake=WAKE), stages.Suspended(WAKE), "suspended"),
+    "running, and held after that": (replace(AT_REST, run=RUN, hold=HOLD), stages.Running(RUN), "running"),
+    "held": (replace(AT_REST, hold=HOLD), stages.Sleeping("failed", HOLD), "sleeping"),
+    "braked before all else": (replace(AT_REST, hold=HOLD, brake="stop"), stages.Sleeping("brake"), "sleeping"),
+    "without a spec": (replace(AT_REST, declaration=Declaration()), stages.Sleeping("undeclared"), "sleeping"),
     "backing off": (
         replace(AT_REST, wake=replace(WAKE, retry_at=5)),
-        lifecycle.Sleeping("backing off"),
+        stages.Sleeping("backing off"),
         "sleeping",
     ),
     "on its way": (replace(AT_REST, closed=Moving("m", "host")), Moving("m", "host"), "sleeping"),
@@ -47,11 +47,11 @@ STAGES: dict[str, tuple[Session, lifecycle.Stage, str]] = {
 
 
 @pytest.mark.parametrize(("session", "stage", "state"), STAGES.values(), ids=STAGES.keys())
-def test_every_state_has_one_stage(session: Session, stage: lifecycle.Stage, state: str) -> None:
+def test_every_state_has_one_stage(session: Session, stage: stages.Stage, state: str) -> None:
     """A stage carries its own fields and no others."""
-    assert lifecycle.find_stage(session) == stage
-    assert lifecycle.name_state(session, is_held=isinstance(stage, lifecycle.Sleeping)) == state
-    assert isinstance(stage, lifecycle.Closed) == session.is_shut
+    assert stages.find_stage(session) == stage
+    assert stages.name_state(session, is_held=isinstance(stage, stages.Sleeping)) == state
+    assert isinstance(stage, stages.Closed) == session.is_shut
 
 
 @pytest.mark.parametrize("session", [session for session, _, _ in STAGES.values()], ids=STAGES.keys())
@@ -70,7 +70,7 @@ def test_every_stage_survives_its_encoding(session: Session) -> None:
         ({"archive": "b", "has_departed": True, "is_terminated": True}, Archived("b", Departed(before=CLOSED))),
     ],
 )
-def test_the_flags_on_disk_are_one_variant(flags: dict[str, object], closed: lifecycle.Closed) -> None:
+def test_the_flags_on_disk_are_one_variant(flags: dict[str, object], closed: stages.Closed) -> None:
     """The names on disk are those of the time when a session had flags side by side."""
     found = decode_flat(msgspec.json.encode({"id": "1", "name": "s", "opened_at": 0, **flags}))
     assert found.closed == closed
@@ -79,8 +79,8 @@ def test_the_flags_on_disk_are_one_variant(flags: dict[str, object], closed: lif
 
 def test_the_table_names_every_stage() -> None:
     """None of them is out of reach, and from each one leads a way."""
-    assert {one for row in lifecycle.TRANSITIONS for one in row.sources} == set(get_args(lifecycle.StageWord))
-    assert {one for row in lifecycle.TRANSITIONS for one in row.targets} == set(get_args(lifecycle.StageWord))
+    assert {one for row in stages.TRANSITIONS for one in row.sources} == set(get_args(stages.StageWord))
+    assert {one for row in stages.TRANSITIONS for one in row.targets} == set(get_args(stages.StageWord))
 
 
 @pytest.mark.parametrize("seed", range(500, 540))
@@ -101,7 +101,7 @@ def test_golden_logs_hold_every_event_and_stay_within_the_table(release: Path) -
 
 def test_an_event_that_the_table_does_not_name_is_refused() -> None:
     """The check itself: a terminated session does not run."""
-    assert not lifecycle.is_allowed(ev.SessionResumed, "terminated", "running")
+    assert not stages.is_allowed(ev.SessionResumed, "terminated", "running")
     with pytest.raises(AssertionError, match="SessionResumed led from terminated to suspended"):
         check_transition(replace(AT_REST, closed=CLOSED), ev.SessionResumed, AT_REST)
 

@@ -1,6 +1,6 @@
 """What a record says: its values, and of some maps the keys, which are words of people."""
 
-from wakeful.core.record.payloads import list_values
+from wakeful.core.record.erased_payloads import list_values
 
 
 def test_names_of_fields_say_nothing_and_values_do() -> None:

@@ -9,7 +9,7 @@ from core.specs import every, read, session, write
 from core.world import World
 from wakeful.core.calls import values as calls
 from wakeful.core.decide import decide
-from wakeful.core.deciding.machine import Core
+from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.plan import RecoverRun, StartProcess, StopProcess
 from wakeful.core.record import fold as reducer
 from wakeful.core.record.flat_state import decode_flat, flatten

@@ -9,8 +9,8 @@ from core.specs import read, session, write
 from core.world import World, declare
 from wakeful.core.calls import values as calls
 from wakeful.core.decide import decide
+from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.holds import find_hold_words
-from wakeful.core.deciding.machine import Core
 from wakeful.core.deciding.rule_of_two import find_source, find_third_leg, find_way_out
 from wakeful.core.record.observations import DaemonStarted, SecretsSeen, SpecsRead
 from wakeful.core.record.state import Session

@@ -17,9 +17,9 @@ import msgspec
 from core.oracle import Oracle
 from wakeful.core.calls.values import Call, Called, Fork, Rename, ResumeAll, SleepAll
 from wakeful.core.decide import decide
+from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.decision import Decision
 from wakeful.core.deciding.holds import find_hold_words
-from wakeful.core.deciding.machine import Core
 from wakeful.core.deciding.may_start import find_queue_words
 from wakeful.core.deciding.plan import Action, LandOutputs, Look, RecoverRun, StartProcess, StopProcess
 from wakeful.core.looking.patterns import Excludes, Pattern
@@ -27,7 +27,6 @@ from wakeful.core.looking.targets import CommitsTarget, FileTarget, ProbeTarget,
 from wakeful.core.record.events import Event, RunStarted
 from wakeful.core.record.flat_state import decode_flat, flatten
 from wakeful.core.record.fold import fold
-from wakeful.core.record.lifecycle import find_stage, is_allowed, name_stage
 from wakeful.core.record.observations import (
     ClockTicked,
     DaemonStarted,
@@ -44,6 +43,7 @@ from wakeful.core.record.observations import (
     TargetsHinted,
     Usage,
 )
+from wakeful.core.record.stages import find_stage, is_allowed, name_stage
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.session import CommitsBinding, FileBinding, SessionSpec, Settings
 from wakeful.core.take import Observation

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from wakeful.eventlog.chain import find_damage
 from wakeful.eventlog.contract import Append, Draft, EventLog, LogReader, RecordImports
-from wakeful.eventlog.memory import MemoryLog, MemoryStore
+from wakeful.eventlog.memory_engine import MemoryLog, MemoryStore
 from wakeful.eventlog.sqlite import open_log
 
 Log = TypeVar("Log", bound=EventLog)

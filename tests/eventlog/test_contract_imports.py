@@ -16,7 +16,7 @@ from wakeful.eventlog.contract import (
     Head,
     Record,
 )
-from wakeful.eventlog.memory import MemoryLog
+from wakeful.eventlog.memory_engine import MemoryLog
 
 Open = Callable[[], DaemonLog]
 

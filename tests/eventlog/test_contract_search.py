@@ -11,7 +11,7 @@ from wakeful.eventlog.contract import (
     DaemonLog,
     Draft,
 )
-from wakeful.eventlog.memory import MemoryLog
+from wakeful.eventlog.memory_engine import MemoryLog
 
 Open = Callable[[], DaemonLog]
 

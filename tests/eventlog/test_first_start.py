@@ -14,7 +14,7 @@ from wakeful.errors import WakefulError
 from wakeful.eventlog.contract import StoreDamaged, StoreUnfinished
 from wakeful.eventlog.sqlite import judge_state, open_log, open_reader
 from wakeful.eventlog.sqlite.files import StoreFiles
-from wakeful.eventlog.sqlite.mend import mend_store
+from wakeful.eventlog.sqlite.repair import mend_store
 
 APPENDER = Path(__file__).with_name("appender.py")
 # As releases before 0.2 made it: under its own name, step by step.

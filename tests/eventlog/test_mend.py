@@ -11,7 +11,7 @@ from eventlog.engines import append, texts
 from wakeful.eventlog.contract import StateInUse, StoreBehindAnchor
 from wakeful.eventlog.sqlite import open_log, open_reader
 from wakeful.eventlog.sqlite.files import StoreFiles
-from wakeful.eventlog.sqlite.mend import find_search_damage, mend_store
+from wakeful.eventlog.sqlite.repair import find_search_damage, mend_store
 from wakeful.eventlog.sqlite.verification import verify_store
 
 RECORDS = 400

@@ -22,7 +22,7 @@ from wakeful.eventlog.contract import Append, Report, StoreBehindAnchor, StoreDa
 from wakeful.eventlog.sqlite import SqliteLog, judge_state, open_log, open_reader
 from wakeful.eventlog.sqlite.backup import restore
 from wakeful.eventlog.sqlite.files import StoreFiles
-from wakeful.eventlog.sqlite.mend import mend_store
+from wakeful.eventlog.sqlite.repair import mend_store
 from wakeful.eventlog.sqlite.verification import verify_store
 
 APPENDER = Path(__file__).with_name("appender.py")

@@ -15,8 +15,8 @@ import pytest
 from eventlog.engines import append, carry, texts
 from waiting import eventually, eventually_async
 from wakeful.eventlog.contract import Append, Conflict, Draft, StoreDamaged
-from wakeful.eventlog.memory import MemoryLog
-from wakeful.eventlog.sqlite import SqliteLog, open_log, open_reader, payload_check, payloads
+from wakeful.eventlog.memory_engine import MemoryLog
+from wakeful.eventlog.sqlite import SqliteLog, open_log, open_reader, payload_check, payload_store
 from wakeful.eventlog.sqlite.backup import restore
 from wakeful.eventlog.sqlite.files import StoreFiles, connect_reader, create_database, prepare_folder
 from wakeful.eventlog.sqlite.schema import load_migrations, migrate
@@ -116,9 +116,9 @@ def test_a_start_removes_what_a_crash_left_of_an_erasure(log: SqliteLog, tmp_pat
     log.search(CANARY)
     log.close()
     code = (
-        "import os, sys; from pathlib import Path; from wakeful.eventlog.sqlite import payloads, files\n"
+        "import os, sys; from pathlib import Path; from wakeful.eventlog.sqlite import payload_store, files\n"
         "connection = files.connect_writer(files.StoreFiles(Path(sys.argv[1])).database)\n"
-        "connection.execute('BEGIN IMMEDIATE'); payloads.erase(connection, 'a', [1]); connection.execute('COMMIT'); os._exit(9)"
+        "connection.execute('BEGIN IMMEDIATE'); payload_store.erase(connection, 'a', [1]); connection.execute('COMMIT'); os._exit(9)"
     )
     assert subprocess.run([sys.executable, "-c", code, str(tmp_path / "state")], check=False).returncode == 9
     assert find_canary(tmp_path / "state") != []
@@ -314,7 +314,7 @@ async def test_an_import_queued_behind_an_append_of_its_session_is_refused_and_t
     is_free, queued, put = threading.Event(), [], Writer.put
     monkeypatch.setattr(Writer, "put", lambda writer, call: (queued.append(call), put(writer, call)))
     is_held = threading.Event()
-    monkeypatch.setattr(payloads, "restore", lambda *_: (is_held.set(), is_free.wait(60)))
+    monkeypatch.setattr(payload_store, "restore", lambda *_: (is_held.set(), is_free.wait(60)))
     holding = threading.Thread(target=log.restore_payloads, args=("a", []))
     holding.start()
     await eventually_async(is_held.is_set, what="the writer at work")

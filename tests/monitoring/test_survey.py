@@ -11,12 +11,12 @@ from core.specs import after, read, session
 from core.world import World
 from wakeful.core.calls import values as calls
 from wakeful.core.decide import decide
-from wakeful.core.deciding.machine import Core
+from wakeful.core.deciding.core import Core
 from wakeful.core.record.events import Hold
 from wakeful.core.record.observations import DaemonStarted, Declaration, Moment, SpecsRead
 from wakeful.core.spec.budget import Amounts, Budget
 from wakeful.core.spec.session import Settings
-from wakeful.monitoring.survey import SESSIONS_AT_ONCE, SessionSurvey, Survey
+from wakeful.monitoring.session_findings import SESSIONS_AT_ONCE, SessionSurvey, Survey
 
 MANY = 10_000
 

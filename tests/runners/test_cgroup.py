@@ -12,7 +12,7 @@ from wakeful.core.spec.session import Confinement, RunLimits
 from wakeful.runners.isolation.bubblewrap import find_obstacle
 from wakeful.runners.process import cgroup, proc
 from wakeful.runners.process.cgroup import Cgroups
-from wakeful.runners.process.mark import mark_of
+from wakeful.runners.process.process_mark import mark_of
 from wakeful.runners.run.runner import CommandRunner
 
 

@@ -18,8 +18,8 @@ from wakeful.core.spec.session import Confinement, RunLimits
 from wakeful.errors import OperatorError
 from wakeful.runners.contract import RunOrder
 from wakeful.runners.isolation.bubblewrap import find_obstacle
+from wakeful.runners.run.live_run import LiveRun
 from wakeful.runners.run.probe_launch import ProbePlaces
-from wakeful.runners.run.run import LiveRun
 
 pytestmark = pytest.mark.asyncio
 LEVELS = ("none", "observe", "standard") if find_obstacle() else ("none", "observe", "standard", "strict")

@@ -15,7 +15,7 @@ from wakeful.core.spec.session import Confinement
 from wakeful.runners.isolation.bubblewrap import find_obstacle
 from wakeful.runners.isolation.landlock import probe_abi
 from wakeful.specs.build import Surroundings
-from wakeful.specs.load import read_text
+from wakeful.specs.folder_reading import read_text
 
 pytestmark = [
     pytest.mark.asyncio,

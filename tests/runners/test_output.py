@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from waiting import eventually_async
 from wakeful.runners.process.output_capture import Capture
 from wakeful.runners.process.program import Spent
-from wakeful.runners.run import run as running
+from wakeful.runners.run import live_run as running
 
 asynchronous = pytest.mark.asyncio
 

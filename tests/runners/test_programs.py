@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from wakeful.runners.isolation import reach
-from wakeful.runners.isolation.file_system_answers import Looked
-from wakeful.runners.isolation.programs import Derived, ProgramWords, derive_places, resolve_links
+from wakeful.runners.isolation.lookup_cache import Looked
+from wakeful.runners.isolation.program_places import Derived, ProgramWords, derive_places, resolve_links
 from wakeful.runners.isolation.written_places import Writing, WrittenPlaces, list_written
 
 

@@ -17,9 +17,9 @@ from wakeful.core.record.observations import ProcessEnded
 from wakeful.core.spec.session import Confinement, SessionSpec
 from wakeful.runners.isolation import trace as tracing
 from wakeful.runners.isolation.landlock import probe_abi
-from wakeful.runners.isolation.programs import find_base, find_installation
+from wakeful.runners.isolation.program_places import find_base, find_installation
 from wakeful.specs.build import Surroundings
-from wakeful.specs.load import read_text
+from wakeful.specs.folder_reading import read_text
 from wakeful.specs.trace_suggestions import spell, suggest
 
 OBSTACLE = tracing.find_obstacle() if probe_abi() else "this kernel has no Landlock"

@@ -20,7 +20,7 @@ from wakeful.runners.isolation.bubblewrap import find_obstacle as find_strict_ob
 from wakeful.runners.isolation.confined_spawn import Grant, Policy
 from wakeful.runners.isolation.landlock import READ, probe_abi
 from wakeful.runners.isolation.reach import Reach
-from wakeful.runners.isolation.reach_check import Judge, Standards
+from wakeful.runners.isolation.reach_check import Judge, JudgedRun
 from wakeful.runners.isolation.strace import Asked
 
 OBSTACLE = tracing.find_obstacle() if probe_abi() else "this kernel has no Landlock"
@@ -244,7 +244,7 @@ async def test_a_program_that_is_not_there_is_told_as_ever(bench: Bench) -> None
 
 async def test_what_the_system_denies_anyway_comes_without_a_line_to_paste(bench: Bench) -> None:
     """It is within its reach, so no spec would help: its owner or its mode says no."""
-    standards = Standards(
+    standards = JudgedRun(
         Reach(policy=Policy(grants=(Grant(str(bench.root), READ),)), unenforced=()),
         str(bench.root),
         has_view=False,

@@ -12,7 +12,7 @@ from waiting import eventually_async
 from wakeful.core.spec.session import Confinement
 from wakeful.runners.process import proc
 from wakeful.runners.process.children import Children
-from wakeful.runners.process.mark import OWN, mark_of, read_mark
+from wakeful.runners.process.process_mark import OWN, mark_of, read_mark
 
 pytestmark = pytest.mark.asyncio
 

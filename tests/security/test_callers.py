@@ -25,7 +25,7 @@ from ordinary_user import OrdinaryBox, OrdinaryUser
 from waiting import eventually
 from wakeful.api.gate.callers import GONE, Unknown, find_absence, judge_peer
 from wakeful.runners.isolation.bubblewrap import find_obstacle
-from wakeful.runners.process.mark import OWN, mark_of, read_sign
+from wakeful.runners.process.process_mark import OWN, mark_of, read_sign
 
 HERE = Path(__file__).parent
 OBSTACLE = find_obstacle()

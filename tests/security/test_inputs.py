@@ -30,7 +30,7 @@ from wakeful.bundles.format import BundleDamaged, BundleTooLarge, FileLine
 from wakeful.bundles.load import verify_bundle
 from wakeful.core.spec.session import CommandRun, Confinement, FileBinding, SessionSpec
 from wakeful.run_files.capture import Capture, Limits
-from wakeful.run_files.present_files import InTheWay, write_file
+from wakeful.run_files.present_files import PathBlocked, write_file
 from wakeful.sources.files.entry import CannotSee
 from wakeful.system.openat2 import open_beneath
 from wakeful.workspaces.copy import copy_present
@@ -67,7 +67,7 @@ READER = """
 import json, resource, sys, time
 from pathlib import Path
 from wakeful.specs.build import Surroundings
-from wakeful.specs.load import NO_DEFAULTS, read_folder
+from wakeful.specs.folder_reading import NO_DEFAULTS, read_folder
 folder = Path(sys.argv[1])
 around = Surroundings(str(folder.parent))
 hostile = folder / "hostile.yaml"
@@ -237,7 +237,7 @@ def race(work: Callable[[], object], is_lost: Callable[[], bool], seconds: float
     while time.monotonic() < until:
         try:
             work()
-        except (OSError, InTheWay, CannotSee):
+        except (OSError, PathBlocked, CannotSee):
             pass
         if is_lost():
             return True

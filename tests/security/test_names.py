@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from wakeful.core.spec.session import CommandRun, ScriptRun
-from wakeful.specs.load import read_folder
+from wakeful.specs.folder_reading import read_folder
 from wakeful.specs.templates import fill
 
 # The words of a command, and the name of a file that makes them leave `gotcha`.

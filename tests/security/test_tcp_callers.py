@@ -19,7 +19,7 @@ import pytest
 from ordinary_user import OrdinaryBox, OrdinaryUser
 from wakeful.cli.client import Client
 from wakeful.runners.process.connection_holder import find_end, find_holder
-from wakeful.runners.process.mark import OWN
+from wakeful.runners.process.process_mark import OWN
 
 HERE = Path(__file__).parent
 SESSION = """

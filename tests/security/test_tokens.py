@@ -23,8 +23,8 @@ from api.small_daemon import RunningDaemon, declare, reads
 from e2e.box import Box
 from waiting import eventually
 from wakeful.api.app import ROUTES
+from wakeful.api.gate.access_tokens import Tokens
 from wakeful.api.gate.scopes import RULES
-from wakeful.api.gate.tokens import Tokens
 from wakeful.api.routes import calls as calling
 from wakeful.api.routes import retention as retaining
 from wakeful.core.record.observations import ProcessOwner

@@ -16,16 +16,16 @@ from wakeful.api.gate import connections, gate, protocol
 from wakeful.cli import main
 from wakeful.core.deciding import loop_guard
 from wakeful.core.record.observations import ProcessOwner
-from wakeful.runners.isolation import file_system_answers as looking
-from wakeful.runners.isolation import programs, reach
+from wakeful.runners.isolation import lookup_cache as looking
+from wakeful.runners.isolation import program_places, reach
 from wakeful.runners.isolation import written_places as writing
 from wakeful.runners.outputs import landing
 from wakeful.runners.prepare import plan_cache
 from wakeful.runners.process import environment
-from wakeful.runners.process.mark import mark_of, read_run
+from wakeful.runners.process.process_mark import mark_of, read_run
 from wakeful.runners.run import run_folders as place
 from wakeful.runners.run import runner as command
-from wakeful.trust.spec_reader import HouseReader
+from wakeful.trust.spec_reader import SpecFolderReader
 
 
 def know_by_number() -> None:
@@ -84,16 +84,16 @@ def leave_folders_to_the_umask() -> None:
 
 def believe_everybody() -> None:
     """What a run or a project wrote led to programs as a person's own files do."""
-    programs._Derivation._find_trust = lambda self, path: programs.Trust.PERSON  # type: ignore[method-assign]
+    program_places._Derivation._find_trust = lambda self, path: program_places.Trust.PERSON  # type: ignore[method-assign]
 
 
 def lead_anywhere() -> None:
     """And files of a project led out of it, to folders and to whole homes."""
     believe_everybody()
-    derivation = programs._Derivation
+    derivation = program_places._Derivation
     follow, take = derivation._follow, derivation._take
     derivation._follow = lambda self, path, trust, *around, **more: follow(
-        self, path, programs.Trust.PERSON, *around, **more
+        self, path, program_places.Trust.PERSON, *around, **more
     )  # type: ignore[method-assign]
     derivation._take = lambda self, path, bound, *source: take(self, path, None, *source)  # type: ignore[method-assign]
     derivation._is_too_wide = lambda self, real: False  # type: ignore[method-assign]
@@ -107,7 +107,7 @@ def follow_planted_links() -> None:
 
 def pin_no_reach() -> None:
     """Trust covered the spec and its program alone, and not the places that the program leads to."""
-    HouseReader.find_reach = lambda self, spec, agent: ()  # type: ignore[method-assign]
+    SpecFolderReader.find_reach = lambda self, spec, agent: ()  # type: ignore[method-assign]
 
 
 def mount_nothing() -> None:

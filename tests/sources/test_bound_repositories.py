@@ -12,7 +12,7 @@ import pytest
 from sources.gitrepo import Follower, GitRepo
 from wakeful.sources.git.bound_repositories import BoundRepositories
 from wakeful.sources.git.checkouts import Checkouts
-from wakeful.sources.git.command import GitRefusal
+from wakeful.sources.git.git_command import GitRefusal
 from wakeful.system.git_folders import read_git_dirs
 
 pytestmark = pytest.mark.asyncio

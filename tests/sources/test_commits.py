@@ -12,8 +12,8 @@ import pytest
 from sources.gitrepo import Follower, GitRepo
 from waiting import eventually_async
 from wakeful.sources.git import source as commits
-from wakeful.sources.git.changes import ABSENT
-from wakeful.sources.git.command import Repository
+from wakeful.sources.git.commit_changes import ABSENT
+from wakeful.sources.git.git_command import Repository
 from wakeful.sources.hints.choice import choose_hints
 
 pytestmark = pytest.mark.asyncio

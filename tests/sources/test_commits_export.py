@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from sources.gitrepo import GitRepo
 from wakeful.sources.git import trees
-from wakeful.sources.git.command import Found, GitRefusal, Repository, locate, parse_tree
+from wakeful.sources.git.git_command import Found, GitRefusal, Repository, locate, parse_tree
 from wakeful.sources.git.trees import ExportRefusal, export_tree, find_changes
 
 pytestmark = pytest.mark.asyncio

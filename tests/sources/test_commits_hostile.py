@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from sources.gitrepo import Follower, GitRepo
-from wakeful.sources.git import command as git
-from wakeful.sources.git.changes import Question, Viewed, look_at_each_commit, look_at_tree
-from wakeful.sources.git.command import GitRefusal, Repository, check_path, check_ref_name, locate
+from wakeful.sources.git import git_command as git
+from wakeful.sources.git.commit_changes import Question, Viewed, look_at_each_commit, look_at_tree
+from wakeful.sources.git.git_command import GitRefusal, Repository, check_path, check_ref_name, locate
 
 pytestmark = pytest.mark.asyncio
 

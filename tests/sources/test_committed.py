@@ -12,7 +12,7 @@ import pytest_asyncio
 from sources.gitrepo import Follower, GitRepo
 from wakeful.core.looking.path_reports import Bounds, Changed
 from wakeful.core.record.events import ChangedPath
-from wakeful.sources.git.changes import ABSENT
+from wakeful.sources.git.commit_changes import ABSENT
 
 pytestmark = pytest.mark.asyncio
 BOUNDS = Bounds(paths=100, contents=10, content_bytes=2048)

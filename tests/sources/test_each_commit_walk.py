@@ -15,8 +15,8 @@ import pytest
 
 from sources.gitrepo import GitRepo
 from wakeful.core.looking.targets import find_commit
-from wakeful.sources.git.changes import ABSENT, Question, look_at_each_commit
-from wakeful.sources.git.command import Repository, locate
+from wakeful.sources.git.commit_changes import ABSENT, Question, look_at_each_commit
+from wakeful.sources.git.git_command import Repository, locate
 
 # Run by `make test-long`.
 pytestmark = [pytest.mark.asyncio, pytest.mark.long]

@@ -28,8 +28,8 @@ from wakeful.sources.files.mounts import Mounts
 from wakeful.sources.files.source import FileSource
 from wakeful.sources.files.stat_cache import StatCache
 from wakeful.sources.files.sweep import Polls, Sweep
-from wakeful.sources.git import holds as git_holds
-from wakeful.sources.git.holds import busy_reason, find_git_dir
+from wakeful.sources.git import rewrite_holds as git_holds
+from wakeful.sources.git.rewrite_holds import busy_reason, find_git_dir
 from wakeful.sources.hints.choice import choose_hints
 from wakeful.sources.hints.contract import Lost
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from wakeful.settings import ProjectReading
-from wakeful.trust.desk import TrustDesk
 from wakeful.trust.ledger import Ledger
 from wakeful.trust.path_trust import NoRuns
-from wakeful.trust.spec_reader import DaemonLookups, HouseReader
+from wakeful.trust.spec_reader import DaemonLookups, SpecFolderReader
+from wakeful.trust.trust_review import TrustReview
 
 ASKING = "objective: x\nagent: docs\nrun: {prompt: Do it.}\n"
 DOCS = "prompt: {file: role.md}\nmodel: openai:a\nmcp: {own: [python3, server.py]}\nskills: [skills]\n"
@@ -30,8 +30,8 @@ class House:
         self.put("server.py", "print()")
         self.put("skills/style/SKILL.md", SKILL)
         self.ledger = Ledger(folder / "ledger")
-        self.reader = HouseReader(self.own / "sessions.d", self.ledger)
-        self.desk = TrustDesk(self.ledger, self.reader)
+        self.reader = SpecFolderReader(self.own / "sessions.d", self.ledger)
+        self.desk = TrustReview(self.ledger, self.reader)
         digest = self.desk.preview(str(self.shop), None)["digest"]
         project = self.desk.attach(str(self.shop), None, digest)
         self.reader.read()
@@ -140,7 +140,7 @@ def test_an_agent_that_others_can_write_is_not_followed(tmp_path: Path, path: st
     (tmp_path / "role.md").write_text("Be exact.")
     (tmp_path / "skills" / "style").mkdir(parents=True)
     (tmp_path / "skills" / "style" / "SKILL.md").write_text(SKILL)
-    reader = HouseReader(tmp_path / "sessions.d", Ledger(tmp_path / "ledger"))
+    reader = SpecFolderReader(tmp_path / "sessions.d", Ledger(tmp_path / "ledger"))
     assert reader.read().declared["ask"].needs_trust is None
     os.chmod(tmp_path / path, 0o777)
     reading = reader.read()
@@ -166,7 +166,7 @@ def test_an_agent_that_a_run_could_have_changed_is_not_followed_any_further(tmp_
             return "run 3 of ask" if changed == self.could_write else None
 
     runs = Runs()
-    reader = HouseReader(tmp_path / "sessions.d", Ledger(tmp_path / "ledger"), around=DaemonLookups(runs=runs))
+    reader = SpecFolderReader(tmp_path / "sessions.d", Ledger(tmp_path / "ledger"), around=DaemonLookups(runs=runs))
     assert set(reader.read().agents) == {"docs"}
     runs.could_write = str(tmp_path / path)
     (tmp_path / path).write_text((tmp_path / path).read_text() + "\n# and obey\n")

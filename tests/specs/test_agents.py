@@ -19,7 +19,7 @@ from wakeful.core.spec.agent import (
 )
 from wakeful.core.spec.budget import Amounts, Budget
 from wakeful.specs.build import Surroundings
-from wakeful.specs.load import FileReading, FolderReading, read_folder
+from wakeful.specs.folder_reading import FileReading, FolderReading, read_folder
 
 CLAUDE = ModelSpec(provider="anthropic", model="claude-sonnet-4-5", key="ANTHROPIC_API_KEY")
 

@@ -8,7 +8,7 @@ from wakeful.core.spec.session import FileBinding
 from wakeful.errors import CallerError, SpecError
 from wakeful.specs.build import Surroundings
 from wakeful.specs.copy import copy_spec
-from wakeful.specs.load import read_text
+from wakeful.specs.folder_reading import read_text
 
 PAYROLL = """\
 # What payroll is about.

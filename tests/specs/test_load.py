@@ -25,7 +25,7 @@ from wakeful.core.spec.session import (
 )
 from wakeful.specs.build import Surroundings
 from wakeful.specs.command_words import find_program
-from wakeful.specs.load import FolderReading, read_folder, read_text
+from wakeful.specs.folder_reading import FolderReading, read_folder, read_text
 from wakeful.specs.problem import RefusedSpec
 from wakeful.specs.scalars import find_local_zone
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from wakeful.core.spec.session import CommandRun, CronBinding, FileBinding, PromptRun, ScriptRun
 from wakeful.errors import CallerError, SpecError
 from wakeful.specs.build import Surroundings
-from wakeful.specs.load import read_folder, read_text
+from wakeful.specs.folder_reading import read_folder, read_text
 from wakeful.specs.new import Answers, render_spec, write_new
 
 PROJECT = Surroundings("/project", "UTC")

@@ -7,7 +7,7 @@ import pytest
 from wakeful.core.record.observations import Denied
 from wakeful.core.spec.session import SessionSpec
 from wakeful.specs.build import Surroundings
-from wakeful.specs.load import read_text
+from wakeful.specs.folder_reading import read_text
 from wakeful.specs.trace_suggestions import spell, suggest
 
 SPEC = """

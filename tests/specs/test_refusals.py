@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from wakeful.errors import SpecError
 from wakeful.specs.build import Surroundings
-from wakeful.specs.load import read_text
+from wakeful.specs.folder_reading import read_text
 from wakeful.specs.models import BINDING_MODELS
 from wakeful.specs.problem import RefusedSpec
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from wakeful.core.spec.budget import Price
-from wakeful.core.spec.http import HttpSettings, TcpAddress, choose_http
+from wakeful.core.spec.http_settings import HttpSettings, TcpAddress, choose_http
 from wakeful.core.spec.limits import MEANINGS, UNWARNED, Levels, Limits, say_amount
 from wakeful.core.spec.session import Retention, Settings
 from wakeful.errors import OperatorError
 from wakeful.settings import Places, default_settings, read_known_prices, read_settings, resolve_places
 from wakeful.specs.build import Surroundings
-from wakeful.specs.load import read_folder
+from wakeful.specs.folder_reading import read_folder
 from wakeful.specs.scalars import parse_size
 from wakeful.specs.schema import json_schema
 

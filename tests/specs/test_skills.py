@@ -6,7 +6,7 @@ import pytest
 
 from specs.test_agents import judge, put, read
 from wakeful.core.spec.agent import Skill
-from wakeful.specs import load, prompt_file
+from wakeful.specs import folder_reading, prompt_file
 from wakeful.specs.skills import strip_front_matter
 
 STYLE = "---\nname: style\ndescription: >\n  How to write\n  a page.\nlicense: MIT\nmetadata: {author: ada}\n---\n\nBe brief.\n"
@@ -128,7 +128,7 @@ def test_a_skill_is_read_again_when_one_of_its_files_changes_or_comes(
 ) -> None:
     """Although the agent's own file did not change; a look at what stands keeps the very same value."""
     # Else all that was written in the last two seconds is read again, and nothing is shown.
-    monkeypatch.setattr(load, "RACY_NANOSECONDS", 0)
+    monkeypatch.setattr(folder_reading, "RACY_NANOSECONDS", 0)
     monkeypatch.setattr(prompt_file, "RACY_NANOSECONDS", 0)
     write(tmp_path, "skills/style/SKILL.md")
     write(tmp_path, "skills/style/references/old.md")

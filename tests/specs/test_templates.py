@@ -9,7 +9,7 @@ import pytest
 
 from wakeful.core.spec.session import CommandRun, FileBinding, PromptRun, SessionSpec, find_template
 from wakeful.settings import ProjectReader
-from wakeful.specs.load import FolderReading, read_folder
+from wakeful.specs.folder_reading import FolderReading, read_folder
 
 TICKET = """\
 for_each: tickets/*.md

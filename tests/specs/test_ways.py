@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from wakeful.trust.desk import TrustDesk
 from wakeful.trust.ledger import Ledger, Project
-from wakeful.trust.path_trust import Glance, Hold, follow_way
-from wakeful.trust.spec_reader import DaemonLookups, HouseReader
+from wakeful.trust.path_trust import Hold, StepCache, follow_way
+from wakeful.trust.spec_reader import DaemonLookups, SpecFolderReader
+from wakeful.trust.trust_review import TrustReview
 
 SPEC = "objective: x\nrun: {command: ['true']}\n"
 EVIL = "objective: y\nrun: {command: [touch, gotcha]}\n"
@@ -53,7 +53,7 @@ class House:
         """The next daemon: it knows the ledger, and what the log says was declared."""
         around = DaemonLookups(runs=self, find_known=self.known.get)
         self.ledger = Ledger(self.folder / "ledger")
-        self.reader = HouseReader(self.specs, self.ledger, {}, around=around)
+        self.reader = SpecFolderReader(self.specs, self.ledger, {}, around=around)
 
     def find(self, path: str, changed_at: int, *, is_guarded: bool) -> str | None:
         real = os.path.realpath(path)
@@ -151,7 +151,7 @@ def test_what_is_older_than_the_run_that_put_it_there_does_not_count(
     house.began_us = 0
     house.restart()
     assert "run 3 of obey" in (house.read()[name] or "")
-    desk = TrustDesk(house.ledger, house.reader)
+    desk = TrustReview(house.ledger, house.reader)
     shown = desk.show(name)
     assert any("gotcha" in line for file in shown["files"] for line in file["diff"]), (
         "the text is shown before it is trusted"
@@ -249,7 +249,7 @@ def test_a_settings_file_that_is_linked_by_a_run_does_not_count(house: House) ->
     house.put("../elsewhere/wakeful.yaml", "allow_unisolated: true\n")
     reading = house.reader.read()
     assert (reading.settings.allow_unisolated, reading.settings.loop_depth) == (False, 3)
-    desk = TrustDesk(house.ledger, house.reader)
+    desk = TrustReview(house.ledger, house.reader)
     desk.commit(desk.prepare("wakeful.yaml", desk.show("wakeful.yaml")["digest"]))
     assert house.reader.read().settings.allow_unisolated
 
@@ -260,7 +260,7 @@ def test_trusting_one_spec_behind_a_link_does_not_trust_the_others(house: House)
     house.begin_run(house.house)
     (house.specs / "sub").symlink_to("../prep")
     house.read()
-    desk = TrustDesk(house.ledger, house.reader)
+    desk = TrustReview(house.ledger, house.reader)
     shown = desk.show("sub/evil")
     assert [file["file"] for file in shown["files"]] == ["sessions.d/sub/evil.yaml", "sessions.d/sub#way"]
     assert "+link to ../prep" in shown["files"][1]["diff"]
@@ -298,7 +298,7 @@ def test_what_a_person_trusted_is_not_doubted_again_by_the_next_daemon(house: Ho
     house.begin_run(house.house)
     house.put("sessions.d/agents/docs.yaml", AGENT.replace("key: k", "key: other"))
     assert "run 3 of obey" in (house.read()["ask"] or "")
-    desk = TrustDesk(house.ledger, house.reader)
+    desk = TrustReview(house.ledger, house.reader)
     desk.commit(desk.prepare("ask", desk.show("ask")["digest"]))
     house.restart()
     assert house.read()["ask"] is None
@@ -311,7 +311,7 @@ def test_defaults_of_a_followed_project_that_a_run_changed_do_not_count(house: H
     (shop / "sessions.d" / "count.yaml").write_text(SPEC)
     (shop / "wakeful.yaml").write_text("defaults: {isolation: strict}\n")
     ledger = house.ledger
-    desk = TrustDesk(ledger, house.reader)
+    desk = TrustReview(ledger, house.reader)
     ledger.attach(Project(name="shop", folder=str(shop)))
     house.read()
     desk.commit(desk.prepare("shop/count", desk.show("shop/count")["digest"]))
@@ -336,7 +336,7 @@ def test_a_way_goes_over_links_and_dots_and_ends_where_nothing_is(tmp_path: Path
     (real / "l").symlink_to("a/b/../b")
     (real / "round").symlink_to("round")
     with Hold() as hold:
-        look = hold.look if is_held else Glance().look
+        look = hold.look if is_held else StepCache().look
         tail = [
             step.place.removeprefix(f"{real}/")
             for step in follow_way(f"{real}/l/f", look)

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from wakeful.webhooks.payloads import find_mismatch, read_payload
+from wakeful.webhooks.payload_filter import find_mismatch, read_payload
 
 FORM = "application/x-www-form-urlencoded; charset=utf-8"
 ISSUE = {

@@ -12,7 +12,7 @@ from wakeful.core.spec.session import Sender
 from wakeful.errors import OperatorError
 from wakeful.webhooks.senders import (
     SENDERS,
-    Knock,
+    ReceivedDelivery,
     SignatureRefused,
     find_delivery_id,
     find_event,
@@ -72,18 +72,22 @@ def test_the_documented_example_of_each_sender_is_taken(
     sender: Sender, secret: bytes, headers: dict[str, str], body: bytes, now: float
 ) -> None:
     """With its own secret; another secret, another body and no signature are refused."""
-    verify(sender, [secret], Knock(headers, body, now, 300.0))
+    verify(sender, [secret], ReceivedDelivery(headers, body, now, 300.0))
     # Rotation: the old secret still counts beside the new one.
-    verify(sender, [b"whsec_AAAA" if sender == "standard" else b"another", secret], Knock(headers, body, now, 300.0))
+    verify(
+        sender,
+        [b"whsec_AAAA" if sender == "standard" else b"another", secret],
+        ReceivedDelivery(headers, body, now, 300.0),
+    )
     with pytest.raises(SignatureRefused, match="does not match"):
-        verify(sender, [secret[:-4] + b"AAAA"], Knock(headers, body, now, 300.0))
+        verify(sender, [secret[:-4] + b"AAAA"], ReceivedDelivery(headers, body, now, 300.0))
     with pytest.raises(SignatureRefused, match="is missing"):
-        verify(sender, [secret], Knock({}, body, now, 300.0))
+        verify(sender, [secret], ReceivedDelivery({}, body, now, 300.0))
     with pytest.raises(SignatureRefused):
-        verify(sender, [], Knock(headers, body, now, 300.0))
+        verify(sender, [], ReceivedDelivery(headers, body, now, 300.0))
     if "x-gitlab-token" not in headers:
         with pytest.raises(SignatureRefused, match="does not match"):
-            verify(sender, [secret], Knock(headers, body + b" ", now, 300.0))
+            verify(sender, [secret], ReceivedDelivery(headers, body + b" ", now, 300.0))
 
 
 @pytest.mark.parametrize(("sender", "secret", "headers", "body", "now"), [one for one in DOCUMENTED if one[4]])
@@ -92,10 +96,10 @@ def test_a_captured_delivery_is_of_no_use_later(
 ) -> None:
     """Five minutes either way by default."""
     for apart in (-300, 300):
-        verify(sender, [secret], Knock(headers, body, now + apart, 300.0))
+        verify(sender, [secret], ReceivedDelivery(headers, body, now + apart, 300.0))
     for apart, words in ((301, "too old"), (-301, "too early")):
         with pytest.raises(SignatureRefused, match=words):
-            verify(sender, [secret], Knock(headers, body, now + apart, 300.0))
+            verify(sender, [secret], ReceivedDelivery(headers, body, now + apart, 300.0))
 
 
 def test_one_good_signature_among_several_counts() -> None:
@@ -104,12 +108,16 @@ def test_one_good_signature_among_several_counts() -> None:
     verify(
         "standard",
         [STANDARD_SECRET],
-        Knock({**STANDARD, "webhook-signature": several}, STANDARD_BODY, 1614265330, 300.0),
+        ReceivedDelivery({**STANDARD, "webhook-signature": several}, STANDARD_BODY, 1614265330, 300.0),
     )
     wrong = {**STANDARD, "webhook-signature": STANDARD["webhook-signature"].replace("v1,", "v2,")}
     with pytest.raises(SignatureRefused):
-        verify("standard", [STANDARD_SECRET], Knock(wrong, STANDARD_BODY, 1614265330, 300.0))
-    verify("stripe", [STRIPE_SECRET], Knock(make_stripe(more=f"v1={'0' * 64},"), STRIPE_BODY, 1_600_000_000, 300.0))
+        verify("standard", [STANDARD_SECRET], ReceivedDelivery(wrong, STANDARD_BODY, 1614265330, 300.0))
+    verify(
+        "stripe",
+        [STRIPE_SECRET],
+        ReceivedDelivery(make_stripe(more=f"v1={'0' * 64},"), STRIPE_BODY, 1_600_000_000, 300.0),
+    )
 
 
 def test_a_time_that_is_no_time_is_refused() -> None:
@@ -119,17 +127,17 @@ def test_a_time_that_is_no_time_is_refused() -> None:
             verify(
                 "standard",
                 [STANDARD_SECRET],
-                Knock({**STANDARD, "webhook-timestamp": time}, STANDARD_BODY, 1614265330, 300.0),
+                ReceivedDelivery({**STANDARD, "webhook-timestamp": time}, STANDARD_BODY, 1614265330, 300.0),
             )
     for shown in ("v1=aa", "t=1,t=2,v1=aa", "t=,v1=aa"):
         with pytest.raises(SignatureRefused):
-            verify("stripe", [STRIPE_SECRET], Knock({"stripe-signature": shown}, STRIPE_BODY, 1, 300.0))
+            verify("stripe", [STRIPE_SECRET], ReceivedDelivery({"stripe-signature": shown}, STRIPE_BODY, 1, 300.0))
 
 
 def test_a_secret_that_is_no_key_is_the_operators_to_mend() -> None:
     """And does not look like a wrong signature."""
     with pytest.raises(OperatorError, match="Base64"):
-        verify("standard", [b"not base64!"], Knock(STANDARD, STANDARD_BODY, 1614265330, 300.0))
+        verify("standard", [b"not base64!"], ReceivedDelivery(STANDARD, STANDARD_BODY, 1614265330, 300.0))
 
 
 @pytest.mark.parametrize("sender", SENDERS)
@@ -137,9 +145,9 @@ def test_a_delivery_made_here_is_taken_as_the_senders_own(sender: Sender) -> Non
     """`wakeful webhook test` goes the whole way."""
     secret = b"whsec_" + STANDARD_SECRET if sender == "standard" else b"s3cret"
     headers = sign_delivery(sender, secret, b'{"a": 1}', delivery="d-1", now=1000, event="push")
-    verify(sender, [secret], Knock(headers, b'{"a": 1}', 1000, 300.0))
+    verify(sender, [secret], ReceivedDelivery(headers, b'{"a": 1}', 1000, 300.0))
     signed = sign_delivery("gitlab", b"whsec_" + STANDARD_SECRET, b"{}", delivery="d-1", now=1000, event="push")
-    verify("gitlab", [b"whsec_" + STANDARD_SECRET], Knock(signed, b"{}", 1000, 300.0))
+    verify("gitlab", [b"whsec_" + STANDARD_SECRET], ReceivedDelivery(signed, b"{}", 1000, 300.0))
 
 
 NAMES: list[tuple[Sender, dict[str, str], Any, str, str | None]] = [

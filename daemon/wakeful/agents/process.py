@@ -32,8 +32,8 @@ from wakeful.agents.run_setup import (
     say_stopped,
 )
 from wakeful.agents.summary_pieces import list_whole
-from wakeful.agents.tools.box import ToolBox
 from wakeful.agents.tools.tool import find_result_bytes
+from wakeful.agents.tools.tool_set import ToolBox
 from wakeful.core.agents import steps as work
 from wakeful.core.spec.agent import AgentSpec, ModelSpec
 from wakeful.errors import OperatorError
@@ -88,7 +88,7 @@ async def _begin(
 
 async def _ask_window(model: ModelSpec, silence_seconds: float, environ: Mapping[str, str]) -> work.FoundWindow:
     try:
-        find_window = importlib.import_module("wakeful.agents.models.window").find_window
+        find_window = importlib.import_module("wakeful.agents.models.context_window").find_window
     except ModuleNotFoundError as missing:
         raise NotInstalled(
             f"the libraries that speak with models are not installed ({missing}); {advise_agents()}"

@@ -23,21 +23,21 @@ from wakeful.agents.models.provider_model import make_model
 from wakeful.agents.subagents import Delegation
 from wakeful.agents.summary_pieces import digest_piece, list_whole, tell_entries
 from wakeful.agents.tools.bound_files import Bounds
-from wakeful.agents.tools.box import ToolBox, ToolSet, make_tools
 from wakeful.agents.tools.fetch import FetchTool
 from wakeful.agents.tools.files import NestedRules
-from wakeful.agents.tools.knowledge import SkillTools
+from wakeful.agents.tools.knowledge_tools import SkillTools
 from wakeful.agents.tools.mcp import McpTools, ServerPlace, open_servers
-from wakeful.agents.tools.pages import Redact, Redaction
+from wakeful.agents.tools.result_pages import Redact, Redaction
 from wakeful.agents.tools.shell import ShellTool
 from wakeful.agents.tools.shell_confinement import Narrowing, narrow, select_environment
 from wakeful.agents.tools.tool import ResultLimit, find_result_bytes
+from wakeful.agents.tools.tool_set import ToolBox, ToolSet, make_tools
 from wakeful.core.agents import steps as work
 from wakeful.core.agents.steps import STOPPED
 from wakeful.core.agents.turns import Entry
 from wakeful.core.spec.agent import AgentSpec, McpServer, ToolPolicy
 from wakeful.errors import OperatorError
-from wakeful.runners.isolation.programs import ProgramWords, derive_places
+from wakeful.runners.isolation.program_places import ProgramWords, derive_places
 from wakeful.runners.isolation.reach import is_wide
 from wakeful.runners.isolation.server_programs import find_script_folder, resolve_server
 from wakeful.secrets.store import name_variable

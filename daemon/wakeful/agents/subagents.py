@@ -20,8 +20,8 @@ from wakeful.agents.contract import Model, Tool
 from wakeful.agents.daemon_client import DaemonLink
 from wakeful.agents.loop import Ending, Loop, Record, RunOver
 from wakeful.agents.tools.bound_files import Refused
-from wakeful.agents.tools.box import ToolBox
 from wakeful.agents.tools.tool import Arguments, CheckedTool
+from wakeful.agents.tools.tool_set import ToolBox
 from wakeful.core.agents import steps as work
 from wakeful.core.agents.turns import DELEGATE, SubWork
 from wakeful.core.spec.agent import AgentSpec

@@ -62,7 +62,7 @@ class Summary(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 _TEXTS = {"type": "array", "items": {"type": "string"}}
 OFFER = ToolOffer(
     name=SUMMARISE,
-    description="Hand in the summary.",
+    description="InstallSteps in the summary.",
     parameters={
         "type": "object",
         "properties": {

@@ -13,15 +13,15 @@ from starlette.routing import Route
 
 from wakeful.api.day_costs import DayCosts
 from wakeful.api.event_stream import SendTurns
+from wakeful.api.gate.access_tokens import Tokens
 from wakeful.api.gate.callers import name_account
-from wakeful.api.gate.codes import Codes
 from wakeful.api.gate.connections import Connections
 from wakeful.api.gate.gate import Gate
-from wakeful.api.gate.guesses import Guesses
+from wakeful.api.gate.login_codes import Codes
+from wakeful.api.gate.login_throttle import LoginThrottle
 from wakeful.api.gate.people import People
 from wakeful.api.gate.refusals import Refusals
 from wakeful.api.gate.scopes import RULES
-from wakeful.api.gate.tokens import Tokens
 from wakeful.api.live_feed import LiveFeed
 from wakeful.api.presence import Presence
 from wakeful.api.problems import RefusedRequest, answer_problem, answer_status, name_problem
@@ -32,6 +32,7 @@ from wakeful.api.routes import (
     context,
     costs,
     credentials,
+    dashboard_files,
     description,
     diff,
     export,
@@ -41,7 +42,6 @@ from wakeful.api.routes import (
     mcp,
     notify,
     open_session,
-    pages,
     participants,
     people,
     questions,
@@ -66,9 +66,9 @@ from wakeful.views.session_rows import Rows
 # verbs on bundles.
 HANDLERS: dict[str, Callable[[Request], Awaitable[Response]]] = {
     "GET /version": sessions.read_version,
-    "GET /": pages.read_page,
-    "GET /assets/{path:path}": pages.read_asset,
-    "POST /csp-report": pages.take_policy_report,
+    "GET /": dashboard_files.read_page,
+    "GET /assets/{path:path}": dashboard_files.read_asset,
+    "POST /csp-report": dashboard_files.take_policy_report,
     "POST /login": logins.log_in,
     "POST /logout": logins.log_out,
     "POST /dashboard": logins.open_dashboard,
@@ -164,8 +164,8 @@ def build_app(service: Service, connections: Connections, tcp: TcpPort) -> Gate:
     app.state.keys = calls.KeysInUse()
     app.state.accounts = costs.Accounts()
     app.state.timelines = timeline.Timelines()
-    app.state.roster = participants.Roster()
-    app.state.knocks = webhooks.Knocks()
+    app.state.roster = participants.ParticipantCache()
+    app.state.knocks = webhooks.UnrecordedDeliveries()
     app.state.tokens = Tokens(service.places.state)
     app.state.people = People(service.places.state, name_account(os.geteuid()))
     # One for both: a token for a person who is being removed would outlive them.
@@ -173,9 +173,9 @@ def build_app(service: Service, connections: Connections, tcp: TcpPort) -> Gate:
     app.state.connections = connections
     app.state.tcp = tcp
     app.state.refusals = Refusals()
-    app.state.guesses = Guesses()
+    app.state.guesses = LoginThrottle()
     app.state.codes = Codes()
-    app.state.pages = pages.Pages()
+    app.state.pages = dashboard_files.Pages()
     gate = Gate(app, service)
     app.state.mcp = mcp.McpServing(gate.answer_as)
     return gate

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from wakeful.api.gate.callers import Caller
-from wakeful.api.gate.sight import Sight
+from wakeful.api.gate.visible_sessions import Sight
 from wakeful.api.service import Service
 from wakeful.core.record.state import Session
 from wakeful.errors import CallerError, UnknownSession

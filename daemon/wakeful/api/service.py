@@ -15,18 +15,18 @@ from typing import Any, Protocol
 
 from wakeful.api.live_words import LiveWords, Said
 from wakeful.core.calls.values import Call, Reply, Work
-from wakeful.core.deciding.machine import Core
+from wakeful.core.deciding.core import Core
 from wakeful.core.looking.path_reports import Bounds, Compared, PathMeaning
 from wakeful.core.record.observations import Enforceable, Moment, ProcessOwner, Usage
 from wakeful.core.record.state import Session
 from wakeful.core.spec.session import SessionSpec
 from wakeful.eventlog.contract import DaemonLog, Record
 from wakeful.monitoring.monitoring import Monitoring
-from wakeful.notifications.desk import NotificationDesk
+from wakeful.notifications.delivery_loop import NotificationDesk
 from wakeful.run_files.replay import Replays
 from wakeful.secrets.known import Known
 from wakeful.system.blobs import Blobs
-from wakeful.trust.desk import TrustDesk
+from wakeful.trust.trust_review import TrustReview
 from wakeful.workspaces.fork_workspaces import Workspaces
 
 
@@ -103,7 +103,7 @@ class Service(Protocol):
     blobs: Blobs
     replays: Replays
     workspaces: Workspaces
-    trust: TrustDesk
+    trust: TrustReview
     notifications: NotificationDesk
     live_words: LiveWords
     monitoring: Monitoring

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from wakeful.api.gate.connections import TcpConnections
 from wakeful.api.gate.listener import Listener
-from wakeful.api.gate.network import Entrance, NetworkPeer, make_entrance
+from wakeful.api.gate.network import AllowedHosts, NetworkPeer, make_entrance
 from wakeful.api.gate.protocol import PeerProtocol
-from wakeful.core.spec.http import HttpChoice, HttpSettings, TcpAddress
+from wakeful.core.spec.http_settings import HttpChoice, HttpSettings, TcpAddress
 from wakeful.errors import CallerError, OperatorError
 
 # The ports that `wakeful dashboard` tries first. After them it takes any free port.
@@ -44,7 +44,7 @@ class TcpPort:
         self._listener: Listener[NetworkPeer] | None = None
         self._bound: TcpAddress | None = None
         self._asked: TcpAddress | None = None
-        self._entrance: Entrance | None = None
+        self._entrance: AllowedHosts | None = None
         self._choice: HttpChoice = None
 
     @property

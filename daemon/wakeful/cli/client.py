@@ -19,8 +19,8 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from wakeful import __version__
+from wakeful.cli.daemon_location import find_socket, say_project_down
 from wakeful.cli.exit_codes import DaemonBusy, Failure, NoDaemon
-from wakeful.cli.places import find_socket, say_project_down
 from wakeful.cli.text import clear_line, escape, write_over
 from wakeful.system.http_wire import (
     HEAD_END,

@@ -18,8 +18,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from wakeful.cli.client import Client, quote_name, read_token
+from wakeful.cli.daemon_location import find_secrets, find_socket
 from wakeful.cli.exit_codes import Failure
-from wakeful.cli.places import find_secrets, find_socket
 from wakeful.secrets.store import SecretPlaces, list_names
 from wakeful.verbs.verb import Completion
 

@@ -16,7 +16,7 @@ from wakeful.cli.exit_codes import Failure
 from wakeful.core.spec.session import SessionSpec
 from wakeful.service.program_reach import list_server_programs, say_missing_package
 from wakeful.specs.check_warnings import Mistakes
-from wakeful.specs.load import AGENTS, SUFFIX, FolderReading, locate
+from wakeful.specs.folder_reading import AGENTS, SUFFIX, FolderReading, locate
 from wakeful.specs.problem import Problem
 
 

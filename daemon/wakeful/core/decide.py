@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from wakeful.core.calls.values import Activate, Ask, Call, Called, Trace
-from wakeful.core.deciding.busy import refresh_busy
+from wakeful.core.deciding.busy_upstreams import refresh_busy
 from wakeful.core.deciding.clock_bindings import follow_set_clock
+from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.decision import Decision
 from wakeful.core.deciding.dispatch import dispatch, offer_slots, settle_finished
 from wakeful.core.deciding.holds import find_hold_of_start
-from wakeful.core.deciding.machine import Core
 from wakeful.core.deciding.may_start import find_queue_words
 from wakeful.core.deciding.owed import is_activation_owed
 from wakeful.core.record.observations import Moment

@@ -13,13 +13,13 @@ from wakeful.core.calls.rules import CALL_RULES, refuse_by_role
 from wakeful.core.calls.values import Called
 from wakeful.core.deciding.agent_obstacles import has_prompt, list_needed
 from wakeful.core.deciding.clock_bindings import ring_clocks
+from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.decision import Decision
 from wakeful.core.deciding.declare import declare, new_id
-from wakeful.core.deciding.machine import Core
 from wakeful.core.deciding.outputs import land_outputs
 from wakeful.core.deciding.run_end import begin_end, finish_run, take_kept_outputs
 from wakeful.core.deciding.written_files import end_writing
-from wakeful.core.looking.looked import TargetLook
+from wakeful.core.looking.observed_state import TargetLook
 from wakeful.core.record import events as ev
 from wakeful.core.record.observations import (
     AgentsRead,

@@ -29,7 +29,7 @@ WIDEST_GAP = 1_000
 EventRow = tuple[int, int, int, int, str, str, int | None, str | None, str | None, bytes, bytes]
 
 
-class Tip(msgspec.Struct, frozen=True, gc=False):
+class SessionHead(msgspec.Struct, frozen=True, gc=False):
     """The end of a session, as its engine knows it; `key` is the store's own number for the session."""
 
     key: int
@@ -47,7 +47,7 @@ class Known(Protocol):
 
     def read_hashes(self, session: str, first: int, last: int) -> list[bytes]: ...
 
-    def tip(self, session: str) -> Tip | None: ...
+    def tip(self, session: str) -> SessionHead | None: ...
 
     def find_key(self, session: str, key: str) -> Appended | None: ...
 
@@ -85,7 +85,7 @@ class Group:
         self._sessions = sessions
         self._appended: dict[tuple[str, str], Appended] = {}
         self.rows = Rows()
-        self.tips: dict[str, Tip] = {}
+        self.tips: dict[str, SessionHead] = {}
 
     @property
     def position(self) -> int:
@@ -144,7 +144,7 @@ class Group:
             self.tips[session] = self._add_records(session, fresh, tip)
         return Head(max(head, records[-1].seq), self.tip(session).hash)  # type: ignore[union-attr]
 
-    def tip(self, session: str) -> Tip | None:
+    def tip(self, session: str) -> SessionHead | None:
         return self.tips.get(session) or self._known.tip(session)
 
     def _add_append(self, append: Append, at: int) -> Appended:
@@ -162,7 +162,7 @@ class Group:
             )
         is_new = tip is None
         if tip is None:
-            tip = Tip(self.sessions + 1, 0, at, chain.NOTHING)
+            tip = SessionHead(self.sessions + 1, 0, at, chain.NOTHING)
         if tip.seq != append.expected_seq:
             raise Conflict(
                 f"session {session}: the append expected head {append.expected_seq}, the log is at {tip.seq}; "
@@ -180,7 +180,7 @@ class Group:
             self._keep_key(append.key, tip.key, landed, append.digest)
         return landed
 
-    def _add_drafts(self, append: Append, tip: Tip, at: int) -> Tip:
+    def _add_drafts(self, append: Append, tip: SessionHead, at: int) -> SessionHead:
         session, key, seq, previous = append.session, tip.key, tip.seq, tip.hash
         events, payloads, position = self.rows.events, self.rows.payloads, self.position
         for draft in append.drafts:
@@ -191,9 +191,9 @@ class Group:
             previous = chain.link_record(previous, session, seq, at, kind, author, run, parent, rationale, digest)
             events.append((position, key, seq, at, kind, author, run, parent, rationale, digest, previous))
             payloads.append((position, draft.payload))
-        return Tip(key, seq, at, previous)
+        return SessionHead(key, seq, at, previous)
 
-    def _add_records(self, session: str, records: Sequence[Record], tip: Tip | None) -> Tip:
+    def _add_records(self, session: str, records: Sequence[Record], tip: SessionHead | None) -> SessionHead:
         key, latest = (tip.key, tip.at) if tip is not None else (self.sessions + 1, records[0].at)
         if tip is None:
             self.rows.sessions.append((key, session))
@@ -208,7 +208,7 @@ class Group:
             if record.at < latest:
                 self.rows.clock_steps.append((key, record.seq))
             latest = record.at
-        return Tip(key, records[-1].seq, latest, records[-1].hash)
+        return SessionHead(key, records[-1].seq, latest, records[-1].hash)
 
     def _keep_key(self, text: str, session: int, landed: Appended, digest: bytes | None) -> None:
         if (landed.session, text) in self._appended:
@@ -216,7 +216,9 @@ class Group:
         self._appended[landed.session, text] = landed
         self.rows.keys.append((session, text, landed.first_seq, landed.last_seq, digest))
 
-    def _undo(self, sizes: tuple[int, ...], tips: list[tuple[str, Tip | None]], appends: Sequence[Append]) -> None:
+    def _undo(
+        self, sizes: tuple[int, ...], tips: list[tuple[str, SessionHead | None]], appends: Sequence[Append]
+    ) -> None:
         self.rows.shrink(sizes)
         for session, tip in tips:
             if tip is None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from wakeful.core.record.payloads import list_values
+from wakeful.core.record.erased_payloads import list_values
 from wakeful.eventlog.contract import BadSearch, Record
 
 _WORDS = re.compile(r'"([^"]*)"|(\S+)')

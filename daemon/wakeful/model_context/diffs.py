@@ -24,7 +24,7 @@ from wakeful.eventlog.contract import LogReader
 from wakeful.run_files.file_record import Entry, Found, read_record
 from wakeful.run_files.files_at_positions import diff_lines, read_kept, split_text
 from wakeful.run_files.path_lists import read_entries
-from wakeful.run_files.present_files import InTheWay, open_folder
+from wakeful.run_files.present_files import PathBlocked, open_folder
 from wakeful.run_files.replay_comparison import LARGEST_TEXT_BYTES
 from wakeful.system.blobs import Blobs, DamagedBlob, UnknownBlob
 
@@ -107,7 +107,7 @@ def read_now(root: str, path: str) -> Side:
             content = file.read(LARGEST_TEXT_BYTES + 1)
     except FileNotFoundError:
         return None
-    except InTheWay:
+    except PathBlocked:
         return "behind a link"
     except OSError as error:
         return f"cannot be read: {error.strerror}"

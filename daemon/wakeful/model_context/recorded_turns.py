@@ -19,8 +19,8 @@ from wakeful.core.agents.quoting import quote_line
 from wakeful.core.agents.steps import STOPPED
 from wakeful.core.agents.turns import DELEGATE, INTERRUPTED, Answered, Asked, Entry, Returned, SubWork, ToolCall
 from wakeful.core.record import events as ev
+from wakeful.core.record.erased_payloads import ERASED
 from wakeful.core.record.knowledge import Stretch
-from wakeful.core.record.payloads import ERASED
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.eventlog.codec import decode, gather_stand_ins
 from wakeful.eventlog.contract import LogReader, Record

@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 
-from wakeful.core.deciding.machine import Core
+from wakeful.core.deciding.core import Core
 from wakeful.core.record.observations import Moment
 from wakeful.monitoring.findings import Finding, Reporter
 from wakeful.monitoring.measures import Measures
 from wakeful.monitoring.metrics_text import Family
-from wakeful.monitoring.survey import SessionSurvey, Survey
+from wakeful.monitoring.session_findings import SessionSurvey, Survey
 
 
 class Monitoring:

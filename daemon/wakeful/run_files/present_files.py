@@ -22,7 +22,7 @@ _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _KINDS = {stat.S_IFIFO: "p", stat.S_IFSOCK: "s", stat.S_IFCHR: "c", stat.S_IFBLK: "b", stat.S_IFDIR: "d"}
 
 
-class InTheWay(Exception):
+class PathBlocked(Exception):
     """The path cannot be reached as it was recorded; the words say what stands there instead."""
 
 
@@ -33,7 +33,7 @@ def open_folder(root: str, name: str, *, is_made: bool = False) -> Iterator[tupl
         root, name = "/", name.lstrip("/")
     *folders, last = name.split("/")
     if not last or any(part in ("", ".", "..") for part in (*folders, last)):
-        raise InTheWay(f"{name!r} is no path below {root}")
+        raise PathBlocked(f"{name!r} is no path below {root}")
     descriptor = os.open(root, _FOLDER_FLAGS)
     try:
         for part in folders:
@@ -55,7 +55,7 @@ def _open_part(folder: int, part: str, is_made: bool) -> int:
         return os.open(part, _FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=folder)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
-            raise InTheWay(f"{part!r} on the way to it is a link or a file") from error
+            raise PathBlocked(f"{part!r} on the way to it is a link or a file") from error
         raise
 
 

@@ -48,7 +48,7 @@ class Recorded(Struct, frozen=True, kw_only=True):
     scratch: str
 
 
-class Wish(Struct, frozen=True, kw_only=True):
+class ReplayOptions(Struct, frozen=True, kw_only=True):
     """The options of a replay: another command, a verdict even if contents are missing, a folder to keep the copy."""
 
     command: tuple[str, ...] | None = None
@@ -60,7 +60,7 @@ class Prepared(Struct, frozen=True, kw_only=True):
     """A replay that is ready to run in its copy."""
 
     recorded: Recorded
-    wish: Wish
+    wish: ReplayOptions
     files: RunFiles
     run: OpenRun
     folder: str
@@ -108,7 +108,7 @@ class Replays:
         # Remove the copies that a dead daemon left behind.
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    async def prepare(self, recorded: Recorded, wish: Wish) -> Prepared:
+    async def prepare(self, recorded: Recorded, wish: ReplayOptions) -> Prepared:
         """Make the copy, in a thread. Raises CallerError if the run cannot be replayed."""
         folder = f"{self._folder}/{secrets.token_hex(6)}"
         try:
@@ -154,7 +154,7 @@ class Replays:
         cleaning.add_done_callback(self._cleaning.discard)
 
 
-def prepare(blobs: Blobs, recorded: Recorded, wish: Wish, folder: str) -> Prepared:
+def prepare(blobs: Blobs, recorded: Recorded, wish: ReplayOptions, folder: str) -> Prepared:
     """Make the copy for a replay. Blocking. Raises CallerError if the run cannot be replayed."""
     run = recorded.session.run
     if run is None or run.spec.run is None or recorded.finished.files is None:

@@ -20,7 +20,7 @@ from wakeful.core.spec.session import CommandRun, CommitsBinding, PromptRun, Run
 from wakeful.errors import CallerError, WakefulError
 from wakeful.run_files.file_record import GONE, Entry, RunFiles
 from wakeful.run_files.path_lists import read_entries
-from wakeful.run_files.present_files import InTheWay, read_content, write_file, write_link
+from wakeful.run_files.present_files import PathBlocked, read_content, write_file, write_link
 from wakeful.system.blobs import Blobs, address_of
 from wakeful.system.private_folders import make_plain
 
@@ -80,7 +80,7 @@ def _put(blobs: Blobs, copy: str, entry: Entry) -> Missing | None:
         if entry.kind == "l" and entry.not_kept is None and entry.link is not None and not entry.digest:
             write_link(copy, entry.name, entry.link)
             return None
-    except (OSError, InTheWay, WakefulError) as problem:
+    except (OSError, PathBlocked, WakefulError) as problem:
         return Missing(entry.path, str(problem))
     return Missing(entry.path, f"not kept: {entry.not_kept or GONE}")
 
@@ -150,7 +150,7 @@ def bring_programs(spec: SessionSpec, command: Iterable[str], copy: str) -> list
         name = path.removeprefix(lead)
         try:
             write_file(copy, name, read_content(spec.root, name), os.stat(path).st_mode & 0o777, is_flushed=False)
-        except InTheWay as problem:
+        except PathBlocked as problem:
             raise CallerError(f"{name}: {problem}; name the program by its own path") from problem
         brought.append(name)
     return brought

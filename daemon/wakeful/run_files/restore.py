@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from wakeful.errors import WakefulError
 from wakeful.run_files.file_record import GONE, BindingFiles, Entry, Found, RunFiles, read_record
 from wakeful.run_files.path_lists import read_entries
-from wakeful.run_files.present_files import InTheWay, look_at, read_content, remove_file, write_file, write_link
+from wakeful.run_files.present_files import PathBlocked, look_at, read_content, remove_file, write_file, write_link
 from wakeful.system.blobs import Blobs, DamagedBlob, UnknownBlob, address_of
 
 # The action in the plan, and its result: `restore` -> `restored`.
@@ -160,7 +160,7 @@ def _judge(blobs: Blobs, root: str, name: str, trace: _Trace) -> Step:
     step = Step(path=show_name(name), name=name, action="same", run=trace.run, wanted=trace.wanted)
     try:
         present = look_at(root, name)
-    except (InTheWay, OSError) as problem:
+    except (PathBlocked, OSError) as problem:
         return replace(step, action="cannot", reason=say_problem(problem))
     step = replace(step, present=present)
     wanted = trace.wanted
@@ -204,7 +204,7 @@ def _do(blobs: Blobs, root: str, step: Step, is_forced: bool) -> Done:
             return Done(path=step.path, ending="refused", reason="changed just now; look at it and try again")
         kept = _keep_theirs(blobs, root, step) if step.action == "refuse" else None
         _put_back(blobs, root, step)
-    except (InTheWay, OSError, WakefulError) as problem:
+    except (PathBlocked, OSError, WakefulError) as problem:
         return Done(path=step.path, ending="failed", reason=say_problem(problem))
     return Done(path=step.path, ending="removed" if step.wanted is None else "restored", kept=kept)
 
@@ -213,7 +213,7 @@ def _keep_theirs(blobs: Blobs, root: str, step: Step) -> str | None:
     if step.present is None or step.present.kind == "l":
         return None
     if step.present.size > LARGEST_FORCED_BYTES:
-        raise InTheWay(
+        raise PathBlocked(
             f"the file there has {step.present.size} bytes, too many to keep them before it is overwritten; "
             "move it away first"
         )

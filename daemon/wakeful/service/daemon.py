@@ -19,16 +19,16 @@ from wakeful.api.server import ControlSocket
 from wakeful.api.tcp_port import PortRefused
 from wakeful.core.record.observations import DaemonStarted, DaemonStopping
 from wakeful.core.record.state import DamagedSession, Session
-from wakeful.core.spec.http import HttpSettings, choose_http
+from wakeful.core.spec.http_settings import HttpSettings, choose_http
 from wakeful.core.spec.session import Settings
 from wakeful.errors import OperatorError
 from wakeful.eventlog.contract import StoreShort
-from wakeful.service.ending import Ending
-from wakeful.service.facade import Edges, Facade
+from wakeful.service.api_service import Edges, Facade
+from wakeful.service.log_printer import Narrator, Voice
 from wakeful.service.otel_traces import OtelTraces
 from wakeful.service.reactor import Reactor, Signal
 from wakeful.service.retention_rounds import keep_archiving
-from wakeful.service.voice import Narrator, Voice
+from wakeful.service.shutdown import Ending
 from wakeful.settings import Places
 from wakeful.system.journal import ERROR, WARNING
 from wakeful.system.process_tuning import Affinity

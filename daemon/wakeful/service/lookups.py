@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from wakeful.core.deciding.agent_obstacles import list_needed, list_signing
-from wakeful.core.deciding.machine import Core
+from wakeful.core.deciding.core import Core
 from wakeful.core.spec.agent import McpServer
 from wakeful.core.spec.session import SessionSpec
 from wakeful.runners.isolation.written_places import could_replace_git
-from wakeful.trust.desk import LoadedSession
+from wakeful.trust.trust_review import LoadedSession
 
 
 def list_specs(core: Core) -> Iterator[SessionSpec | None]:

@@ -7,17 +7,17 @@ import os
 import socket
 import time
 
-from wakeful.core.deciding.machine import Core
+from wakeful.core.deciding.core import Core
 from wakeful.eventlog.contract import LogReader
 from wakeful.notifications.channels.program import Programs
 from wakeful.notifications.channels.send import ChannelSender
-from wakeful.notifications.desk import NotificationDesk
+from wakeful.notifications.delivery_loop import NotificationDesk
 from wakeful.notifications.ledger_files import LedgerFiles
 from wakeful.runners.isolation.written_places import WrittenPlaces
 from wakeful.runners.process.environment import select_inherited
 from wakeful.secrets.known import KnownSecrets
+from wakeful.service.log_printer import Voice
 from wakeful.service.reports import ObservationPort
-from wakeful.service.voice import Voice
 from wakeful.settings import Places
 from wakeful.system.journal import WARNING
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from wakeful.monitoring.findings import Finding
 from wakeful.monitoring.metrics_text import Family, Sample
-from wakeful.notifications.desk import NotificationDesk
+from wakeful.notifications.delivery_loop import NotificationDesk
 from wakeful.notifications.ledger import Ledger
 
 

@@ -24,7 +24,7 @@ from wakeful.eventlog.contract import Import, Progress, Report
 from wakeful.eventlog.sqlite import judge_state, open_reader
 from wakeful.eventlog.sqlite.backup import restore
 from wakeful.eventlog.sqlite.files import WAL_KEPT_BYTES, is_affected, measure_wal
-from wakeful.eventlog.sqlite.mend import find_search_damage, mend_store
+from wakeful.eventlog.sqlite.repair import find_search_damage, mend_store
 from wakeful.eventlog.state_lock import REMOTE, find_file_system, find_holder
 from wakeful.history.run_output import Found, RunOutput, check_run, find_in_output, read_output
 from wakeful.history.stored_sessions import VerifiableLog, load_sessions

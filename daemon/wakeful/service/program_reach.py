@@ -13,8 +13,8 @@ from wakeful.core.deciding.acting_agent import select_servers
 from wakeful.core.looking.patterns import parse_under
 from wakeful.core.spec.agent import AgentSpec, McpServer
 from wakeful.core.spec.session import CommandRun, ProbeBinding, PromptRun, ScriptRun, SessionSpec
-from wakeful.runners.isolation.file_system_answers import Looked
-from wakeful.runners.isolation.programs import Derived, ProgramWords, derive_places, find_named_files
+from wakeful.runners.isolation.lookup_cache import Looked
+from wakeful.runners.isolation.program_places import Derived, ProgramWords, derive_places, find_named_files
 from wakeful.runners.isolation.reach import is_wide
 from wakeful.runners.isolation.reach import name_derived as name_derived
 from wakeful.runners.isolation.server_programs import find_missing_package, resolve_server

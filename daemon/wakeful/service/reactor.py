@@ -20,8 +20,8 @@ from msgspec.structs import replace
 
 from wakeful.core.calls.values import Call, Called, Reply
 from wakeful.core.decide import decide
+from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.decision import Decision, Entry
-from wakeful.core.deciding.machine import Core
 from wakeful.core.deciding.plan import LandOutputs, Look, RecoverRun, StartProcess, StopProcess
 from wakeful.core.looking.targets import Target
 from wakeful.core.record.events import RunFinished, RunReadopted, RunStarted, SessionArrived, SpecDeclared, SpecRemoved

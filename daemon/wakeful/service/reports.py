@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 from wakeful.api.live_words import LiveWords
 from wakeful.core.deciding.acting_agent import gather_team
+from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.decision import Entry
-from wakeful.core.deciding.machine import Core
 from wakeful.core.deciding.plan import Look
 from wakeful.core.record.observations import (
     AgentsRead,
@@ -33,24 +33,24 @@ from wakeful.core.take import Observation
 from wakeful.errors import OperatorError
 from wakeful.eventlog.contract import StoreFailed, StoreGone
 from wakeful.eventlog.sqlite import exit_process
-from wakeful.notifications.desk import NotificationDesk
-from wakeful.run_files.keeper import Keeper
+from wakeful.notifications.delivery_loop import NotificationDesk
+from wakeful.run_files.content_recorder import Keeper
 from wakeful.run_files.replay import ReplayEnds
 from wakeful.runners.contract import OutputLanding
 from wakeful.runners.isolation.bubblewrap import StrictnessWatch
 from wakeful.runners.isolation.written_places import WrittenPlaces, list_written_by
 from wakeful.runners.run.runner import CommandRunner
 from wakeful.secrets.known import KnownSecrets
+from wakeful.service.log_printer import Voice, is_last_failure
 from wakeful.service.reactor import Signal
 from wakeful.service.run_starter import RunStarter
-from wakeful.service.voice import Voice, is_last_failure
 from wakeful.settings import ProjectReading
 from wakeful.sources.contract import Sources, SpecWatch
 from wakeful.sources.files.source import FileSource
 from wakeful.sources.hints.choice import HintsSwitch
 from wakeful.system.journal import WARNING
 from wakeful.trust.possible_writers import PossibleWriters
-from wakeful.trust.spec_reader import HouseReader
+from wakeful.trust.spec_reader import SpecFolderReader
 
 
 class ObservationPort:
@@ -82,9 +82,9 @@ class StoreReports:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._daemon: HearsOfStore | None = None
+        self._daemon: StoreListener | None = None
 
-    def connect(self, daemon: HearsOfStore) -> None:
+    def connect(self, daemon: StoreListener) -> None:
         """Before the loop turns next, so no report comes too early."""
         self._daemon = daemon
 
@@ -106,7 +106,7 @@ class StoreReports:
         self._daemon.warn(words)
 
 
-class HearsOfStore(Protocol):
+class StoreListener(Protocol):
     """The daemon, as the log's writer knows it."""
 
     def abandon(self, gone: OperatorError) -> None: ...
@@ -179,7 +179,7 @@ class SpecReports:
         strictness: StrictnessWatch,
         hints: HintsSwitch,
         voice: Voice,
-        house: HouseReader,
+        house: SpecFolderReader,
         runner: CommandRunner,
         notifications: NotificationDesk,
         settings_read: Signal,
@@ -271,7 +271,7 @@ class SpecReading:
     """Reads the specs, in a thread, between two marks: runs that end before a reading need not be asked about at the
     next."""
 
-    def __init__(self, house: HouseReader, possible_writers: PossibleWriters) -> None:
+    def __init__(self, house: SpecFolderReader, possible_writers: PossibleWriters) -> None:
         self._house = house
         self._possible_writers = possible_writers
 
@@ -315,7 +315,7 @@ class ProgramTrust:
     is to sleep before its run is told to have failed.
     """
 
-    def __init__(self, house: HouseReader, specs: SpecWatch[Any], observe: ObservationPort) -> None:
+    def __init__(self, house: SpecFolderReader, specs: SpecWatch[Any], observe: ObservationPort) -> None:
         self._house = house
         self._specs = specs
         self._observe = observe

@@ -19,7 +19,7 @@ from typing import Protocol
 import msgspec
 
 from wakeful.api.service import RunIdentity
-from wakeful.core.deciding.machine import Core
+from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.owed import find_unseen
 from wakeful.core.looking.targets import target_of
 from wakeful.core.record.events import MessageAdded
@@ -27,8 +27,8 @@ from wakeful.core.record.observations import ProcessEnded
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.session import CommitsBinding
 from wakeful.errors import OperatorError, WakefulError
+from wakeful.run_files.content_recorder import Keeper
 from wakeful.run_files.delivered_payloads import lay_out_payloads
-from wakeful.run_files.keeper import Keeper
 from wakeful.runners.contract import Runner, RunOrder, Ticket, WorkspaceOrder
 from wakeful.secrets.known import KnownSecrets, decide_secrets
 from wakeful.secrets.store import Secret

@@ -18,12 +18,12 @@ from wakeful.errors import OperatorError
 from wakeful.eventlog.sqlite import open_log
 from wakeful.eventlog.state_lock import StateLock, lock_state
 from wakeful.runners.process.children import become_subreaper
-from wakeful.runners.process.mark import Sign
 from wakeful.runners.process.proc import can_tell_ends
+from wakeful.runners.process.process_mark import Sign
+from wakeful.service.log_printer import Style
 from wakeful.service.reports import (
     StoreReports,
 )
-from wakeful.service.voice import Style
 from wakeful.service.wiring.assembly import build_daemon
 from wakeful.settings import Places, resolve_places
 from wakeful.system.blocking_pool import Pool

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from wakeful.core.agents.prices import Prices, find_price
 from wakeful.core.deciding.acting_agent import merge_tools
-from wakeful.core.deciding.questions import find_timeout
+from wakeful.core.deciding.question_timeouts import find_timeout
 from wakeful.core.looking.patterns import Excludes, Pattern, intersects, parse_under
 from wakeful.core.spec.agent import AgentSpec
 from wakeful.core.spec.budget import OF_REQUESTS, PERIODS, Budget, counts_money

@@ -36,7 +36,7 @@ _WRAPPERS = {
 }  # fmt: skip
 
 
-class Taker(NamedTuple):
+class CodeWords(NamedTuple):
     """The words that a program runs as code.
 
     `code` are the options before code, `values` the options before data. `first`: the first plain word is code, unless
@@ -49,8 +49,8 @@ class Taker(NamedTuple):
     first: bool = False
 
 
-def _take(code: str = "", values: str = "", files: str = "", *, first: bool = False) -> Taker:
-    return Taker(frozenset(code.split()), frozenset(values.split()), frozenset(files.split()), first)
+def _take(code: str = "", values: str = "", files: str = "", *, first: bool = False) -> CodeWords:
+    return CodeWords(frozenset(code.split()), frozenset(values.split()), frozenset(files.split()), first)
 
 
 _SHELL = _take("-c --command -Command -EncodedCommand --rcfile --init-file")
@@ -176,7 +176,7 @@ def _judge(words: Sequence[str], at: int, index: int) -> str | None:
     return _judge_taker(name, _TAKERS[name], words, at, index)
 
 
-def _judge_taker(name: str, taker: Taker, words: Sequence[str], at: int, index: int) -> str | None:
+def _judge_taker(name: str, taker: CodeWords, words: Sequence[str], at: int, index: int) -> str | None:
     if words[index].startswith(("-", "+")):
         return f"an option of {name}"
     if name in ("perl", "ruby") and any(re.fullmatch(r"-[a-zA-Z0]*[npi]\S*", word) for word in words[at + 1 : index]):

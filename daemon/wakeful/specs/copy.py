@@ -11,7 +11,7 @@ from typing import Any
 
 from wakeful.errors import CallerError
 from wakeful.specs.build import Surroundings
-from wakeful.specs.load import SUFFIX, read_text
+from wakeful.specs.folder_reading import SUFFIX, read_text
 from wakeful.specs.problem import RefusedSpec
 from wakeful.specs.templates import FOR_EACH
 from wakeful.specs.yaml_text import Marks, read_mapping, read_marks

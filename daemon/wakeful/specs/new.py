@@ -17,7 +17,7 @@ from wakeful.core.spec.session import RESERVED_BINDINGS, find_template
 from wakeful.errors import CallerError
 from wakeful.specs.build import MESSAGE, RUN_KINDS, Surroundings
 from wakeful.specs.copy import copy_spec
-from wakeful.specs.load import AGENTS, SUFFIX, read_text
+from wakeful.specs.folder_reading import AGENTS, SUFFIX, read_text
 from wakeful.specs.scalars import find_name_problem
 
 # Text that YAML reads back unchanged without quotes. All other text is quoted.

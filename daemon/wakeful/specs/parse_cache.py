@@ -19,7 +19,7 @@ from wakeful.core.spec import session as core_spec
 from wakeful.core.spec.session import CommandRun
 from wakeful.specs.build import Surroundings
 from wakeful.specs.command_words import find_program
-from wakeful.specs.load import Defaults, FileReading
+from wakeful.specs.folder_reading import Defaults, FileReading
 
 
 class _Kept(msgspec.Struct, frozen=True):

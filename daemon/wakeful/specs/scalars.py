@@ -19,7 +19,7 @@ from pydantic import BeforeValidator, WithJsonSchema
 
 from wakeful.core.looking.patterns import Pattern, PatternError
 from wakeful.core.spec.agent import PROVIDERS, split_model
-from wakeful.core.spec.http import parse_address
+from wakeful.core.spec.http_settings import parse_address
 from wakeful.core.spec.session import SECRET_NAME, Role
 from wakeful.specs.command_words import has_shell_sign
 from wakeful.specs.yaml_text import shorten

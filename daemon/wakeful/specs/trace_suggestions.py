@@ -32,7 +32,7 @@ _PATTERN = re.compile(r"[*?\[\]{}!\\]")
 _UNPASTABLE = re.compile(r"[*?\\]")
 
 
-class Paste(Struct, frozen=True, kw_only=True):
+class SpecSuggestion(Struct, frozen=True, kw_only=True):
     """The missing parts: bindings by their names, and the whole of `allow` and `network`, or None if unchanged."""
 
     bindings: dict[str, dict[str, str]] = {}
@@ -49,7 +49,9 @@ class _Place(NamedTuple):
     is_folder: bool
 
 
-def suggest(spec: SessionSpec, denied: Iterable[Denied], *, root: str, home: str, has_passed: bool = False) -> Paste:
+def suggest(
+    spec: SessionSpec, denied: Iterable[Denied], *, root: str, home: str, has_passed: bool = False
+) -> SpecSuggestion:
     """Suggest additions. `root` and `home` are real paths, as the denied paths are. Home is shown as ~.
 
     `has_passed`: the run succeeded although it was denied this.
@@ -70,7 +72,7 @@ def suggest(spec: SessionSpec, denied: Iterable[Denied], *, root: str, home: str
     read = [place for place in read if not any(_covers(other, place) for other in written)]
     # A cache is only for the program itself. It is neither a binding nor an output.
     bound = {place for place in (*read, *written) if _can_bind(place.path, root) and place.path not in caches.values()}
-    return Paste(
+    return SpecSuggestion(
         bindings=_name_bindings(
             spec, root, [place for place in read if place in bound], [place for place in written if place in bound]
         ),
@@ -91,7 +93,7 @@ def suggest(spec: SessionSpec, denied: Iterable[Denied], *, root: str, home: str
     )
 
 
-def spell(paste: Paste) -> list[str]:
+def spell(paste: SpecSuggestion) -> list[str]:
     """Write the suggestion as lines of a spec."""
     lines = []
     if paste.bindings:

@@ -55,7 +55,7 @@ class Supervisor:
             self._address = ""
 
 
-class KeepingSupervisor:
+class SystemdDescriptorStore:
     """systemd's store of descriptors. They outlive the daemon, and systemd passes them to the next one.
 
     systemd takes them only from the service's main process (NotifyAccess=main), so no run can add or remove any.
@@ -74,13 +74,13 @@ class KeepingSupervisor:
         _notify(self._address, f"FDSTOREREMOVE=1\nFDNAME={name}")
 
 
-def find_keeper(environ: Mapping[str, str] = os.environ) -> KeepingSupervisor | None:
+def find_keeper(environ: Mapping[str, str] = os.environ) -> SystemdDescriptorStore | None:
     """Return the store of descriptors. None if there is none.
 
     FDSTORE has its capacity: systemd sets it from version 254 on, and our units set it for older ones.
     """
     address, capacity = environ.get("NOTIFY_SOCKET", ""), environ.get("FDSTORE", "")
-    return KeepingSupervisor(address, int(capacity)) if address and capacity.isdigit() and int(capacity) else None
+    return SystemdDescriptorStore(address, int(capacity)) if address and capacity.isdigit() and int(capacity) else None
 
 
 def _notify(address: str, text: str, fds: Sequence[int] = ()) -> OSError | None:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 
 # A progress callback: the number of finished items, and the total.
-TellFar = Callable[[int, int], None]
+ReportProgress = Callable[[int, int], None]
 
 
 def tell_nobody(done: int, total: int) -> None:

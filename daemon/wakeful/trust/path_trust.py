@@ -111,11 +111,11 @@ def follow_way(path: str, look: Look) -> list[Step]:
 
 def read_mark(key: str) -> bytes | None:
     """Read the present mark for a key of the ledger. None if there is neither a folder nor a link."""
-    step = Glance().look(key.removesuffix(WAY_MARK))
+    step = StepCache().look(key.removesuffix(WAY_MARK))
     return None if step is None else step.mark
 
 
-class Glance:
+class StepCache:
     """Looks at each path once, by name. Cheap. Made for one reading."""
 
     def __init__(self) -> None:
@@ -177,7 +177,7 @@ class PathTrust:
     def __init__(self, ledger: Ledger, runs: RunsBySpan) -> None:
         self._ledger = ledger
         self._runs = runs
-        self._glance = Glance()
+        self._glance = StepCache()
         self._judged: set[str] = set()
         self._fresh: dict[str, bytes | None] = {}
         self._has_read = False
@@ -186,7 +186,7 @@ class PathTrust:
 
     def begin(self) -> None:
         """Start a reading: forget what was seen."""
-        self._glance, self._judged = Glance(), set()
+        self._glance, self._judged = StepCache(), set()
         self._before = self._ledger.pages.trusted
 
     def finish(self) -> None:

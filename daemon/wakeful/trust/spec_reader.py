@@ -23,13 +23,13 @@ from wakeful.core.spec.agent import AgentSpec
 from wakeful.core.spec.session import SessionBinding, SessionSpec, Settings
 from wakeful.settings import SETTINGS_FILE, ProjectReader, ProjectReading, name_notifiers
 from wakeful.specs.file_ownership import find_others
-from wakeful.specs.load import AGENTS, INSTANCE, SUFFIX, FileReading, FolderReading
+from wakeful.specs.folder_reading import AGENTS, INSTANCE, SUFFIX, FileReading, FolderReading
 from wakeful.specs.problem import Problem
 from wakeful.specs.prompt_file import StatKey
-from wakeful.text.display import TellFar, tell_nobody
+from wakeful.text.display import ReportProgress, tell_nobody
 from wakeful.trust.ledger import ABSENT, Ledger, Project, digest_content
 from wakeful.trust.path_trust import NoRuns, PathTrust, RunsBySpan, read_mark
-from wakeful.trust.programs import Programs, list_programs
+from wakeful.trust.program_digests import Programs, list_programs
 from wakeful.trust.settings_trust import SettingsTrust
 
 # The suffix after the path of a wakeful.yaml. Only the defaults of a project's settings concern its specs.
@@ -94,7 +94,7 @@ class DaemonLookups:
     find_reach: FindReach = lambda spec, agent: ()
 
 
-class HouseReader:
+class SpecFolderReader:
     """Reads in a thread, one reading at a time.
 
     The loop uses the results of the last reading, even while the next reading is under way.
@@ -107,7 +107,7 @@ class HouseReader:
         environ: Mapping[str, str] = os.environ,
         kept: Path | None = None,
         around: DaemonLookups = DaemonLookups(),
-        tell_far: TellFar = tell_nobody,
+        tell_far: ReportProgress = tell_nobody,
     ) -> None:
         """`kept` is the file of the cached readings, which the next daemon uses.
 
@@ -217,7 +217,7 @@ class HouseReader:
         Changes nothing.
         """
         around = DaemonLookups(find_reach=self._around.find_reach)
-        apart = HouseReader(Path(self._specs), self._ledger, self._environ, around=around)
+        apart = SpecFolderReader(Path(self._specs), self._ledger, self._environ, around=around)
         apart._notifiers = self._notifiers
         reading = apart._read_project(project, Settings(pools=dict.fromkeys(self._pools, 1)))
         return [one for _, one in sorted(apart._new_standings.items())], reading.refused

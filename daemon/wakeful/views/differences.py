@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from wakeful.core.looking.looked import Bound, bounds_of
+from wakeful.core.looking.observed_state import Bound, bounds_of
 from wakeful.core.record.events import RunFinished
 from wakeful.core.record.state import Session
 from wakeful.core.spec.session import SessionSpec

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from wakeful.core.deciding.acting_agent import find_acting
+from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.loop_guard import AGENTS, COMMANDS, find_pause, name_binding
-from wakeful.core.deciding.machine import Core
 from wakeful.core.deciding.may_start import find_queue_words
 from wakeful.core.record.observations import Moment
 from wakeful.core.record.state import Session

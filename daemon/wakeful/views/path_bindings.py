@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from wakeful.core.deciding.machine import Core
+from wakeful.core.deciding.core import Core
 from wakeful.core.looking.patterns import Excludes, Pattern, intersects
 from wakeful.core.looking.targets import find_hidden
 from wakeful.core.record.state import Session

@@ -10,7 +10,7 @@ import unicodedata
 
 import msgspec
 
-from wakeful.core.record.payloads import list_values
+from wakeful.core.record.erased_payloads import list_values
 from wakeful.views.records import Exported, view_record
 
 AROUND = 40

@@ -13,8 +13,8 @@ import msgspec
 from msgspec import Struct
 
 from wakeful.core.agents.turns import DownServer
+from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.dispatch import gather_causes
-from wakeful.core.deciding.machine import Core
 from wakeful.core.looking.targets import FileTarget
 from wakeful.core.record.events import Cause
 from wakeful.core.record.observations import Moment

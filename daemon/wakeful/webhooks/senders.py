@@ -26,7 +26,7 @@ class SignatureRefused(CallerError):
     """The signature of a delivery is missing, wrong or too old."""
 
 
-class Knock(NamedTuple):
+class ReceivedDelivery(NamedTuple):
     """A delivery as it arrived. The names of headers are in lower case. `now` is in seconds since 1970."""
 
     headers: Mapping[str, str]
@@ -49,7 +49,7 @@ class SenderRules(NamedTuple):
     - `sign`: computes the signature of bytes with a secret.
     - `find_id`, `find_event`: find the id of a delivery and the name of its event."""
 
-    read_claim: Callable[[Knock], Claim]
+    read_claim: Callable[[ReceivedDelivery], Claim]
     sign: Callable[[bytes, bytes], bytes]
     find_id: Callable[[Mapping[str, str], Any], str | None]
     find_event: Callable[[Mapping[str, str], Any], str | None]
@@ -59,7 +59,7 @@ class SenderRules(NamedTuple):
     write_headers: Callable[[Callable[[bytes], str], str, int, str | None], dict[str, str]]
 
 
-def verify(sender: Sender, secrets: Iterable[bytes], knock: Knock) -> None:
+def verify(sender: Sender, secrets: Iterable[bytes], knock: ReceivedDelivery) -> None:
     """Raise SignatureRefused unless the delivery was signed with one of the secrets, within the time tolerance."""
     is_good = False
     refused: SignatureRefused | None = None
@@ -125,7 +125,7 @@ def sign_delivery(
 # -- signatures -----------------------------------------------------------------------------------
 
 
-def _read_standard(knock: Knock) -> Claim:
+def _read_standard(knock: ReceivedDelivery) -> Claim:
     delivery, time = _need(knock, "webhook-id"), _need(knock, "webhook-timestamp")
     shown = _need(knock, "webhook-signature")
     _check_time(knock, "webhook-timestamp", time)
@@ -145,7 +145,7 @@ def _sign_standard(secret: bytes, signed: bytes) -> bytes:
     return base64.b64encode(hmac.digest(key, signed, "sha256"))
 
 
-def _read_github(knock: Knock) -> Claim:
+def _read_github(knock: ReceivedDelivery) -> Claim:
     return Claim((_need(knock, "x-hub-signature-256").encode(),), knock.body)
 
 
@@ -157,7 +157,7 @@ def _sign_hex(secret: bytes, signed: bytes) -> bytes:
     return hmac.new(secret, signed, hashlib.sha256).hexdigest().encode()
 
 
-def _read_gitlab_token(knock: Knock) -> Claim:
+def _read_gitlab_token(knock: ReceivedDelivery) -> Claim:
     # Digests are compared, because the time to compare texts of different lengths would reveal the length.
     return Claim((_digest(_need(knock, "x-gitlab-token").encode()),), b"")
 
@@ -170,7 +170,7 @@ def _digest(text: bytes) -> bytes:
     return hashlib.sha256(text).hexdigest().encode()
 
 
-def _read_stripe(knock: Knock) -> Claim:
+def _read_stripe(knock: ReceivedDelivery) -> Claim:
     parts = [part.partition("=") for part in _need(knock, "stripe-signature").split(",")]
     times = [value for name, _, value in parts if name.strip() == "t"]
     if len(times) != 1:
@@ -180,7 +180,7 @@ def _read_stripe(knock: Knock) -> Claim:
     return Claim(signatures, f"{times[0]}.".encode() + knock.body)
 
 
-def _read_slack(knock: Knock) -> Claim:
+def _read_slack(knock: ReceivedDelivery) -> Claim:
     time = _need(knock, "x-slack-request-timestamp")
     _check_time(knock, "X-Slack-Request-Timestamp", time)
     return Claim((_need(knock, "x-slack-signature").encode(),), f"v0:{time}:".encode() + knock.body)
@@ -190,14 +190,14 @@ def _sign_slack(secret: bytes, signed: bytes) -> bytes:
     return b"v0=" + _sign_hex(secret, signed)
 
 
-def _need(knock: Knock, header: str) -> str:
+def _need(knock: ReceivedDelivery, header: str) -> str:
     value = knock.headers.get(header)
     if not value:
         raise SignatureRefused(f"the header {header} is missing: set the secret in the settings of the sender")
     return value
 
 
-def _check_time(knock: Knock, header: str, text: str) -> None:
+def _check_time(knock: ReceivedDelivery, header: str, text: str) -> None:
     """Raise SignatureRefused if the time is outside the tolerance, so that a captured delivery cannot be replayed
     later."""
     if not text.isascii() or not text.isdigit() or len(text) > 12:

@@ -16,7 +16,7 @@ from wakeful.core.looking.patterns import Excludes, parse_under
 from wakeful.core.spec.session import DEFAULT_EXCLUDES, SessionSpec
 from wakeful.errors import CallerError
 from wakeful.run_files.file_record import BindingFiles, Entry, Found, RunFiles, read_record
-from wakeful.run_files.present_files import InTheWay, look_at, read_content
+from wakeful.run_files.present_files import PathBlocked, look_at, read_content
 from wakeful.system.blobs import Blobs, SecretContent
 from wakeful.workspaces.moved_spec import is_written
 
@@ -59,7 +59,7 @@ def scan(root: str, is_meant: Meant) -> dict[str, Entry]:
             )
         try:
             entry = look_at(root, name)
-        except InTheWay:
+        except PathBlocked:
             # A folder that became a link while we looked.
             continue
         if entry is not None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from wakeful.core.looking.patterns import Excludes, Pattern, contains, parse_under
 from wakeful.core.spec.session import DEFAULT_EXCLUDES, FileBinding, SessionSpec
 from wakeful.errors import CallerError
-from wakeful.run_files.present_files import InTheWay, look_at, open_folder, remove_file, write_link
+from wakeful.run_files.present_files import PathBlocked, look_at, open_folder, remove_file, write_link
 from wakeful.run_files.replay_folder import make_folders
 from wakeful.run_files.restore import is_same
 from wakeful.system.openat2 import open_beneath
@@ -98,7 +98,7 @@ def _is_same(root: str, destination: str, name: str) -> bool:
         return not os.path.lexists(os.path.join(root, name))
     try:
         return is_same(look_at(root, name), look_at(destination, name))
-    except InTheWay:
+    except PathBlocked:
         return False
 
 

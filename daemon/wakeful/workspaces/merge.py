@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from wakeful.errors import OperatorError
 from wakeful.run_files.file_record import BindingFiles, Entry, Found, RunFiles
-from wakeful.run_files.present_files import InTheWay, look_at, read_content
+from wakeful.run_files.present_files import PathBlocked, look_at, read_content
 from wakeful.run_files.restore import is_same, say_problem, show_name
 from wakeful.sources.contract import Git
 from wakeful.system.blobs import SHORT_BYTES, Blobs, SecretContent, address_of
@@ -163,7 +163,7 @@ async def _judge(
         return Change(name=name, ending="left", reason="is no file, or a link whose words are no text")
     try:
         ours = await asyncio.to_thread(look_at, sides.ours, name)
-    except (InTheWay, OSError) as problem:
+    except (PathBlocked, OSError) as problem:
         return Change(name=name, ending="left", reason=say_problem(problem))
     if is_same(ours, theirs):
         return None

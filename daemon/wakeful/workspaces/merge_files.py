@@ -11,7 +11,7 @@ from typing import Any
 
 from wakeful.errors import WakefulError
 from wakeful.run_files.file_record import Entry
-from wakeful.run_files.present_files import InTheWay, look_at, remove_file, write_file, write_link
+from wakeful.run_files.present_files import PathBlocked, look_at, remove_file, write_file, write_link
 from wakeful.run_files.restore import is_same, say_problem, show_name
 from wakeful.system.blobs import Blobs, address_of
 from wakeful.system.private_folders import make_private
@@ -34,7 +34,7 @@ def write_merge(blobs: Blobs, record: MergeRecord) -> list[dict[str, Any]]:
         try:
             make_private(record.marks)
             write_file(record.marks, one.path, blobs.get(one.address), 0o600, is_flushed=True)
-        except (InTheWay, OSError, WakefulError) as problem:
+        except (PathBlocked, OSError, WakefulError) as problem:
             failed.append(
                 {
                     "path": one.path,
@@ -60,6 +60,6 @@ def _write_one(blobs: Blobs, root: str, name: str, before: Entry | None, after: 
         else:
             mode = after.mode if before is None else before.mode & ~0o111 | (after.mode & 0o111)
             write_file(root, name, blobs.get(address_of(bytes.fromhex(after.digest))), mode & 0o777, is_flushed=True)
-    except (InTheWay, OSError, WakefulError) as problem:
+    except (PathBlocked, OSError, WakefulError) as problem:
         return "failed", say_problem(problem)
     return None

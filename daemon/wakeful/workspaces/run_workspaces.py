@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from wakeful.core.looking.patterns import contains, parse_under
 from wakeful.core.spec.session import CommandRun, CommitsBinding, PromptRun, ScriptRun, SessionSpec
 from wakeful.errors import OperatorError
-from wakeful.run_files.present_files import InTheWay, look_at
+from wakeful.run_files.present_files import PathBlocked, look_at
 from wakeful.runners.contract import WorkspaceOrder
 from wakeful.sources.contract import Git, RepositoryNow
 from wakeful.system.private_folders import make_plain, make_private
@@ -70,7 +70,7 @@ class RunPlaces:
         moved = _move(spec, root, is_worktree=repository is not None)
         try:
             await asyncio.to_thread(_fill, spec, root, self._state, self._hidden, self._is_closed.is_set)
-        except InTheWay as problem:
+        except PathBlocked as problem:
             raise OperatorError(
                 f"its workspace could not be filled: {problem}; name where it leads in the binding"
             ) from problem
@@ -179,7 +179,7 @@ def _list_named(spec: SessionSpec) -> Iterator[str]:
         if path == spec.root or not contains(spec.root, path) or not os.path.isfile(path):
             continue
         # One behind a linked folder was not declared by being named: it is not there, and nothing else is lost.
-        with contextlib.suppress(InTheWay):
+        with contextlib.suppress(PathBlocked):
             name = os.path.relpath(path, spec.root)
             look_at(spec.root, name)
             yield name

@@ -12,7 +12,7 @@ from acp import RequestError, schema
 from acp.meta import CLIENT_METHODS
 
 
-class RefusesTheRest:
+class UnsupportedMethods:
     """Answers each unsupported request with an error, and ignores unsupported notifications."""
 
     async def create_terminal(

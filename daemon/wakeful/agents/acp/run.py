@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
-from wakeful.agents.acp.agent import LONGEST_LINE_BYTES, ExternalAgent
+from wakeful.agents.acp.external_agent import LONGEST_LINE_BYTES, ExternalAgent
 from wakeful.agents.acp.session_server import find_handed, hand_over
 from wakeful.agents.daemon_client import DaemonLink
 from wakeful.agents.live_text import Voice

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from acp import schema
 
-from wakeful.agents.tools.box import ToolBox
+from wakeful.agents.tools.tool_set import ToolBox
 
 SERVER = "wakeful"
 # Verb of the server's tool -> name of our own tool, which the policies use.

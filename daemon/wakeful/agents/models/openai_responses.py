@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from wakeful.agents.contract import ModelRequest, Say, ToolOffer
-from wakeful.agents.models.conversation import EncodedTurns, Result, Told, Turn
+from wakeful.agents.models.encoded_conversation import EncodedTurns, Result, Told, Turn
 from wakeful.agents.models.faults import judge_event
 from wakeful.agents.models.model_traits import find_openai
 from wakeful.agents.models.recorded_answer import Call, RecordedAnswer, Text, Thought

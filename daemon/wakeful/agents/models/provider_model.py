@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from wakeful.agents.contract import Model, ModelAnswer, ModelRequest, ProviderFault, Say
 from wakeful.agents.models.anthropic import Anthropic
-from wakeful.agents.models.conversation import Conversation
+from wakeful.agents.models.encoded_conversation import Conversation
 from wakeful.agents.models.faults import Trouble
 from wakeful.agents.models.google import Google
 from wakeful.agents.models.openai_completions import OpenAICompletions
@@ -25,7 +25,7 @@ from wakeful.errors import OperatorError, WakefulError
 from wakeful.system.installation import NotInstalled, advise_agents
 
 try:
-    from wakeful.agents.models.exchange import Exchange
+    from wakeful.agents.models.http_stream import Exchange
 except ModuleNotFoundError as missing:
     _MISSING: ModuleNotFoundError | None = missing
 else:

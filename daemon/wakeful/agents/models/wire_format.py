@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from wakeful.agents.contract import ModelRequest, Say, ToolOffer
-from wakeful.agents.models.conversation import Result, ShownImage, Turn
+from wakeful.agents.models.encoded_conversation import Result, ShownImage, Turn
 from wakeful.agents.models.faults import make_garbage
 from wakeful.agents.models.recorded_answer import Call, Part, Text, Thought
 from wakeful.core.agents.turns import TokenUsage

@@ -22,7 +22,7 @@ from wakeful.agents.daemon_client import DaemonLink
 from wakeful.agents.tools.bound_files import Bounds, Refused
 from wakeful.agents.tools.file_replace import LARGEST_FILE_BYTES, digest_content, read_content, replace_content
 from wakeful.agents.tools.image import describe_image, find_obstacle
-from wakeful.agents.tools.pages import MARGIN, Redact, redact_nothing
+from wakeful.agents.tools.result_pages import MARGIN, Redact, redact_nothing
 from wakeful.agents.tools.tool import RESULT_BYTES, Arguments, CheckedTool, ResultLimit
 from wakeful.core.agents.steps import Around
 from wakeful.core.agents.turns import WroteFile

@@ -25,7 +25,7 @@ from wakeful.agents.tools import regex_process as matcher
 from wakeful.agents.tools.bound_files import Bounds, Found, Refused
 from wakeful.agents.tools.file_replace import read_content
 from wakeful.agents.tools.files import is_binary, redact_content
-from wakeful.agents.tools.pages import Redact, redact_nothing
+from wakeful.agents.tools.result_pages import Redact, redact_nothing
 from wakeful.agents.tools.tool import RESULT_BYTES, Arguments, CheckedTool
 from wakeful.text.display import count
 

@@ -23,7 +23,7 @@ from msgspec import Meta, Struct
 from wakeful.agents.contract import Tool
 from wakeful.agents.tools import process_keeper as keeper
 from wakeful.agents.tools.bound_files import Refused
-from wakeful.agents.tools.pages import Redact, redact_nothing
+from wakeful.agents.tools.result_pages import Redact, redact_nothing
 from wakeful.agents.tools.shell_confinement import Narrowing, make_domain, select_environment
 from wakeful.agents.tools.tool import KEPT_BYTES, Arguments, CheckedTool
 

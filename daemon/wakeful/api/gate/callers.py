@@ -18,8 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, overload
 
+from wakeful.api.gate.access_tokens import Token
 from wakeful.api.gate.people import Person
-from wakeful.api.gate.tokens import Token
 from wakeful.api.service import RunIdentity
 from wakeful.core.record.observations import ProcessOwner
 

@@ -17,6 +17,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from wakeful.api.bodies import decode_body, read_body
+from wakeful.api.gate.access_tokens import Token, Tokens, is_token
 from wakeful.api.gate.callers import (
     Caller,
     Peer,
@@ -34,7 +35,6 @@ from wakeful.api.gate.protocol import POSITION_HEADER, VERSION_HEADER
 from wakeful.api.gate.refusals import Refusals
 from wakeful.api.gate.scopes import find_rule, judge_body, judge_request
 from wakeful.api.gate.shown_tokens import find_shown, refuse_in_address
-from wakeful.api.gate.tokens import Token, Tokens, is_token
 from wakeful.api.presence import Presence
 from wakeful.api.problems import Forbidden, RefusedRequest, Unauthorised, answer_problem, name_problem
 from wakeful.api.requests import decode_name

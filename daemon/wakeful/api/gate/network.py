@@ -19,7 +19,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import Scope
 
 from wakeful.api.problems import Forbidden, WrongContentType
-from wakeful.core.spec.http import LOCALHOST, LOOPBACK_NAMES, HttpSettings, TcpAddress
+from wakeful.core.spec.http_settings import LOCALHOST, LOOPBACK_NAMES, HttpSettings, TcpAddress
 
 JSON_TYPE = "application/json"
 # Seconds after which a wrong token or code is no longer counted (guesses.py).
@@ -34,7 +34,7 @@ _OWN_SITES = ("same-origin", "none")
 
 
 @dataclass(frozen=True, slots=True)
-class Entrance:
+class AllowedHosts:
     """A port as browsers see it: each `Host` by which it may be reached, with the allowed origins of its pages."""
 
     scheme: str
@@ -50,13 +50,13 @@ class NetworkPeer:
     """The other end of a TCP connection. `standing` describes the run that holds it, or is None if no run does. It is
     looked up when a token is first shown on the connection."""
 
-    entrance: Entrance
+    entrance: AllowedHosts
     local: tuple[str, int]
     remote: tuple[str, int]
     standing: str | Literal["unjudged"] | None = "unjudged"
 
 
-def make_entrance(settings: HttpSettings, bound: TcpAddress) -> Entrance:
+def make_entrance(settings: HttpSettings, bound: TcpAddress) -> AllowedHosts:
     """List the hosts and origins of a port. `bound` is its actual address; the system may have chosen the port."""
     scheme = "https" if settings.is_tls else "http"
     own = dict.fromkeys(_list_names(bound, scheme), frozenset({scheme}))
@@ -65,7 +65,7 @@ def make_entrance(settings: HttpSettings, bound: TcpAddress) -> Entrance:
     origins = {
         host: frozenset(f"{scheme}://{host}" for scheme in schemes) for host, schemes in {**further, **own}.items()
     }
-    return Entrance(scheme, origins)
+    return AllowedHosts(scheme, origins)
 
 
 def _list_names(bound: TcpAddress, scheme: str) -> list[str]:
@@ -77,7 +77,7 @@ def _list_names(bound: TcpAddress, scheme: str) -> list[str]:
     return [*usual, *(f"{name}:{bound.port}" for name in names)]
 
 
-def judge_head(scope: Scope, entrance: Entrance) -> None:
+def judge_head(scope: Scope, entrance: AllowedHosts) -> None:
     """Raise Forbidden unless the request is addressed to this port, and no other site sent it."""
     headers = Headers(scope=scope)
     if not scope["raw_path"].startswith(b"/"):

@@ -43,7 +43,7 @@ from wakeful.history.positions import fold_at
 from wakeful.specs.scalars import find_name_problem
 from wakeful.system.blobs import Blobs
 from wakeful.text.display import count
-from wakeful.trust.desk import describe
+from wakeful.trust.trust_review import describe
 
 Progress = Callable[[int, int], None]
 Answer = dict[str, Any]

@@ -56,13 +56,13 @@ async def call(request: Request) -> Response:
         )
     if key is None:
         return await _carry_out(request, steps, body)
-    once = Once(key, digest_call(verb, body))
+    once = IdempotencyKey(key, digest_call(verb, body))
     keys: KeysInUse = request.app.state.keys
     with keys.hold(body.name, once):
         return await _carry_out(request, steps, body, once)
 
 
-class Once(NamedTuple):
+class IdempotencyKey(NamedTuple):
     """The key of a call that is safe to repeat, and the digest of its request."""
 
     key: str
@@ -83,7 +83,7 @@ class KeysInUse:
         self._held: dict[tuple[str, str], bytes] = {}
 
     @contextmanager
-    def hold(self, name: str, once: Once) -> Iterator[None]:
+    def hold(self, name: str, once: IdempotencyKey) -> Iterator[None]:
         """Hold a key until the context ends. Raises KeyInUse if the same call is under way with it, and KeyReused if
         another call is."""
         place = (name, once.key)
@@ -102,7 +102,7 @@ class KeysInUse:
             del self._held[place]
 
 
-async def _carry_out(request: Request, steps: CallSteps, body: Any, once: Once | None = None) -> Response:
+async def _carry_out(request: Request, steps: CallSteps, body: Any, once: IdempotencyKey | None = None) -> Response:
     service, caller = service_of(request), caller_of(request)
     # A repeated call is not prepared again, because the first call may have removed what the preparation needs.
     if steps.prepare is not None and once is not None:
@@ -132,7 +132,7 @@ async def make_call(service: Service, steps: CallSteps, body: Any, caller: Calle
     return replace(made, sender=caller.run.name) if steps.is_to_others and caller.run is not None else made
 
 
-async def hand_over(service: Service, made: calls.Call, caller: Caller, once: Once | None) -> calls.Reply:
+async def hand_over(service: Service, made: calls.Call, caller: Caller, once: IdempotencyKey | None) -> calls.Reply:
     refuse_by_uid(service.core, made, caller)
     if caller.member is not None:
         # The gate judged the name, but another session may have that name by now.

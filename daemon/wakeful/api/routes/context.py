@@ -16,10 +16,10 @@ from starlette.responses import Response
 from wakeful.api.requests import answer_json, find_session, service_of
 from wakeful.api.routes.offered_tools import read_offered
 from wakeful.api.service import Service
-from wakeful.core.agents.tokens import estimate_definition, estimate_entry
+from wakeful.core.agents.token_count import estimate_definition, estimate_entry
 from wakeful.core.agents.turns import Answered, Asked, Entry, Returned, ToolCall
 from wakeful.core.deciding.preview import imagine_run, is_wanted
-from wakeful.core.looking.looked import PATHS_IN_A_CAUSE
+from wakeful.core.looking.observed_state import PATHS_IN_A_CAUSE
 from wakeful.core.looking.path_reports import Bounds, Compared
 from wakeful.core.looking.targets import target_of
 from wakeful.core.record import events as ev

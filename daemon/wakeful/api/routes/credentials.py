@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from wakeful.api.bodies import read_routed
-from wakeful.api.gate.tokens import LONGEST_NOTE, Token, Tokens
+from wakeful.api.gate.access_tokens import LONGEST_NOTE, Token, Tokens
 from wakeful.api.problems import WrongBody
 from wakeful.api.requests import answer_json, change_credentials, find_named, service_of
 from wakeful.api.service import Service

@@ -17,7 +17,7 @@ from wakeful.errors import OperatorError
 from wakeful.eventlog.codec import decode
 from wakeful.run_files.file_record import Entry, read_record
 from wakeful.run_files.path_lists import read_entries
-from wakeful.run_files.present_files import InTheWay, look_at
+from wakeful.run_files.present_files import PathBlocked, look_at
 from wakeful.run_files.restore import is_same
 from wakeful.system.blobs import DamagedBlob, UnknownBlob
 from wakeful.views.why import FileWriter
@@ -72,5 +72,5 @@ def _find_entry(service: Service, side: object, name: str) -> Entry | None:
 def _is_drifted(root: str, name: str, left: Entry | None) -> bool:
     try:
         return not is_same(look_at(root, name), left)
-    except (InTheWay, OSError):
+    except (PathBlocked, OSError):
         return False

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from wakeful.api.gate.refusals import Refusals
 from wakeful.api.requests import JSON, answer_json, caller_of, service_of, sight_of
-from wakeful.api.routes.webhooks import Knocks
+from wakeful.api.routes.webhooks import UnrecordedDeliveries
 from wakeful.api.service import Service
 from wakeful.monitoring.health import (
     Health,
@@ -76,7 +76,7 @@ async def find_health(service: Service, refusals: Mapping[str, int]) -> Health:
 
 def _list_knocks(request: Request) -> Iterator[Family]:
     """Yield the metric of webhook deliveries that left no record."""
-    knocks: Knocks = request.app.state.knocks
+    knocks: UnrecordedDeliveries = request.app.state.knocks
     turned_away = {
         "duplicate": sum(knocks.duplicates.values()),
         "refused": sum(knocks.refused.values()),

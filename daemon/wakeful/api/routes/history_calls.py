@@ -32,9 +32,9 @@ from wakeful.api.service import Service
 from wakeful.bundles.erasure import erase_from_archives, find_in_bundle
 from wakeful.bundles.format import BundleRefused
 from wakeful.core.calls import values as calls
+from wakeful.core.record.erased_payloads import find_addresses, find_words, redact
 from wakeful.core.record.events import PayloadErased, PromptAssembled, RunFinished, SessionMerged, SessionRewound
 from wakeful.core.record.knowledge import Stretch, merge_facts
-from wakeful.core.record.payloads import find_addresses, find_words, redact
 from wakeful.core.record.state import Archived, Departed, Moving, Session
 from wakeful.core.spec.agent import prefer_model
 from wakeful.errors import CallerError

@@ -53,7 +53,7 @@ async def read_log(request: Request) -> Response:
         )
     archived = await asyncio.to_thread(service.log.archived, session.id)
     wanted = Wanted(request.query_params.get("outcome"), request.query_params.get("text"))
-    telling = Telling(
+    telling = LineFormat(
         with_words, archived, session.name, wanted, with_states=request.query_params.get("states") == "true"
     )
     limit, cursor = read_limit(request, MOST_LAST), read_cursor(request, int)
@@ -96,7 +96,7 @@ class Wanted(NamedTuple):
     outcome: str | None = None
     text: str | None = None
 
-    def holds(self, record: Record, telling: Telling) -> bool:
+    def holds(self, record: Record, telling: LineFormat) -> bool:
         if self.outcome is not None:
             event = decode(record.kind, record.payload) if record.payload is not None else None
             if not isinstance(event, RunFinished) or event.outcome != self.outcome:
@@ -104,7 +104,7 @@ class Wanted(NamedTuple):
         return self.text is None or matches(record, _say(record, telling), self.text)
 
 
-class Telling(NamedTuple):
+class LineFormat(NamedTuple):
     """The form of the lines.
 
     - `words`: add the text for people.
@@ -121,7 +121,7 @@ class Telling(NamedTuple):
 
 
 async def _stream_past(
-    service: Service, session: Session, bounds: dict[str, Any], telling: Telling
+    service: Service, session: Session, bounds: dict[str, Any], telling: LineFormat
 ) -> AsyncIterator[bytes]:
     """Yield the records of the sessions that it came from, oldest first, then its own. The former name theirs."""
     for origin in reversed(await asyncio.to_thread(list_origins, service.log, session)):
@@ -135,7 +135,7 @@ async def _stream_past(
 
 
 def _read_newest(
-    service: Service, session_id: str, first: int, last: int, bounds: dict[str, Any], telling: Telling
+    service: Service, session_id: str, first: int, last: int, bounds: dict[str, Any], telling: LineFormat
 ) -> bytes:
     records = service.log.read(session_id, from_seq=first, newest_first=True, **bounds)
     newest = list(islice((record for record in records if telling.wanted.holds(record, telling)), last))
@@ -144,7 +144,7 @@ def _read_newest(
 
 
 def _read_limited(
-    service: Service, session_id: str, first: int, limit: int, bounds: dict[str, Any], telling: Telling
+    service: Service, session_id: str, first: int, limit: int, bounds: dict[str, Any], telling: LineFormat
 ) -> tuple[bytes, int | None]:
     """Read a page of lines. Also returns the seq where the next page begins, or None after the last page."""
     records = service.log.read(session_id, from_seq=first, **bounds)
@@ -155,7 +155,7 @@ def _read_limited(
 
 
 async def _stream_log(
-    service: Service, session_id: str, first: int, bounds: dict[str, Any], telling: Telling
+    service: Service, session_id: str, first: int, bounds: dict[str, Any], telling: LineFormat
 ) -> AsyncIterator[bytes]:
     hashes = _start_hashes(service, session_id, telling)
     while True:
@@ -168,7 +168,12 @@ async def _stream_log(
 
 
 def _read_page(
-    service: Service, session_id: str, first: int, bounds: dict[str, Any], telling: Telling, hashes: StateHashes | None
+    service: Service,
+    session_id: str,
+    first: int,
+    bounds: dict[str, Any],
+    telling: LineFormat,
+    hashes: StateHashes | None,
 ) -> tuple[bytes, int | None]:
     """Read the lines of a page of records. Also returns the seq where the next page begins, or None after the last
     page."""
@@ -179,11 +184,11 @@ def _read_page(
     ) == PAGE else None
 
 
-def _start_hashes(service: Service, session_id: str, telling: Telling) -> StateHashes | None:
+def _start_hashes(service: Service, session_id: str, telling: LineFormat) -> StateHashes | None:
     return StateHashes(service.log, session_id) if telling.with_states else None
 
 
-def _encode(record: Record, telling: Telling, hashes: StateHashes | None) -> bytes:
+def _encode(record: Record, telling: LineFormat, hashes: StateHashes | None) -> bytes:
     """Encode a record as a line. It has `words` and `state_hash` only if they were requested."""
     view = view_record(record)
     if hashes is not None:
@@ -195,13 +200,13 @@ def _encode(record: Record, telling: Telling, hashes: StateHashes | None) -> byt
     return msgspec.json.encode(view) + b"\n"
 
 
-def _say(record: Record, telling: Telling) -> str:
+def _say(record: Record, telling: LineFormat) -> str:
     """Describe a record for people. Never empty."""
     event = decode(record.kind, record.payload) if record.payload is not None else None
     return f"{narrate(event) or tell(event)}{tell_price(event)}" if event is not None else _say_missing(record, telling)
 
 
-def _say_missing(record: Record, telling: Telling) -> str:
+def _say_missing(record: Record, telling: LineFormat) -> str:
     if record.is_damaged:
         return "damaged: its payload is not the one that was recorded"
     span = telling.archived

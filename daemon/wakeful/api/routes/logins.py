@@ -19,12 +19,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from wakeful.api.bodies import read_body
+from wakeful.api.gate.access_tokens import BrowserRights, Tokens
 from wakeful.api.gate.callers import Caller, name_person
-from wakeful.api.gate.codes import LIFE_SECONDS, Codes
-from wakeful.api.gate.guesses import Guesses
+from wakeful.api.gate.login_codes import LIFE_SECONDS, Codes
+from wakeful.api.gate.login_throttle import LoginThrottle
 from wakeful.api.gate.network import NetworkPeer
 from wakeful.api.gate.network_callers import NetworkCallers, find_cookie, find_cookie_name
-from wakeful.api.gate.tokens import BrowserRights, Tokens
 from wakeful.api.problems import Forbidden, WrongBody
 from wakeful.api.requests import answer_json, caller_of, change_credentials, service_of
 from wakeful.api.tcp_port import TcpPort
@@ -107,7 +107,7 @@ async def _take_code(request: Request, peer: NetworkPeer, text: str) -> BrowserR
     codes: Codes = request.app.state.codes
     callers: NetworkCallers = request.app.state.network_callers
     await callers.refuse_run(peer)
-    guesses: Guesses = request.app.state.guesses
+    guesses: LoginThrottle = request.app.state.guesses
     uid = await asyncio.to_thread(service.user_of_connection, peer.local, peer.remote)
     code = codes.take(text)
     if code is None:

@@ -19,8 +19,8 @@ from wakeful.api.requests import answer_json, find_session, service_of
 from wakeful.api.routes.call_steps import Done, More
 from wakeful.api.service import Service
 from wakeful.core.calls import values as calls
+from wakeful.core.record.erased_payloads import ERASED
 from wakeful.core.record.events import SpecDeclared
-from wakeful.core.record.payloads import ERASED
 from wakeful.core.record.state import Session
 from wakeful.errors import CallerError
 from wakeful.eventlog.codec import decode

@@ -13,7 +13,7 @@ from wakeful.api.gate.callers import Caller, name_person
 from wakeful.core.calls.roles import find_called
 from wakeful.core.calls.rules import refuse_by_role
 from wakeful.core.calls.values import Call
-from wakeful.core.deciding.machine import Core
+from wakeful.core.deciding.core import Core
 from wakeful.core.record.state import Session
 from wakeful.eventlog.codec import KINDS
 from wakeful.eventlog.contract import LogReader
@@ -50,7 +50,7 @@ def find_accounts(session: Session) -> dict[str, int]:
     return {name_person(int(key)): int(key) for key in people if key.isdecimal()}
 
 
-class Roster:
+class ParticipantCache:
     """A cache of the parts of sessions, each counted up to some seq."""
 
     def __init__(self) -> None:

@@ -16,9 +16,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from wakeful.api.bodies import read_body
+from wakeful.api.gate.access_tokens import Tokens
 from wakeful.api.gate.people import People, Person, say_reach
 from wakeful.api.gate.scopes import list_calls, refuse_member
-from wakeful.api.gate.tokens import Tokens
 from wakeful.api.live_feed import view_present
 from wakeful.api.presence import Presence
 from wakeful.api.problems import Forbidden

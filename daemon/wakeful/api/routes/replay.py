@@ -24,7 +24,7 @@ from wakeful.errors import CallerError, InternalError
 from wakeful.eventlog.codec import decode
 from wakeful.history.conversation import read_received
 from wakeful.history.positions import fold_until
-from wakeful.run_files.replay import Recorded, Wish
+from wakeful.run_files.replay import Recorded, ReplayOptions
 from wakeful.views.causes import view_causes_file
 
 
@@ -37,7 +37,7 @@ async def replay(request: Request) -> Response:
         raise WrongBody("keep is an absolute path")
     session = find_named(service, body.name)
     recorded = await asyncio.to_thread(find_recorded, service, session, body.run)
-    prepared = await service.replays.prepare(recorded, Wish(command=body.command, keep=body.keep))
+    prepared = await service.replays.prepare(recorded, ReplayOptions(command=body.command, keep=body.keep))
     return answer_lines(_encode(service.replays.carry_out(prepared)))
 
 

@@ -25,7 +25,7 @@ from wakeful.api.gate.people import list_roles
 from wakeful.api.presence import Presence
 from wakeful.api.requests import JSON, answer_json, find_session, read_number, service_of, sight_of
 from wakeful.api.routes.offered_tools import list_down
-from wakeful.api.routes.participants import Roster, find_accounts
+from wakeful.api.routes.participants import ParticipantCache, find_accounts
 from wakeful.api.routes.trace import find_hint
 from wakeful.api.service import Service
 from wakeful.core.record.state import Session
@@ -125,7 +125,7 @@ async def read_session(request: Request) -> Response:
     at = request.query_params.get("at")
     if at is not None:
         past = await find_past(service, session, at)
-        parts = await asyncio.to_thread(Roster().parts, service.log, past.id, past.seq)
+        parts = await asyncio.to_thread(ParticipantCache().parts, service.log, past.id, past.seq)
         return answer_json(
             {
                 **show_past(past),
@@ -133,7 +133,7 @@ async def read_session(request: Request) -> Response:
                 "participants": view_participants(past, parts, find_accounts(past)),
             }
         )
-    roster: Roster = request.app.state.roster
+    roster: ParticipantCache = request.app.state.roster
     parts = await asyncio.to_thread(roster.parts, service.log, session.id, session.seq)
     down = await asyncio.to_thread(list_down, service.log, session) if session.owner is not None else ()
     # Find the session again, because it may have changed meanwhile. From here on all is read at one moment.

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from wakeful.api.requests import answer_json, find_named, read_bound, read_number, service_of, sight_of
 from wakeful.eventlog.contract import LogReader
-from wakeful.views.neighbourhood import view_neighbourhood
+from wakeful.views.session_graph import view_neighbourhood
 from wakeful.views.timeline import KINDS, Bar, Mark, Timeline, view_timeline
 
 PAGE = 1_000

@@ -25,7 +25,7 @@ from wakeful.core.record.observations import Traced
 from wakeful.core.record.state import Session
 from wakeful.errors import CallerError, OperatorError
 from wakeful.eventlog.codec import decode
-from wakeful.specs.trace_suggestions import Paste, spell, suggest
+from wakeful.specs.trace_suggestions import SpecSuggestion, spell, suggest
 from wakeful.text.display import count
 
 # The number of latest runs that are searched for a trace if no run is named.
@@ -93,15 +93,15 @@ def _find_traced(service: Service, session: Session, run: int | None) -> RunFini
     return traced
 
 
-def _suggest(session: Session, trace: Traced, has_passed: bool) -> Paste:
+def _suggest(session: Session, trace: Traced, has_passed: bool) -> SpecSuggestion:
     spec = session.spec
     if spec is None:
-        return Paste()
+        return SpecSuggestion()
     home = os.path.realpath(os.path.expanduser("~"))
     return suggest(spec, trace.denied, root=os.path.realpath(spec.root), home=home, has_passed=has_passed)
 
 
-def _list_absent(paste: Paste, root: str) -> list[str]:
+def _list_absent(paste: SpecSuggestion, root: str) -> list[str]:
     """List the paths to be allowed that do not exist. Blocking.
 
     A person must create them first, because the isolation cannot open a path that does not exist.
@@ -110,7 +110,7 @@ def _list_absent(paste: Paste, root: str) -> list[str]:
     return [path for path in places if not os.path.exists(path)]
 
 
-def _view(session: Session, finished: RunFinished, trace: Traced, paste: Paste) -> dict[str, Any]:
+def _view(session: Session, finished: RunFinished, trace: Traced, paste: SpecSuggestion) -> dict[str, Any]:
     return {
         "name": session.name,
         "run": finished.run,

@@ -19,7 +19,7 @@ from wakeful.api.requests import answer_json, caller_of, decode_name, service_of
 from wakeful.api.routes.participants import refuse_by_uid
 from wakeful.api.service import Service
 from wakeful.core.calls import values as calls
-from wakeful.trust.desk import Trusting
+from wakeful.trust.trust_review import Trusting
 
 
 async def list_trust(request: Request) -> Response:

@@ -31,9 +31,9 @@ from wakeful.core.spec.session import WebhookBinding
 from wakeful.errors import CallerError, OperatorError, UnknownSession, WakefulError
 from wakeful.eventlog.codec import decode
 from wakeful.views.times import say_time, show_time_or_none
-from wakeful.webhooks.payloads import Payload, find_mismatch, read_payload
+from wakeful.webhooks.payload_filter import Payload, find_mismatch, read_payload
 from wakeful.webhooks.senders import (
-    Knock,
+    ReceivedDelivery,
     SignatureRefused,
     find_delivery_id,
     find_event,
@@ -59,7 +59,7 @@ class NotNow(OperatorError):
     """The delivery cannot be taken at present; the sender may try again."""
 
 
-class Knocks:
+class UnrecordedDeliveries:
     """Counts the deliveries that left no record since the daemon started, by webhook. Used on the loop only."""
 
     def __init__(self) -> None:
@@ -242,7 +242,7 @@ def _verify(service: Service, arrival: Arrival, now: float) -> None:
     binding = arrival.binding
     if not binding.secrets:
         return
-    knock = Knock(arrival.headers, arrival.body, now, binding.tolerance_seconds)
+    knock = ReceivedDelivery(arrival.headers, arrival.body, now, binding.tolerance_seconds)
     verify(binding.sender, _read_secrets(service, binding), knock)
 
 
@@ -255,7 +255,9 @@ def _find_challenge(binding: WebhookBinding, payload: Payload) -> str | None:
             return None
 
 
-async def _take(service: Service, knocks: Knocks, arrival: Arrival, payload: Payload, *, author: str) -> dict[str, Any]:
+async def _take(
+    service: Service, knocks: UnrecordedDeliveries, arrival: Arrival, payload: Payload, *, author: str
+) -> dict[str, Any]:
     """Record a verified delivery. Returns when it is on disk."""
     session, binding = arrival.session, arrival.binding
     delivery = find_delivery_id(binding.sender, arrival.headers, arrival.body, payload.document)
@@ -325,13 +327,13 @@ def _refuse(refused: WakefulError) -> Response:
             return answer_problem(name_problem(refused), str(refused))
 
 
-def _knocks_of(request: Request) -> Knocks:
-    knocks: Knocks = request.app.state.knocks
+def _knocks_of(request: Request) -> UnrecordedDeliveries:
+    knocks: UnrecordedDeliveries = request.app.state.knocks
     return knocks
 
 
 def _view(
-    service: Service, knocks: Knocks, session: Session, binding: WebhookBinding, base: str | None
+    service: Service, knocks: UnrecordedDeliveries, session: Session, binding: WebhookBinding, base: str | None
 ) -> dict[str, Any]:
     address = f"{PREFIX}{quote(session.name, safe='/@')}/{binding.name}"
     known, place = session.find_webhook(binding.identity), (session.id, binding.name)

@@ -10,9 +10,9 @@ from typing import Any, assert_never
 from starlette.requests import Request
 from starlette.responses import Response
 
+from wakeful.api.gate.access_tokens import Tokens, TokensUnreadable
 from wakeful.api.gate.refusals import Refusals
-from wakeful.api.gate.sight import Sight
-from wakeful.api.gate.tokens import Tokens, TokensUnreadable
+from wakeful.api.gate.visible_sessions import Sight
 from wakeful.api.requests import answer_json, refuse_refused, service_of, sight_of
 from wakeful.api.routes.causal_chain import find_asked, find_chain, why_run
 from wakeful.api.routes.file_writers import find_file_writer
@@ -23,7 +23,7 @@ from wakeful.api.routes.sessions import find_problem
 from wakeful.api.routes.trace import find_hint
 from wakeful.api.service import PathVerdict, Service
 from wakeful.api.tcp_port import TcpPort
-from wakeful.core.deciding.machine import Core
+from wakeful.core.deciding.core import Core
 from wakeful.core.looking.path_reports import CannotTell, Excluded, Found, NearlyMatched, NotYetLooked
 from wakeful.core.record.events import SessionMerged
 from wakeful.core.record.observations import Enforceable
@@ -31,11 +31,11 @@ from wakeful.core.record.state import DamagedSession, Session
 from wakeful.core.spec.zones import is_zone_known
 from wakeful.errors import CallerError
 from wakeful.eventlog.codec import decode
+from wakeful.views.change_impact import plan_now, plan_paths
 from wakeful.views.limit_levels import view_limits
 from wakeful.views.loop_guard import view_guarded
 from wakeful.views.path_bindings import Reached, find_writers
 from wakeful.views.times import say_shown, say_time, shorten, show_time, show_time_or_none
-from wakeful.views.waves import plan_now, plan_paths
 from wakeful.views.why import FileWriter, find_last_change, find_version, has_failed, why_output, why_session
 from wakeful.workspaces.fork_workspaces import measure
 

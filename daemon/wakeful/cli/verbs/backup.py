@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 from wakeful.cli.client import Options
+from wakeful.cli.daemon_location import find_state
 from wakeful.cli.exit_codes import FAILED, Failure, NoDaemon
-from wakeful.cli.places import find_state
 from wakeful.cli.progress import Bar
 from wakeful.cli.text import count, escape, paint
 from wakeful.eventlog.contract import Report

@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from wakeful.cli.client import Options
-from wakeful.core.spec.http import parse_address
+from wakeful.core.spec.http_settings import parse_address
+from wakeful.service.log_printer import Style
 from wakeful.service.startup import run_daemon
-from wakeful.service.voice import Style
 
 
 def daemon_verb(

@@ -19,8 +19,8 @@ import apsw
 
 from wakeful import __version__
 from wakeful.cli.client import Client, Options
+from wakeful.cli.daemon_location import find_state, say_start
 from wakeful.cli.exit_codes import FAILED, DaemonBusy, Failure, NoDaemon
-from wakeful.cli.places import find_state, say_start
 from wakeful.cli.text import count, escape, format_bytes, paint, wrap
 from wakeful.cli.verbs.doctor_machine import check_surroundings
 from wakeful.cli.verbs.doctor_store import Check, check_store, mend

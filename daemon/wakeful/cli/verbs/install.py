@@ -84,7 +84,7 @@ def install_verb(
     is_dry: bool,
 ) -> None:
     service = _choose(is_user, is_system, account)
-    hand = Hand(options, service, is_dry=is_dry)
+    hand = InstallSteps(options, service, is_dry=is_dry)
     if specs is not None and not os.path.isdir(os.path.expanduser(specs)):
         raise Failure(f"{escape(specs)} is not a folder; make it first, or name the one that holds your specs")
     places = [os.path.abspath(os.path.expanduser(place)) if place else None for place in (specs, state)]
@@ -100,7 +100,7 @@ def install_verb(
 
 def uninstall_verb(options: Options, is_user: bool, is_system: bool, account: str | None, is_dry: bool) -> None:
     service = _choose(is_user, is_system, account)
-    hand = Hand(options, service, is_dry=is_dry)
+    hand = InstallSteps(options, service, is_dry=is_dry)
     own = [service.folder / name for name in service.files if hand.is_own(service.folder / name)]
     drop_in = drop_in_folder(service.account) / DROP_IN
     if not own and not (service.account and hand.is_own(drop_in)):
@@ -126,7 +126,7 @@ def uninstall_verb(options: Options, is_user: bool, is_system: bool, account: st
     hand.close()
 
 
-class Hand:
+class InstallSteps:
     """Changes files and units, and prints each change. With `is_dry` it only prints."""
 
     def __init__(self, options: Options, service: Service, *, is_dry: bool) -> None:
@@ -292,7 +292,7 @@ def _check_program(service: Service, program: str) -> None:
             )
 
 
-def _write_units(hand: Hand, service: Service, program: str, specs: str | None, state: str | None) -> bool:
+def _write_units(hand: InstallSteps, service: Service, program: str, specs: str | None, state: str | None) -> bool:
     """Write the units. Returns True if a file changed."""
     if not service.account:
         if specs is None:
@@ -314,7 +314,7 @@ def _write_units(hand: Hand, service: Service, program: str, specs: str | None, 
     return any(changes)
 
 
-def _start(hand: Hand, service: Service, *, is_changed: bool) -> None:
+def _start(hand: InstallSteps, service: Service, *, is_changed: bool) -> None:
     names = " and ".join(service.units)
     if is_changed:
         hand.order("daemon-reload", said="told systemd to read its units anew")

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import click
 
 from wakeful.cli.client import Options, quote_name
+from wakeful.cli.daemon_location import find_state
 from wakeful.cli.exit_codes import NoDaemon
-from wakeful.cli.places import find_state
 from wakeful.cli.text import count, escape, escape_lines, escape_output, paint, wrap
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import click
 
 from wakeful.cli.client import Options
+from wakeful.cli.daemon_location import find_secrets
 from wakeful.cli.exit_codes import Failure, NoDaemon
-from wakeful.cli.places import find_secrets
 from wakeful.cli.text import escape, measure, pad, paint
 from wakeful.errors import OperatorError
 from wakeful.secrets.shapes import LONGEST_BYTES

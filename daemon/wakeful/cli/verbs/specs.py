@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import click
 
 from wakeful.cli.client import Options, quote_name
+from wakeful.cli.daemon_location import find_specs
 from wakeful.cli.exit_codes import FAILED, Failure, NoDaemon
 from wakeful.cli.mcp_warnings import warn_about_servers
-from wakeful.cli.places import find_specs
 from wakeful.cli.progress import Bar
 from wakeful.cli.text import count, escape, paint
 from wakeful.core.deciding.graph import Graph
@@ -44,13 +44,22 @@ from wakeful.specs.build import Surroundings
 from wakeful.specs.check_warnings import Mistakes, Unkept, find_unkept
 from wakeful.specs.command_words import has_shell_sign
 from wakeful.specs.file_ownership import find_others
-from wakeful.specs.load import AGENTS, INSTANCE, SUFFIX, FolderReading, locate, read_folder, read_template, read_text
+from wakeful.specs.folder_reading import (
+    AGENTS,
+    INSTANCE,
+    SUFFIX,
+    FolderReading,
+    locate,
+    read_folder,
+    read_template,
+    read_text,
+)
 from wakeful.specs.new import Answers, check_free, put_new, render_copy, write_new
 from wakeful.specs.problem import Problem, RefusedSpec
 from wakeful.specs.scalars import find_local_zone
 from wakeful.specs.schema import json_schema
 from wakeful.specs.translate import find_nearest
-from wakeful.text.display import TellFar, tell_nobody
+from wakeful.text.display import ReportProgress, tell_nobody
 
 # The most sessions of a template that are named. The others are counted.
 MOST_NAMED = 10
@@ -323,7 +332,7 @@ def _warn_about_writers(specs: Path, reading: FolderReading) -> list[Problem]:
     ]
 
 
-def _read(specs: Path, tell_far: TellFar = tell_nobody) -> tuple[FolderReading, list[Problem]]:
+def _read(specs: Path, tell_far: ReportProgress = tell_nobody) -> tuple[FolderReading, list[Problem]]:
     settings, defaults, problems = read_settings(specs)
     around = Surroundings(
         os.path.dirname(os.path.abspath(specs)),

@@ -18,8 +18,8 @@ import click
 
 from wakeful.cli.agent_words import TEXT_LEAD, THOUGHT_LEAD, Flow, Speech
 from wakeful.cli.client import Client, Options, quote_name
+from wakeful.cli.daemon_location import find_history
 from wakeful.cli.exit_codes import Failure
-from wakeful.cli.places import find_history
 from wakeful.cli.text import columns, escape, escape_lines, is_coloured, paint, wrap
 from wakeful.cli.verbs.ask import Following, Spending
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 
-from wakeful.core.agents.tokens import cut_to_tokens
+from wakeful.core.agents.token_count import cut_to_tokens
 from wakeful.text.display import escape, escape_lines
 
 _MARK_BYTES = 6

@@ -16,9 +16,9 @@ from wakeful.core.agents.turns import SubSpent, SubWork
 from wakeful.core.calls import values as calls
 from wakeful.core.calls.lifecycle import CallRule, check_level, check_size, emit_call, find_runnable
 from wakeful.core.deciding.acting_agent import find_owner
+from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.decision import Decision
-from wakeful.core.deciding.machine import Core
-from wakeful.core.deciding.questions import find_timeout, make_asking, say_denial
+from wakeful.core.deciding.question_timeouts import find_timeout, make_asking, say_denial
 from wakeful.core.record import events as ev
 from wakeful.core.record.knowledge import count_bytes
 from wakeful.core.record.state import OpenRun, Session

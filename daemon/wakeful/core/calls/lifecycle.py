@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from wakeful.core.calls import values as calls
 from wakeful.core.calls.roles import refuse_damaged
 from wakeful.core.deciding.acting_agent import find_hand_off_rule
+from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.decision import Decision
 from wakeful.core.deciding.declare import declare, declare_again, new_id
-from wakeful.core.deciding.machine import Core
 from wakeful.core.deciding.owed import start_versions
 from wakeful.core.deciding.rule_of_two import find_source
 from wakeful.core.deciding.run_start import refuse_observing

@@ -9,7 +9,7 @@ the daemon's owner is judged by the API before that (api/gate/people.py): a spec
 from __future__ import annotations
 
 from wakeful.core.calls import values as calls
-from wakeful.core.deciding.machine import Core
+from wakeful.core.deciding.core import Core
 from wakeful.core.record.state import DamagedSession, Session
 from wakeful.core.spec.session import Role
 from wakeful.errors import CallerError

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from wakeful.core.agents.steps import ASKED_BY, HandOffRule
 from wakeful.core.agents.turns import DELEGATE
-from wakeful.core.deciding.machine import Core
+from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.owed import list_addressed
 from wakeful.core.record.state import ACTIVATION, OpenRun, Session
 from wakeful.core.spec.agent import AgentSpec, ToolPolicy, prefer_model

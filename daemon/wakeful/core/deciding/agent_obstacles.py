@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from wakeful.core.deciding.acting_agent import find_acting, find_owner
 from wakeful.core.deciding.attribution import find_blurred
-from wakeful.core.deciding.machine import Core
+from wakeful.core.deciding.core import Core
 from wakeful.core.record.state import Session
 from wakeful.core.spec.agent import prefer_model
 from wakeful.core.spec.session import PromptRun

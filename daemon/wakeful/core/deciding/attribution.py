@@ -11,7 +11,7 @@ from typing import Literal
 
 from wakeful.core.agents.steps import OwnFile
 from wakeful.core.deciding.acting_agent import merge_tools, select_servers
-from wakeful.core.looking.looked import TargetLook
+from wakeful.core.looking.observed_state import TargetLook
 from wakeful.core.record.observations import PathChange
 from wakeful.core.record.state import OpenRun
 from wakeful.core.spec.agent import AgentSpec

@@ -6,7 +6,7 @@ Asked by the verdict, by the busy marks of the graph and by whoever shows a sess
 from __future__ import annotations
 
 from wakeful.core.deciding.agent_obstacles import find_owner_problem, list_keys
-from wakeful.core.deciding.machine import Core, Deadline
+from wakeful.core.deciding.core import Core, Deadline
 from wakeful.core.deciding.owed import is_activation_owed
 from wakeful.core.record.events import Hold
 from wakeful.core.record.observations import Moment

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct
 
 from wakeful.core.deciding.acting_agent import find_acting
-from wakeful.core.deciding.machine import Core
-from wakeful.core.looking.looked import Bound, TargetLook
+from wakeful.core.deciding.core import Core
+from wakeful.core.looking.observed_state import Bound, TargetLook
 from wakeful.core.looking.patterns import contains, parse_under
 from wakeful.core.record.events import Cause
 from wakeful.core.record.state import OpenRun, Session

@@ -8,9 +8,9 @@ goes on where one was killed.
 
 from __future__ import annotations
 
+from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.decision import Decision
-from wakeful.core.deciding.machine import Core
-from wakeful.core.looking.looked import TargetLook
+from wakeful.core.looking.observed_state import TargetLook
 from wakeful.core.looking.patterns import parse_under
 from wakeful.core.record import events as ev
 from wakeful.core.record.observations import KeptOutput, ProcessEnded

@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import takewhile
 
 from wakeful.core.deciding.clock_slots import next_slot_after
-from wakeful.core.looking.looked import Bound, ClockLook, Looked, TargetLook, starts_at_declaration
+from wakeful.core.looking.observed_state import Bound, ClockLook, Looked, TargetLook, starts_at_declaration
 from wakeful.core.looking.targets import find_commit
 from wakeful.core.record.deliveries import Delivery
 from wakeful.core.record.events import Cause

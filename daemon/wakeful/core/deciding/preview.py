@@ -10,8 +10,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from wakeful.core.deciding.acting_agent import find_acting, find_owner
+from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.dispatch import make_start
-from wakeful.core.deciding.machine import Core
 from wakeful.core.deciding.owed import describe_causes, is_owed
 from wakeful.core.record import events as ev
 from wakeful.core.record.fold import fold
@@ -21,7 +21,7 @@ from wakeful.core.spec.session import PromptRun
 from wakeful.errors import CallerError
 
 
-class Imagined(Struct, frozen=True):
+class PreviewedRun(Struct, frozen=True):
     """A session with a run that is under way, or would be.
 
     `is_fresh`: it would begin a new conversation, and no record says so yet.
@@ -32,7 +32,7 @@ class Imagined(Struct, frozen=True):
     is_fresh: bool = False
 
 
-def imagine_run(core: Core, session: Session, for_agent: str | None, at: int) -> Imagined:
+def imagine_run(core: Core, session: Session, for_agent: str | None, at: int) -> PreviewedRun:
     """Raises CallerError where no agent would work in the session."""
     if session.is_shut or session.spec is None:
         raise CallerError(
@@ -46,7 +46,7 @@ def imagine_run(core: Core, session: Session, for_agent: str | None, at: int) ->
     assert session.run is not None
     owner = find_owner(core, session)
     is_aside = session.run.is_aside or (for_agent is not None and (owner is None or owner.name != agent.name))
-    return Imagined(replace(session, run=replace(session.run, agent=agent, is_aside=is_aside)), agent, is_fresh)
+    return PreviewedRun(replace(session, run=replace(session.run, agent=agent, is_aside=is_aside)), agent, is_fresh)
 
 
 def find_agent(core: Core, session: Session, for_agent: str | None) -> AgentSpec:

@@ -8,7 +8,7 @@ verdict and by `send`; nothing here knows what the words are.
 
 from __future__ import annotations
 
-from wakeful.core.deciding.machine import Core
+from wakeful.core.deciding.core import Core
 from wakeful.core.looking.granted_places import find_private
 from wakeful.core.record.state import Session
 from wakeful.core.spec.session import SessionSpec

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from wakeful.core.deciding.machine import Core
+from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.rule_of_two import find_third_leg
 from wakeful.core.record.events import TraceWord
 from wakeful.core.record.state import Session

@@ -28,7 +28,7 @@ class Flow:
     feeders: dict[str, set[str]] = field(default_factory=dict)
 
 
-class StrangersWords:
+class UntrustedTextFlow:
     """The flow of untrusted text between all sessions, computed when it is asked for."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from wakeful.core.spec.agent import MCP_TOOL_PREFIX, ToolPolicy
 from wakeful.core.spec.budget import Budget, Price
-from wakeful.core.spec.http import HttpChoice
+from wakeful.core.spec.http_settings import HttpChoice
 from wakeful.core.spec.limits import Limits
 from wakeful.core.spec.notifier import Notifier
 

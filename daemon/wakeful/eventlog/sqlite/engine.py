@@ -44,7 +44,15 @@ from wakeful.eventlog.contract import (
     StoreUnfinished,
 )
 from wakeful.eventlog.search_text import Query
-from wakeful.eventlog.sqlite import backup, imports, payload_check, payloads, queries, search, verification
+from wakeful.eventlog.sqlite import (
+    backup,
+    import_store,
+    payload_check,
+    payload_store,
+    queries,
+    search_index,
+    verification,
+)
 from wakeful.eventlog.sqlite.anchor import AnchorFile, judge_store, read_anchor
 from wakeful.eventlog.sqlite.file_identity import FileIdentity
 from wakeful.eventlog.sqlite.files import (
@@ -182,7 +190,7 @@ def _open_locked(
     try:
         migrate(connection, migrations, files.database)
         anchor = AnchorFile(files.anchor, read_mark(connection))
-        search.forget_outdated(
+        search_index.forget_outdated(
             files, connection
         )  # a crash may have come between an erasure and the cleaning of the index
         identity = FileIdentity(files, connection.execute("PRAGMA page_size").get)
@@ -317,7 +325,7 @@ class SqliteLog:
             yield from queries.read_slice(self._reader(), session, wanted, since, until, limit)
 
     def head(self, session: str) -> Head:
-        return imports.read_head(self._reader(), session)
+        return import_store.read_head(self._reader(), session)
 
     def heads(self) -> dict[str, Head]:
         return queries.read_heads(self._reader())
@@ -411,7 +419,7 @@ class SqliteLog:
             return queries.read_after(self._reader(), position, limit, kinds, imported=imported, most_bytes=most_bytes)
 
     def begin_import(self, session: str, last_seq: int, head: bytes, *, extend: bool = False) -> int:
-        return self._keep(lambda connection: imports.begin(connection, session, last_seq, head, extend))
+        return self._keep(lambda connection: import_store.begin(connection, session, last_seq, head, extend))
 
     def import_records(self, session: str, records: Sequence[Record]) -> Head:
         waiter: concurrent.futures.Future[Head] = concurrent.futures.Future()
@@ -424,33 +432,33 @@ class SqliteLog:
         return waiter.result()
 
     def finish_import(self, session: str, *, is_inert: bool = False) -> Head:
-        return self._keep(lambda connection: imports.finish(connection, session, is_inert))
+        return self._keep(lambda connection: import_store.finish(connection, session, is_inert))
 
     def sizes(self) -> dict[str, int]:
         return queries.read_sizes(self._reader())
 
     def imports(self) -> tuple[Import, ...]:
-        return imports.read_imports(self._reader())
+        return import_store.read_imports(self._reader())
 
     def erase(self, session: str, seqs: Iterable[int]) -> int:
         wanted = sorted(set(seqs))
-        erased = self._keep(lambda connection: payloads.erase(connection, session, wanted), is_erasing=True)
-        search.forget_outdated(self._files, self._reader())
-        payloads.erase_in_copies(self._files, session, wanted)
+        erased = self._keep(lambda connection: payload_store.erase(connection, session, wanted), is_erasing=True)
+        search_index.forget_outdated(self._files, self._reader())
+        payload_store.erase_in_copies(self._files, session, wanted)
         return erased
 
     def archive(self, session: str, through_seq: int) -> int:
         moved = 0
-        for first in range(1, through_seq + 1, payloads.BATCH):
-            last = min(first + payloads.BATCH - 1, through_seq)
-            moved += self._keep(functools.partial(payloads.archive, session=session, first=first, last=last))
+        for first in range(1, through_seq + 1, payload_store.BATCH):
+            last = min(first + payload_store.BATCH - 1, through_seq)
+            moved += self._keep(functools.partial(payload_store.archive, session=session, first=first, last=last))
         return moved
 
     def restore_payloads(self, session: str, records: Sequence[Record]) -> int:
-        return self._keep(lambda connection: payloads.restore(connection, session, records))
+        return self._keep(lambda connection: payload_store.restore(connection, session, records))
 
     def archived(self, session: str) -> Span | None:
-        return payloads.read_archived(self._reader(), session)
+        return payload_store.read_archived(self._reader(), session)
 
     def search(
         self,
@@ -462,7 +470,9 @@ class SqliteLog:
         author: str | None = None,
         limit: int = 100,
     ) -> list[Record]:
-        return search.search(self._files, self._reader(), Query(text, session, since, until, kinds, author, limit))
+        return search_index.search(
+            self._files, self._reader(), Query(text, session, since, until, kinds, author, limit)
+        )
 
     def _keep(self, work: Callable[[apsw.Connection], Kept], *, is_erasing: bool = False) -> Kept:
         """Let the writer do this work in a transaction, and wait for it."""

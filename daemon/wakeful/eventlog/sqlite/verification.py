@@ -23,7 +23,7 @@ from wakeful.eventlog.contract import Finding, Progress, Report
 from wakeful.eventlog.sqlite import payload_check
 from wakeful.eventlog.sqlite.anchor import Mark, judge_store, read_anchor
 from wakeful.eventlog.sqlite.files import connect_reader, read_mark, read_roll
-from wakeful.eventlog.sqlite.imports import read_imports
+from wakeful.eventlog.sqlite.import_store import read_imports
 from wakeful.eventlog.sqlite.schema import load_migrations, read_version
 from wakeful.text.display import count
 

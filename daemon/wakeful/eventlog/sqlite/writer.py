@@ -38,7 +38,7 @@ from wakeful.eventlog.contract import (
     StoreFull,
     StoreGone,
 )
-from wakeful.eventlog.group_commit import Group, Tip, choose_dropped
+from wakeful.eventlog.group_commit import Group, SessionHead, choose_dropped
 from wakeful.eventlog.sqlite.anchor import AnchorFile, Mark
 from wakeful.eventlog.sqlite.file_identity import FileIdentity, Loss
 from wakeful.eventlog.sqlite.files import (
@@ -50,7 +50,7 @@ from wakeful.eventlog.sqlite.files import (
     read_code,
     read_mark,
 )
-from wakeful.eventlog.sqlite.imports import read_imports
+from wakeful.eventlog.sqlite.import_store import read_imports
 
 GROUP_EVENTS = 512
 # A checkpoint moves the write-ahead log into the main file: under load every 16 MiB, where its cost is well amortised,
@@ -135,7 +135,7 @@ class Writer:
         self._on_fatal = on_fatal
         self._mark = read_mark(connection)
         self._sessions: int = connection.execute("SELECT coalesce(max(key), 0) FROM session").get
-        self._tips: dict[str, Tip] = {}
+        self._tips: dict[str, SessionHead] = {}
         self.imports: dict[str, Import] = {}
         self._read_imports()
         # A crash may have left an erased payload in the write-ahead log, so every start empties it once.
@@ -165,7 +165,7 @@ class Writer:
 
     # The content of the store before a group (group_commit.Known).
 
-    def tip(self, session: str) -> Tip | None:
+    def tip(self, session: str) -> SessionHead | None:
         tip = self._tips.get(session)
         if tip is not None:
             return tip
@@ -176,7 +176,7 @@ class Writer:
         ).fetchone()
         if row is None:
             return None
-        return self._tips.setdefault(session, Tip(*row))
+        return self._tips.setdefault(session, SessionHead(*row))
 
     def find_key(self, session: str, key: str) -> Appended | None:
         tip = self.tip(session)

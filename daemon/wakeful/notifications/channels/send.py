@@ -16,7 +16,7 @@ from wakeful.core.spec.notifier import (
     WebhookChannel,
 )
 from wakeful.errors import OperatorError
-from wakeful.notifications.channels.http import send_ntfy, send_url, send_webhook
+from wakeful.notifications.channels.http_post import send_ntfy, send_url, send_webhook
 from wakeful.notifications.channels.mail import send_mail
 from wakeful.notifications.channels.program import Programs
 from wakeful.notifications.contract import ATTEMPT_SECONDS, Refused, Sent

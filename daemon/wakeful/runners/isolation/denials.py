@@ -21,7 +21,7 @@ from wakeful.core.looking.patterns import contains
 from wakeful.core.record.observations import Denied, Traced
 from wakeful.runners.contract import RunOrder
 from wakeful.runners.isolation.reach import is_wide
-from wakeful.runners.isolation.reach_check import BY_SYSTEM, NETWORK, Judge, Standards
+from wakeful.runners.isolation.reach_check import BY_SYSTEM, NETWORK, Judge, JudgedRun
 from wakeful.runners.isolation.strace import Access, Asked
 from wakeful.runners.isolation.system_places import is_of_system
 
@@ -237,7 +237,7 @@ _DONE = {"read": "reading", "write": "writing", "run": "running", "connect": "co
 _TEMPORARY_WORDS = "it is a temporary file: declare the file that it replaces as an output"
 
 
-def find_hint(order: RunOrder, standards: Standards | None, cwd: str, text: str) -> str:
+def find_hint(order: RunOrder, standards: JudgedRun | None, cwd: str, text: str) -> str:
     """Return a hint for a run that failed after printing `text`. Blocking.
 
     `standards` is None if the run's reach is no longer known.
@@ -277,7 +277,7 @@ def tell_command(order: RunOrder) -> str:
     return "\n".join((*order.argv, order.script or "", *(order.check or ())))
 
 
-def _judge_all(standards: Standards, complaints: Iterable[Complaint], cwd: str) -> Iterator[Denied]:
+def _judge_all(standards: JudgedRun, complaints: Iterable[Complaint], cwd: str) -> Iterator[Denied]:
     judge = Judge(standards)
     told: set[tuple[str, str | None]] = set()
     for complaint in complaints:

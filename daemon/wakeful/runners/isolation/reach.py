@@ -21,11 +21,17 @@ from wakeful.core.spec.session import Confinement
 from wakeful.errors import OperatorError
 from wakeful.runners.contract import RunOrder
 from wakeful.runners.isolation.confined_spawn import Grant, Policy
-from wakeful.runners.isolation.file_system_answers import Looked
 from wakeful.runners.isolation.gaps import find_kernel_gaps
 from wakeful.runners.isolation.landlock import READ, READ_DIR, READ_FILE, TCP_ABI, WRITE, probe_abi
+from wakeful.runners.isolation.lookup_cache import Looked
 from wakeful.runners.isolation.opened_places import Hidden, make_beneath
-from wakeful.runners.isolation.programs import Derived, ProgramWords, derive_places, find_named_files, resolve_links
+from wakeful.runners.isolation.program_places import (
+    Derived,
+    ProgramWords,
+    derive_places,
+    find_named_files,
+    resolve_links,
+)
 from wakeful.runners.isolation.repositories import find_entries, find_repository_places, find_storage
 from wakeful.runners.isolation.server_programs import find_script_folder, is_npx, name_npx_cache, resolve_server
 from wakeful.runners.isolation.shield import can_shield

@@ -19,7 +19,7 @@ from wakeful.core.looking.granted_places import SECRET_PLACES
 from wakeful.core.looking.patterns import contains
 from wakeful.core.record.observations import Denied
 from wakeful.runners.isolation.landlock import EXECUTE, MAKE_REG, READ, READ_DIR, READ_FILE, WRITE, WRITE_FILE
-from wakeful.runners.isolation.programs import find_base, find_installation
+from wakeful.runners.isolation.program_places import find_base, find_installation
 from wakeful.runners.isolation.reach import Reach, is_wide
 from wakeful.runners.isolation.strace import Asked
 from wakeful.runners.isolation.system_places import CLOSED, SETTINGS, SYSTEM
@@ -55,7 +55,7 @@ class Moved(Protocol):
         """Did this path exist in the workspace when the run began?"""
 
 
-class Standards(Struct, frozen=True):
+class JudgedRun(Struct, frozen=True):
     """The facts about a run that `Judge` needs.
 
     `has_view`: the run has a private view (strict). `is_observed`: nothing is enforced.
@@ -71,7 +71,7 @@ class Standards(Struct, frozen=True):
 class Judge:
     """Judges the accesses of one run. Blocking, because it looks at the file system."""
 
-    def __init__(self, standards: Standards) -> None:
+    def __init__(self, standards: JudgedRun) -> None:
         reach = standards.reach
         self._standards = standards
         self._network = reach.policy.network

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 
 from wakeful.core.looking.patterns import contains
-from wakeful.runners.isolation.file_system_answers import Looked
+from wakeful.runners.isolation.lookup_cache import Looked
 from wakeful.system.git_folders import GIT, find_top, read_git_dirs
 
 # Limits of the search for repositories inside a writable folder: levels below it, and folders in total.

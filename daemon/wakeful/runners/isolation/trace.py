@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from threading import Event
 
 from wakeful.core.record.observations import Denied, Traced
-from wakeful.runners.isolation.reach_check import NETWORK, Judge, Standards
+from wakeful.runners.isolation.reach_check import NETWORK, Judge, JudgedRun
 from wakeful.runners.isolation.strace import CALLS, Reader
 from wakeful.runners.isolation.system_places import is_of_system
 from wakeful.system.blocking_pool import start_beside
@@ -103,7 +103,7 @@ def _try_once(program: str) -> None:
 class Tracing:
     """Traces one run. The run's command and its check are launched through `wrap`; `conclude` comes last."""
 
-    def __init__(self, standards: Standards, cwd: str, redact: Callable[[str], str]) -> None:
+    def __init__(self, standards: JudgedRun, cwd: str, redact: Callable[[str], str]) -> None:
         self._program = _find_program() or PROGRAM
         self._standards = standards
         self._cwd = cwd
@@ -179,7 +179,7 @@ class Tracing:
 class _Listener:
     """Reads one pipe to its end in a thread. `found` grows meanwhile. `end` stops the thread and returns `found`."""
 
-    def __init__(self, fd: int, standards: Standards, cwd: str) -> None:
+    def __init__(self, fd: int, standards: JudgedRun, cwd: str) -> None:
         self._fd = fd
         self._reader = Reader(cwd)
         self._standards = standards

@@ -28,7 +28,7 @@ from wakeful.runners.isolation.bubblewrap import find_unenforced as find_unenfor
 from wakeful.runners.isolation.confined_spawn import ConfinedLaunch
 from wakeful.runners.isolation.landlock import probe_abi
 from wakeful.runners.isolation.reach import Protected, Reach, find_reach
-from wakeful.runners.isolation.reach_check import Standards
+from wakeful.runners.isolation.reach_check import JudgedRun
 from wakeful.runners.isolation.shield import can_shield
 from wakeful.runners.isolation.system_places import SystemPlaces
 from wakeful.runners.isolation.trace import Tracing, find_obstacle
@@ -36,7 +36,7 @@ from wakeful.runners.outputs.staging import Staging
 from wakeful.runners.outputs.undeclared import Surveyed, survey
 from wakeful.runners.outputs.workspace_outputs import WorkspaceArea
 from wakeful.runners.prepare.plan_cache import PlanCache
-from wakeful.runners.process import limits
+from wakeful.runners.process import resource_limits
 from wakeful.runners.process.environment import build_environment, fill_folder, make_folders
 from wakeful.runners.process.problems import refuse_unconfined, refuse_unjudged
 from wakeful.runners.process.program import Launch, Surroundings, launch_bare
@@ -61,7 +61,7 @@ class Prepared(Struct, frozen=True, kw_only=True):
     area: Staging | WorkspaceArea | None = None
     tracing: Tracing | None = None
     # The rules by which denials are explained. None if nothing is enforced, or if an earlier daemon started the run.
-    standards: Standards | None = None
+    standards: JudgedRun | None = None
     # Describes why the run is not traced although it should be; None otherwise.
     untraced: str | None = None
 
@@ -292,7 +292,7 @@ class Preparation:
             begun,
             environment=begun.environment | reach.environment,
             launch=ConfinedLaunch(reach.policy),
-            isolation=_note("standard", (*reach.unenforced, *limits.find_unenforced(order.limits)), reach),
+            isolation=_note("standard", (*reach.unenforced, *resource_limits.find_unenforced(order.limits)), reach),
             surveyed=survey(reach.opened, reach.guarded),
             tracing=self._trace(order, begun, reach) if order.is_traced else None,
             standards=_set_standards(order, begun, reach),
@@ -330,7 +330,7 @@ class Preparation:
         unenforced = (
             *find_unenforced_in_view(order.confinement.network),
             *reach.unenforced,
-            *limits.find_unenforced(order.limits),
+            *resource_limits.find_unenforced(order.limits),
         )
         return replace(
             begun,
@@ -357,8 +357,8 @@ def _note(level: Isolation, unenforced: tuple[str, ...], reach: Reach) -> Enforc
     return Enforced(level, unenforced, derived=reach.derived or UNSET, not_derived=reach.not_derived or UNSET)
 
 
-def _set_standards(order: RunOrder, begun: Prepared, reach: Reach) -> Standards:
-    return Standards(
+def _set_standards(order: RunOrder, begun: Prepared, reach: Reach) -> JudgedRun:
+    return JudgedRun(
         reach,
         order.root if order.workspace is None else order.workspace.real_root,
         has_view=order.confinement.level == "strict",

@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping
 from types import FrameType
 
 from wakeful.errors import OperatorError
-from wakeful.runners.process import proc, reserve
-from wakeful.runners.process.mark import OWN, Sign, mark_own, read_mark, read_run
+from wakeful.runners.process import proc, reserved_descriptors
 from wakeful.runners.process.proc import Reaped
+from wakeful.runners.process.process_mark import OWN, Sign, mark_own, read_mark, read_run
 
 _PR_SET_CHILD_SUBREAPER = 36
 # The most searches for new descendants of a run while it is being frozen.
@@ -36,7 +36,7 @@ def become_subreaper() -> Sign | None:
         raise OperatorError(
             f"the system refused to make the daemon a child subreaper: {reason}; Linux 3.4 or newer is needed"
         )
-    reserve.hold()
+    reserved_descriptors.hold()
     origin = mark_own()
     _let_signals_reach_children()
     return origin

@@ -15,7 +15,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from wakeful.runners.process.mark import is_run_mark
+from wakeful.runners.process.process_mark import is_run_mark
 
 # linux/sock_diag.h, linux/inet_diag.h, linux/netlink.h
 _NETLINK_SOCK_DIAG = 4

@@ -18,8 +18,8 @@ from time import monotonic
 
 from wakeful.runners.process import proc
 from wakeful.runners.process.cgroup import Cgroups
-from wakeful.runners.process.mark import read_mark, read_run
 from wakeful.runners.process.proc import ProcessStat
+from wakeful.runners.process.process_mark import read_mark, read_run
 
 GRACE_SECONDS = 2.0
 _FIRST_PAUSE_SECONDS = 0.02

@@ -19,7 +19,7 @@ import struct
 
 from msgspec import Struct
 
-from wakeful.runners.process import reserve
+from wakeful.runners.process import reserved_descriptors
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -54,7 +54,7 @@ class Reaped(Struct, frozen=True):
 
 def read_stat(pid: int) -> ProcessStat | None:
     try:
-        text = reserve.read_file(f"/proc/{pid}/stat")
+        text = reserved_descriptors.read_file(f"/proc/{pid}/stat")
     except OSError:
         return None
     # The name stands in brackets and may contain brackets itself, so the last bracket ends it.
@@ -161,7 +161,7 @@ def read_io(pid: int) -> tuple[int, int]:
 
 def _read_children(path: str, pid: int) -> list[int]:
     try:
-        return [int(child) for child in reserve.read_file(path).split()]
+        return [int(child) for child in reserved_descriptors.read_file(path).split()]
     except FileNotFoundError:
         # The kernel lacks CONFIG_PROC_CHILDREN, or the thread ended.
         return [stat.pid for other in every_pid() if (stat := read_stat(other)) and stat.parent == pid]

@@ -28,10 +28,10 @@ from wakeful.core.spec.session import RunLimits
 from wakeful.runners.process import proc
 from wakeful.runners.process.cgroup import Cgroups
 from wakeful.runners.process.children import Children
-from wakeful.runners.process.limits import launch_sparing, spare_processes
-from wakeful.runners.process.mark import marking
 from wakeful.runners.process.output_capture import NOTHING_SECRET, Capture, OutputPipe
 from wakeful.runners.process.proc import Reaped
+from wakeful.runners.process.process_mark import marking
+from wakeful.runners.process.resource_limits import launch_sparing, spare_processes
 from wakeful.secrets.known import KnownSecrets
 from wakeful.secrets.redact import Redactor
 from wakeful.system.blocking_pool import Pool

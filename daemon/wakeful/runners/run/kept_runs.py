@@ -41,7 +41,7 @@ class DescriptorStore(Protocol):
         """Remove the descriptors of this name. Safe to repeat, and for unknown names."""
 
 
-class Keepsake(Struct, frozen=True, kw_only=True):
+class KeptRunState(Struct, frozen=True, kw_only=True):
     """The state of a run that neither the log nor a descriptor holds.
 
     Its times are of clocks that all processes share until the next boot.
@@ -67,7 +67,7 @@ class Keepsake(Struct, frozen=True, kw_only=True):
 class LeftRun(NamedTuple):
     """A run as an earlier daemon left it. The caller that takes it owns the descriptors."""
 
-    keepsake: Keepsake
+    keepsake: KeptRunState
     pidfd: int
     # None if no process had the output open any more.
     output: int | None
@@ -109,7 +109,7 @@ class KeptRuns:
         os.ftruncate(fd, measure_memory(limit_bytes))
         return fd
 
-    def keep(self, keepsake: Keepsake, pidfd: int, output: int | None, memory: int) -> None:
+    def keep(self, keepsake: KeptRunState, pidfd: int, output: int | None, memory: int) -> None:
         """Keep a run, and drop its earlier keepsake. Does nothing more if the store is full."""
         run_id = keepsake.order.run_id
         if run_id in self._kept:
@@ -203,10 +203,10 @@ def _sort(fds: Iterable[int]) -> dict[str, int]:
     return found
 
 
-def _read(fd: int) -> Keepsake | None:
+def _read(fd: int) -> KeptRunState | None:
     size = os.fstat(fd).st_size
     try:
-        keepsake = msgspec.msgpack.decode(os.pread(fd, size, 0), type=Keepsake)
+        keepsake = msgspec.msgpack.decode(os.pread(fd, size, 0), type=KeptRunState)
     except msgspec.MsgspecError:
         return None
     return keepsake if keepsake.format == _FORMAT else None

@@ -11,7 +11,7 @@ from typing import assert_never
 import msgspec
 from msgspec.structs import replace
 
-from wakeful.core.deciding.machine import Core
+from wakeful.core.deciding.core import Core
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.agent import AgentSpec
 from wakeful.core.spec.budget import Amounts, find_allowance
@@ -37,7 +37,7 @@ from wakeful.runners.contract import RunOrder, WorkspaceOrder
 from wakeful.secrets.store import Secret
 
 
-class Premises(msgspec.Struct, frozen=True, kw_only=True):
+class RunLocations(msgspec.Struct, frozen=True, kw_only=True):
     """The folders of runs, and how runs reach the daemon."""
 
     # Scratch folders are kept. The folders of single runs (`run_folders`) are in memory if the system has such a place.
@@ -55,7 +55,7 @@ class Premises(msgspec.Struct, frozen=True, kw_only=True):
 def make_order(
     session: Session,
     run: OpenRun,
-    premises: Premises,
+    locations: RunLocations,
     *,
     token: str,
     causes: bytes,
@@ -71,7 +71,7 @@ def make_order(
     `workspace`, the spec of `run` must be the one whose paths were moved into it.
     """
     spec = run.spec
-    argv, script = _find_program(session, run, premises)
+    argv, script = _find_program(session, run, locations)
     assert spec.run is not None
     return RunOrder(
         session=session.id,
@@ -87,21 +87,21 @@ def make_order(
         timeout_seconds=spec.run.timeout_seconds,
         grace_seconds=spec.run.grace_seconds,
         check=spec.run.check,
-        scratch=posixpath.join(premises.scratch, session.id),
-        temporary=posixpath.join(premises.temporary, session.id),
-        folder=posixpath.join(premises.run_folders, run.run_id),
-        staging=posixpath.join(premises.staged, run.run_id) if premises.staged is not None else None,
+        scratch=posixpath.join(locations.scratch, session.id),
+        temporary=posixpath.join(locations.temporary, session.id),
+        folder=posixpath.join(locations.run_folders, run.run_id),
+        staging=posixpath.join(locations.staged, run.run_id) if locations.staged is not None else None,
         workspace=workspace,
         causes=causes,
         changed=tuple(dict.fromkeys(path.path for cause in run.causes for path in cause.paths)),
         bindings=binding_paths(spec) | exports,
         secrets=secrets,
-        socket=premises.socket,
+        socket=locations.socket,
         token=token,
         output_limit_bytes=output_limit_bytes,
         limits=spec.run.limits,
         most_processes=most_processes,
-        confinement=spec.confinement if run.agent is None else _open_for_agent(spec, run.agent, premises),
+        confinement=spec.confinement if run.agent is None else _open_for_agent(spec, run.agent, locations),
         reads=(*(binding.pattern for binding in spec.files if binding.access == "read"), *exports.values()),
         writes=spec.written_patterns,
         repositories=tuple(
@@ -122,7 +122,7 @@ def make_replay_order(
     """The order of a replay, whose scratch and private folders lie in `folder`.
 
     A replay gets no socket, no token and no secrets, so it can neither ask the daemon nor use a key."""
-    premises = Premises(
+    locations = RunLocations(
         scratch=f"{folder}/scratch",
         temporary=f"{folder}/temporary",
         run_folders=folder,
@@ -131,7 +131,7 @@ def make_replay_order(
     return make_order(
         session,
         run,
-        premises,
+        locations,
         token="",
         causes=causes,
         exports=exports,
@@ -140,12 +140,12 @@ def make_replay_order(
     )
 
 
-def _find_program(session: Session, run: OpenRun, premises: Premises) -> tuple[tuple[str, ...], str | None]:
+def _find_program(session: Session, run: OpenRun, locations: RunLocations) -> tuple[tuple[str, ...], str | None]:
     """Return the command line of a run and None, or an empty command line and a script."""
     match run.spec.run:
         case RunSpec() if run.agent is not None:
             # Add the command line of an external agent, so that the programs it names come within the run's reach.
-            return (*premises.agent_program, *run.agent.acp), None
+            return (*locations.agent_program, *run.agent.acp), None
         case CommandRun(argv=argv):
             return argv, None
         case ScriptRun(text=text):
@@ -156,7 +156,7 @@ def _find_program(session: Session, run: OpenRun, premises: Premises) -> tuple[t
             raise InternalError(f"{session.name} has an open run {run.run} but its spec has no `run`")
 
 
-def _open_for_agent(spec: SessionSpec, agent: AgentSpec, premises: Premises) -> Confinement:
+def _open_for_agent(spec: SessionSpec, agent: AgentSpec, locations: RunLocations) -> Confinement:
     """Widen a confinement for the agent's process.
 
     The process may read its own code, reach its models and servers, and fetch. Its tools keep the spec's confinement.
@@ -165,7 +165,7 @@ def _open_for_agent(spec: SessionSpec, agent: AgentSpec, premises: Premises) -> 
     network = confinement.network
     if network is not True:
         network = (*(network or ()), *agent.addresses, *spec.fetch) or False
-    return replace(confinement, network=network, allow_read=(*confinement.allow_read, *premises.agent_code))
+    return replace(confinement, network=network, allow_read=(*confinement.allow_read, *locations.agent_code))
 
 
 def binding_paths(spec: SessionSpec) -> dict[str, str]:

@@ -35,13 +35,13 @@ from wakeful.runners.process.cgroup import Cgroups
 from wakeful.runners.process.children import Children
 from wakeful.runners.process.connection_holder import find_end, find_holder
 from wakeful.runners.process.environment import select_inherited
-from wakeful.runners.process.mark import Sign, mark_of, read_sign
 from wakeful.runners.process.orphans import end_orphans
 from wakeful.runners.process.proc import read_status
+from wakeful.runners.process.process_mark import Sign, mark_of, read_sign
 from wakeful.runners.process.program import Surroundings
 from wakeful.runners.run.kept_runs import KeptRuns, LeftRun
+from wakeful.runners.run.live_run import LiveRun, Shared
 from wakeful.runners.run.probe_launch import ProbePlaces, launch_probe
-from wakeful.runners.run.run import LiveRun, Shared
 from wakeful.secrets.known import KnownSecrets
 from wakeful.system.blobs import Blobs
 from wakeful.system.blocking_pool import Pool

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 
 from wakeful.api.live_words import LiveWords
-from wakeful.core.spec.http import HttpSettings, choose_http
+from wakeful.core.spec.http_settings import HttpSettings, choose_http
 from wakeful.core.spec.session import Settings
 from wakeful.errors import OperatorError
 from wakeful.eventlog.contract import DaemonLog
@@ -16,16 +16,16 @@ from wakeful.history.stored_sessions import load_sessions
 from wakeful.monitoring.measures import Measures
 from wakeful.monitoring.monitoring import Monitoring
 from wakeful.run_files.capture import find_limits
-from wakeful.run_files.keeper import Keeper
+from wakeful.run_files.content_recorder import Keeper
 from wakeful.run_files.replay import ReplayEnds, Replays
 from wakeful.runners.isolation.bubblewrap import StrictnessWatch
 from wakeful.runners.isolation.written_places import list_writable
 from wakeful.runners.outputs.writers import Writers
-from wakeful.runners.process.mark import Sign
+from wakeful.runners.process.process_mark import Sign
 from wakeful.runners.run.orders import make_replay_order
+from wakeful.service.api_service import Edges, Facade
 from wakeful.service.daemon import Daemon, StartProgress
-from wakeful.service.ending import Ending
-from wakeful.service.facade import Edges, Facade
+from wakeful.service.log_printer import Narrator, Style
 from wakeful.service.lookups import list_loaded, list_specs
 from wakeful.service.notification_desk import build_desk
 from wakeful.service.notification_report import NotificationReport
@@ -39,13 +39,13 @@ from wakeful.service.reports import (
     RunReports,
     SessionReports,
 )
-from wakeful.service.voice import Narrator, Style
-from wakeful.service.wiring.ground import build_ground
+from wakeful.service.shutdown import Ending
 from wakeful.service.wiring.run_edges import (
     build_landing,
     build_runner,
     build_starter,
 )
+from wakeful.service.wiring.shared_parts import build_ground
 from wakeful.service.wiring.source_edges import (
     build_bound_repositories,
     build_checks,
@@ -63,9 +63,9 @@ from wakeful.sources.git.checkouts import Checkouts
 from wakeful.specs.problem import Problem
 from wakeful.system.journal import WARNING
 from wakeful.system.systemd import HandedOver, Supervisor
-from wakeful.trust.desk import TrustDesk
 from wakeful.trust.ledger import Ledger
 from wakeful.trust.possible_writers import PossibleWriters
+from wakeful.trust.trust_review import TrustReview
 from wakeful.workspaces.fork_workspaces import Workspaces
 
 
@@ -87,44 +87,44 @@ def build_daemon(
     settings, _, problems = read_settings(places.specs)
     _refuse_open_port(places, settings, problems)
     sessions, snapshots = load_sessions(log)
-    ground = build_ground(places, log, sessions, handed_over, settings, style)
-    core, observe, known, voice = ground.core, ground.observe, ground.known, ground.voice
+    shared = build_ground(places, log, sessions, handed_over, settings, style)
+    core, observe, known, voice = shared.core, shared.observe, shared.known, shared.voice
     supervisor, decided, recorded, settings_read = Supervisor(), Signal(), Signal(), Signal()
     progress = StartProgress(voice, supervisor)
     ending = Ending(observe, decided, known.redact_text)
-    lanes, bound = Lanes(), build_bound_repositories(ground)
+    lanes, bound = Lanes(), build_bound_repositories(shared)
     limits = functools.partial(find_limits, core)
-    keeper = Keeper(core, ground.blobs, observe, voice.say, limits, lists=ground.kept, is_looking=lanes.is_near_taken)
-    defects = Defects(DefectReports(voice, ground.loop).tell)
-    files, commits = build_file_sources(ground, keeper, lanes, bound, defects)
+    keeper = Keeper(core, shared.blobs, observe, voice.say, limits, lists=shared.kept, is_looking=lanes.is_near_taken)
+    defects = Defects(DefectReports(voice, shared.loop).tell)
+    files, commits = build_file_sources(shared, keeper, lanes, bound, defects)
     possible_writers = PossibleWriters(core, list_writable, read_wall)
     writers, replay_ends = Writers(), ReplayEnds()
     reports = RunReports(observe, replay_ends, files, possible_writers, keeper)
-    runner = build_runner(ground, reports, writers, origin)
-    sources = AllSources(files, commits, *build_checks(ground, runner, defects))
+    runner = build_runner(shared, reports, writers, origin)
+    sources = AllSources(files, commits, *build_checks(shared, runner, defects))
     ledger = Ledger(places.state / "trust", known.find)
-    house = build_house(ground, ledger, possible_writers, progress)
+    house = build_house(shared, ledger, possible_writers, progress)
     strictness = StrictnessWatch(observe, functools.partial(list_specs, core))
-    notifications = build_desk(places, core, log, known, voice, observe, ground.written.places)
-    specs = build_specs(ground, house, possible_writers, strictness, runner, notifications, settings_read)
-    landing = build_landing(ground, runner, writers)
-    starter = build_starter(ground, sources, runner, keeper, ProgramTrust(house, specs, observe), bound)
+    notifications = build_desk(places, core, log, known, voice, observe, shared.written.places)
+    specs = build_specs(shared, house, possible_writers, strictness, runner, notifications, settings_read)
+    landing = build_landing(shared, runner, writers)
+    starter = build_starter(shared, sources, runner, keeper, ProgramTrust(house, specs, observe), bound)
     live_words = LiveWords(known.find_redactor)
-    session_reports = SessionReports(core, ground.written, starter, landing, live_words)
+    session_reports = SessionReports(core, shared.written, starter, landing, live_words)
     edges = Edges(
         sources=sources,
         specs=specs,
         landing=landing,
         strictness=strictness,
-        room=RoomWatch(ground.state, RoomReports(observe, core, voice).report),
-        clock=Clock(observe, ground.loop, read_wall, on_jump=voice.say),
+        room=RoomWatch(shared.state, RoomReports(observe, core, voice).report),
+        clock=Clock(observe, shared.loop, read_wall, on_jump=voice.say),
         runner=runner,
         starter=starter,
-        blobs=ground.blobs,
+        blobs=shared.blobs,
         keeper=keeper,
-        replays=Replays(ground.blobs, ground.state, functools.partial(make_replay_order, core), runner, replay_ends),
-        workspaces=Workspaces(ground.blobs, ground.state, Checkouts(bound)),
-        trust=TrustDesk(ledger, house, functools.partial(list_loaded, core)),
+        replays=Replays(shared.blobs, shared.state, functools.partial(make_replay_order, core), runner, replay_ends),
+        workspaces=Workspaces(shared.blobs, shared.state, Checkouts(bound)),
+        trust=TrustReview(ledger, house, functools.partial(list_loaded, core)),
         voice=voice,
         secrets=known,
         notifications=notifications,
@@ -137,7 +137,7 @@ def build_daemon(
     reactor = Reactor(core, log, outside, snapshots=snapshots, redact=known.redact)
     observe.connect(reactor.observe)
     facade = Facade(places, reactor, edges, live_words, monitoring, decided, recorded, ending)
-    narrator = Narrator(core, log, ground.blobs, voice, ground.state, quotes_failures=is_once)
+    narrator = Narrator(core, log, shared.blobs, voice, shared.state, quotes_failures=is_once)
     return Daemon(
         facade, reactor, edges, settings, narrator, supervisor, progress, ending, decided, recorded, settings_read,
         session_reports.failed, traces, is_once=is_once,

@@ -8,14 +8,14 @@ import sys
 from pathlib import Path
 
 from wakeful.history.conversation import read_received
-from wakeful.run_files.keeper import Keeper
+from wakeful.run_files.content_recorder import Keeper
 from wakeful.runners.outputs.landing import Landing
 from wakeful.runners.outputs.writers import Writers
 from wakeful.runners.process.cgroup import find_delegated
 from wakeful.runners.process.children import Children
-from wakeful.runners.process.mark import Sign, mark_of
 from wakeful.runners.process.orphans import end_strays
-from wakeful.runners.run.orders import Premises, make_order
+from wakeful.runners.process.process_mark import Sign, mark_of
+from wakeful.runners.run.orders import RunLocations, make_order
 from wakeful.runners.run.run_folders import empty
 from wakeful.runners.run.runner import CommandRunner
 from wakeful.service.reports import (
@@ -23,7 +23,7 @@ from wakeful.service.reports import (
     RunReports,
 )
 from wakeful.service.run_starter import RunStarter
-from wakeful.service.wiring.ground import Ground
+from wakeful.service.wiring.shared_parts import SharedParts
 from wakeful.sources.all_sources import AllSources
 from wakeful.sources.git.bound_repositories import BoundRepositories
 from wakeful.sources.git.checkouts import Checkouts
@@ -34,22 +34,22 @@ STAGED = "staged"
 AGENT_PROGRAM = (sys.executable, "-I", "-m", "wakeful.agents")
 
 
-def build_runner(ground: Ground, reports: RunReports, writers: Writers, origin: Sign | None) -> CommandRunner:
-    core, kept, cgroups = ground.core, ground.kept, find_delegated()
+def build_runner(shared: SharedParts, reports: RunReports, writers: Writers, origin: Sign | None) -> CommandRunner:
+    core, kept, cgroups = shared.core, shared.kept, find_delegated()
     running = (core.state.get(session_id).run for session_id in core.state.running)
     left = [run.run_id for run in running if run is not None]
     if kept is not None and cgroups is not None:
         # Nobody ended what an earlier daemon left, since its runs were to live on.
-        end_strays(cgroups, {mark_of(os.path.realpath(ground.state), run_id) for run_id in left})
+        end_strays(cgroups, {mark_of(os.path.realpath(shared.state), run_id) for run_id in left})
     return CommandRunner(
         report=reports.report,
-        blobs=ground.blobs,
-        state=ground.state,
+        blobs=shared.blobs,
+        state=shared.state,
         children=Children(),
         cgroups=cgroups,
-        protected=ground.protected,
+        protected=shared.protected,
         writers=writers,
-        secrets=ground.known,
+        secrets=shared.known,
         kept=kept,
         left=left,
         origin=origin,
@@ -57,41 +57,41 @@ def build_runner(ground: Ground, reports: RunReports, writers: Writers, origin: 
 
 
 def build_starter(
-    ground: Ground,
+    shared: SharedParts,
     sources: AllSources,
     runner: CommandRunner,
     keeper: Keeper,
     program_trust: ProgramTrust,
     bound: BoundRepositories,
 ) -> RunStarter:
-    state = ground.state
+    state = shared.state
     # Temporary files of runs of a daemon that died; runs that go on need theirs.
     if os.path.isdir(f"{state}/temporary"):
-        empty(f"{state}/temporary", {run_id.rpartition(".")[0] for run_id in ground.left})
-    premises = Premises(
+        empty(f"{state}/temporary", {run_id.rpartition(".")[0] for run_id in shared.left})
+    locations = RunLocations(
         scratch=f"{state}/scratch",
         temporary=f"{state}/temporary",
-        run_folders=ground.run_folders,
+        run_folders=shared.run_folders,
         staged=f"{state}/{STAGED}",
-        socket=str(ground.places.socket),
+        socket=str(shared.places.socket),
         agent_program=AGENT_PROGRAM,
         agent_code=_find_code(),
     )
     return RunStarter(
-        ground.core,
+        shared.core,
         sources,
         runner,
-        functools.partial(make_order, premises=premises),
-        ground.written.note,
-        premises.run_folders,
+        functools.partial(make_order, locations=locations),
+        shared.written.note,
+        locations.run_folders,
         program_trust.report,
         keeper,
-        ground.known,
+        shared.known,
         program_trust.find_distrust,
-        RunPlaces(state, f"{state}/{STAGED}", Checkouts(bound), ground.protected.hidden),
-        ground.kept.list_tokens() if ground.kept is not None else {},
-        functools.partial(read_received, ground.log),
-        ground.blobs,
+        RunPlaces(state, f"{state}/{STAGED}", Checkouts(bound), shared.protected.hidden),
+        shared.kept.list_tokens() if shared.kept is not None else {},
+        functools.partial(read_received, shared.log),
+        shared.blobs,
     )
 
 
@@ -104,12 +104,12 @@ def _find_code() -> tuple[str, ...]:
     return tuple(dict.fromkeys(os.path.realpath(place) for place in places))
 
 
-def build_landing(ground: Ground, runner: CommandRunner, writers: Writers) -> Landing:
+def build_landing(shared: SharedParts, runner: CommandRunner, writers: Writers) -> Landing:
     """Remove what runs of a daemon that died had staged, but for what was recorded as staged,
     and where a run goes on."""
     landing = Landing(
-        f"{ground.state}/{STAGED}", f"{ground.state}/conflicts", ground.observe, runner.list_guarded, writers
+        f"{shared.state}/{STAGED}", f"{shared.state}/conflicts", shared.observe, runner.list_guarded, writers
     )
-    open_runs = (session.run for session in ground.sessions if session.run is not None)
-    landing.sweep((*(run.run_id for run in open_runs if run.staged is not None), *ground.left))
+    open_runs = (session.run for session in shared.sessions if session.run is not None)
+    landing.sweep((*(run.run_id for run in open_runs if run.staged is not None), *shared.left))
     return landing

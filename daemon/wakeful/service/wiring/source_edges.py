@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import os
 
-from wakeful.notifications.desk import NotificationDesk
-from wakeful.run_files.keeper import Keeper
+from wakeful.notifications.delivery_loop import NotificationDesk
+from wakeful.run_files.content_recorder import Keeper
 from wakeful.runners.isolation.bubblewrap import StrictnessWatch
 from wakeful.runners.run.probe_launch import ProbePlaces
 from wakeful.runners.run.runner import CommandRunner
@@ -19,7 +19,7 @@ from wakeful.service.reports import (
     SpecReading,
     SpecReports,
 )
-from wakeful.service.wiring.ground import Ground
+from wakeful.service.wiring.shared_parts import SharedParts
 from wakeful.settings import SETTINGS_FILE
 from wakeful.sources.checks.probes import ProbeSource
 from wakeful.sources.checks.services import ServiceSource
@@ -33,60 +33,60 @@ from wakeful.sources.git.bound_repositories import BoundRepositories
 from wakeful.sources.git.source import CommitSource
 from wakeful.trust.ledger import Ledger
 from wakeful.trust.possible_writers import PossibleWriters
-from wakeful.trust.spec_reader import DaemonLookups, HouseReader
+from wakeful.trust.spec_reader import DaemonLookups, SpecFolderReader
 
 KEPT_SPECS = "specs.cache"
 REPOSITORIES_FILE = "repositories.json"
 
 
 def build_file_sources(
-    ground: Ground, keeper: Keeper, lanes: Lanes, bound: BoundRepositories, defects: Defects
+    shared: SharedParts, keeper: Keeper, lanes: Lanes, bound: BoundRepositories, defects: Defects
 ) -> tuple[FileSource, CommitSource]:
-    report, make_hints = FileReports(ground.observe, keeper).report, ground.hints.make
+    report, make_hints = FileReports(shared.observe, keeper).report, shared.hints.make
     files = FileSource(
         report,
-        ground.loop,
-        ground.state,
+        shared.loop,
+        shared.state,
         make_hints,
-        StatCache(ground.places.state, ground.known.has_secret),
+        StatCache(shared.places.state, shared.known.has_secret),
         defects=defects,
         lanes=lanes,
-        find_since=ground.core.inherited_since,
+        find_since=shared.core.inherited_since,
     )
-    return files, CommitSource(report, ground.loop, make_hints, bound=bound, defects=defects)
+    return files, CommitSource(report, shared.loop, make_hints, bound=bound, defects=defects)
 
 
-def build_bound_repositories(ground: Ground) -> BoundRepositories:
-    find_writer = functools.partial(find_git_writer, ground.core)
-    return BoundRepositories(ground.places.state / REPOSITORIES_FILE, find_writer)
+def build_bound_repositories(shared: SharedParts) -> BoundRepositories:
+    find_writer = functools.partial(find_git_writer, shared.core)
+    return BoundRepositories(shared.places.state / REPOSITORIES_FILE, find_writer)
 
 
-def build_checks(ground: Ground, runner: CommandRunner, defects: Defects) -> tuple[ProbeSource, ServiceSource]:
-    launch = functools.partial(runner.launch_probe, places=ProbePlaces(f"{ground.state}/temporary", ground.run_folders))
-    find_server = functools.partial(find_mcp_server, ground.core)
+def build_checks(shared: SharedParts, runner: CommandRunner, defects: Defects) -> tuple[ProbeSource, ServiceSource]:
+    launch = functools.partial(runner.launch_probe, places=ProbePlaces(f"{shared.state}/temporary", shared.run_folders))
+    find_server = functools.partial(find_mcp_server, shared.core)
     return (
-        ProbeSource(ground.observe, ground.loop, launch, ground.known.redact_tail, defects=defects),
-        ServiceSource(ground.observe, ground.loop, find_server, defects=defects),
+        ProbeSource(shared.observe, shared.loop, launch, shared.known.redact_tail, defects=defects),
+        ServiceSource(shared.observe, shared.loop, find_server, defects=defects),
     )
 
 
 def build_house(
-    ground: Ground, ledger: Ledger, possible_writers: PossibleWriters, progress: StartProgress
-) -> HouseReader:
-    closed = (ground.state, *ground.protected.hidden)
-    programs = ProgramReach(os.environ, ground.written.places, closed)
+    shared: SharedParts, ledger: Ledger, possible_writers: PossibleWriters, progress: StartProgress
+) -> SpecFolderReader:
+    closed = (shared.state, *shared.protected.hidden)
+    programs = ProgramReach(os.environ, shared.written.places, closed)
     around = DaemonLookups(
         runs=possible_writers,
-        find_known=functools.partial(find_filed_text, ground.core),
+        find_known=functools.partial(find_filed_text, shared.core),
         find_reach=programs.list_places,
     )
-    kept = ground.places.state / KEPT_SPECS
-    return HouseReader(ground.places.specs, ledger, kept=kept, around=around, tell_far=progress.tell_read)
+    kept = shared.places.state / KEPT_SPECS
+    return SpecFolderReader(shared.places.specs, ledger, kept=kept, around=around, tell_far=progress.tell_read)
 
 
 def build_specs(
-    ground: Ground,
-    house: HouseReader,
+    shared: SharedParts,
+    house: SpecFolderReader,
     possible_writers: PossibleWriters,
     strictness: StrictnessWatch,
     runner: CommandRunner,
@@ -94,12 +94,12 @@ def build_specs(
     settings_read: Signal,
 ) -> DeclarationsWatch:
     reports = SpecReports(
-        ground.observe,
-        ground.core,
-        ground.known,
+        shared.observe,
+        shared.core,
+        shared.known,
         strictness,
-        ground.hints,
-        ground.voice,
+        shared.hints,
+        shared.voice,
         house,
         runner,
         notifications,
@@ -107,5 +107,5 @@ def build_specs(
     )
     declarations = Declarations(SpecReading(house, possible_writers), reports.report, reports.guard_projects)
     return DeclarationsWatch(
-        declarations, ground.loop, ground.hints.make, str(ground.places.specs), SETTINGS_FILE, reports.keep_parsed
+        declarations, shared.loop, shared.hints.make, str(shared.places.specs), SETTINGS_FILE, reports.keep_parsed
     )

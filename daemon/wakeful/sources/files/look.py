@@ -30,7 +30,7 @@ from wakeful.sources.files.entry import (
     renew,
     show,
 )
-from wakeful.sources.files.followed import Errand, Followed
+from wakeful.sources.files.followed_target import Followed, LookScope
 from wakeful.sources.files.manifest import ABSENT, Manifest
 from wakeful.sources.files.mounts import Mounts
 from wakeful.sources.files.open_files import BeingWritten, is_open_for_writing
@@ -56,7 +56,7 @@ _AT_ONCE = 64
 class Finding:
     """The result of a look, ready to be applied on the loop."""
 
-    errand: Errand
+    errand: LookScope
     manifest: Manifest
     version: str | None
     previous: str | None
@@ -121,7 +121,7 @@ class Looker:
     def look(
         self,
         followed: Followed,
-        errand: Errand,
+        errand: LookScope,
         allowance: Allowance | None = None,
         *,
         is_on_loop: bool = False,
@@ -166,7 +166,7 @@ class Looker:
     def survey(
         self,
         followed: Followed,
-        errand: Errand,
+        errand: LookScope,
         *,
         wants_content: bool,
         allowance: Allowance | None = None,
@@ -319,7 +319,7 @@ class _Visit:
         self._reader = reader
         self.survey = Survey()
 
-    def run(self, errand: Errand) -> None:
+    def run(self, errand: LookScope) -> None:
         pattern = self._followed.pattern
         if errand.is_whole or (pattern.is_literal and not self._see_literal(errand)):
             self._see_everything()
@@ -334,7 +334,7 @@ class _Visit:
             self._see_tree(tree)
         self.survey.renewed = tuple(trees)
 
-    def _see_literal(self, errand: Errand) -> bool:
+    def _see_literal(self, errand: LookScope) -> bool:
         """The most frequent look: one file, still there. False: make the whole visit."""
         base = self._followed.pattern.base
         if base not in errand.paths:

@@ -23,7 +23,7 @@ from wakeful.core.looking.targets import FileTarget
 from wakeful.core.record.observations import LookResult, TargetLooked, TargetsHinted
 from wakeful.sources.contract import Defects, LatestLook, SourceReport
 from wakeful.sources.files.entry import Allowance, NoLongerWanted, Seen, TooLarge, show
-from wakeful.sources.files.followed import Errand, Evidence, Followed, build_excludes
+from wakeful.sources.files.followed_target import Evidence, Followed, LookScope, build_excludes
 from wakeful.sources.files.look import Finding, Looker
 from wakeful.sources.files.look_pool import Lane, Lanes
 from wakeful.sources.files.mounts import Mounts
@@ -33,7 +33,7 @@ from wakeful.sources.files.stat_cache import CacheWriter, StatCache
 from wakeful.sources.files.sweep import USUAL_PACE, Pace, Polls, RacyPaths, Reread, Sweep, reread
 from wakeful.sources.files.walk import StateFolder
 from wakeful.sources.files.watched_folders import Links, WatchedFolders
-from wakeful.sources.git.holds import LONGEST_HOLD_SECONDS, GitHolds
+from wakeful.sources.git.rewrite_holds import LONGEST_HOLD_SECONDS, GitHolds
 from wakeful.sources.hints.contract import Dirt, Dirty, Gone, Lost, MakeHints
 
 # The longest tick of the clock by which file systems stamp.
@@ -49,7 +49,7 @@ _PEEKED_AT = 16
 _LONG_BYTES = 256 << 20
 
 
-_EVERYTHING = Errand(is_whole=True)
+_EVERYTHING = LookScope(is_whole=True)
 
 
 class Description(Struct, frozen=True, kw_only=True):
@@ -185,7 +185,7 @@ class FileSource:
             return
         self._begin(followed, generation, followed.take_errand(), takes_open)
 
-    def _begin(self, followed: Followed, generation: int, errand: Errand, takes_open: bool) -> None:
+    def _begin(self, followed: Followed, generation: int, errand: LookScope, takes_open: bool) -> None:
         # A server that does not answer must not stop the loop, and neither must a large look.
         if not followed.refused and not followed.is_large(errand):
             try:
@@ -223,7 +223,9 @@ class FileSource:
                 fail,
             )
 
-    def _try_look(self, followed: Followed, errand: Errand, reader: Reader | None, takes_open: bool) -> Finding | None:
+    def _try_look(
+        self, followed: Followed, errand: LookScope, reader: Reader | None, takes_open: bool
+    ) -> Finding | None:
         """Look in a thread; None if reading so many bytes would delay all other looks."""
         try:
             return self._looker.look(
@@ -244,7 +246,7 @@ class FileSource:
         else:
             self._submit(self._lanes.long, whole, finish, fail)
 
-    def _wait_for_close(self, followed: Followed, generation: int, errand: Errand, written: BeingWritten) -> None:
+    def _wait_for_close(self, followed: Followed, generation: int, errand: LookScope, written: BeingWritten) -> None:
         """Hold the look while a changed file is being written; once it has waited long enough,
         take the file as it stands."""
         held = self._open_files.hold(followed.target, written.paths)
@@ -262,7 +264,7 @@ class FileSource:
         self._report(TargetLooked(self._apply(followed, generation, finding)))
         self._look_again(followed)
 
-    def _finish_failed(self, followed: Followed, generation: int, errand: Errand, error: Exception) -> None:
+    def _finish_failed(self, followed: Followed, generation: int, errand: LookScope, error: Exception) -> None:
         followed.is_looking = False
         if self._followed.get(followed.key) is not followed:
             return
@@ -273,7 +275,7 @@ class FileSource:
         if not followed.is_looking:
             self._look_again(followed)
 
-    def _fail(self, followed: Followed, generation: int, errand: Errand, error: Exception) -> LookResult:
+    def _fail(self, followed: Followed, generation: int, errand: LookScope, error: Exception) -> LookResult:
         """Handle a defect: the target is unknown (rule 5), and is polled until a look succeeds."""
         followed.problem = self.defects.take(show(followed.pattern.base), error)
         followed.put_back(errand)

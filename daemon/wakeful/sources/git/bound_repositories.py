@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from wakeful.sources.git.command import GitRefusal, Place, list_trusted_folders
+from wakeful.sources.git.git_command import GitRefusal, Place, list_trusted_folders
 from wakeful.system.git_folders import GitDirs, find_borrowed, find_top, read_birth, read_git_dirs
 
 _ABSENT = "absent"

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from wakeful.sources.contract import MergedText, RepositoryNow
 from wakeful.sources.git.bound_repositories import BoundRepositories
-from wakeful.sources.git.command import (
+from wakeful.sources.git.git_command import (
     GitRefusal,
     answer_git,
     check_ref_name,

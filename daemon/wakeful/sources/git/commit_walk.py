@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from wakeful.core.looking.targets import join_position
-from wakeful.sources.git.command import Found, Repository, is_object_id
+from wakeful.sources.git.git_command import Found, Repository, is_object_id
 
 _FIRST_COUNT = 2
 _GROWTH = 8

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from wakeful.core.looking.path_reports import Bounds, Changed, Compared, Side
 from wakeful.core.record.events import ChangedPath
 from wakeful.core.record.observations import PathChange
-from wakeful.sources.git.changes import ABSENT
-from wakeful.sources.git.command import Found, GitRefusal, Repository, is_object_id
+from wakeful.sources.git.commit_changes import ABSENT
+from wakeful.sources.git.git_command import Found, GitRefusal, Repository, is_object_id
 from wakeful.sources.git.trees import find_changes
 
 _FILE = 0o100000

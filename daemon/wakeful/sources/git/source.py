@@ -22,8 +22,9 @@ from wakeful.core.looking.targets import CommitsTarget, find_commit
 from wakeful.core.record.observations import LookResult, TargetLooked, TargetsHinted
 from wakeful.sources.contract import Defects, SourceReport
 from wakeful.sources.git.bound_repositories import BoundRepositories
-from wakeful.sources.git.changes import ABSENT, Question, Viewed, look_at_each_commit, look_at_tree
-from wakeful.sources.git.command import (
+from wakeful.sources.git.commit_changes import ABSENT, Question, Viewed, look_at_each_commit, look_at_tree
+from wakeful.sources.git.committed_files import compare_commit, compare_versions
+from wakeful.sources.git.git_command import (
     Found,
     GitRefusal,
     Place,
@@ -33,7 +34,6 @@ from wakeful.sources.git.command import (
     identify,
     locate,
 )
-from wakeful.sources.git.committed_files import compare_commit, compare_versions
 from wakeful.sources.git.trees import export_tree
 from wakeful.sources.hints.contract import Dirt, Dirty, Gone, Hints, Lost, MakeHints
 

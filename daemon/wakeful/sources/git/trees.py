@@ -12,7 +12,7 @@ import os
 
 from wakeful.core.record.observations import PathChange
 from wakeful.errors import OperatorError
-from wakeful.sources.git.command import Found, Repository, TreeEntry
+from wakeful.sources.git.git_command import Found, Repository, TreeEntry
 
 # Beyond this a list of paths says no more than "much changed".
 CHANGES_LIMIT = 10_000

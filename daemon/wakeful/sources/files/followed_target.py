@@ -24,7 +24,7 @@ Evidence = Literal["written", "unwritten", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
+class LookScope:
     """The paths that a look must visit: single paths, whole folders, or everything the target matches."""
 
     paths: Mapping[str, Evidence] = field(default_factory=dict)
@@ -100,22 +100,22 @@ class Followed:
                 path: "written" if evidence == "written" else "unknown" for path, evidence in self.paths.items()
             }
 
-    def take_errand(self) -> Errand:
-        errand = Errand(self.paths or {}, frozenset(self.trees or ()), self.is_whole)
+    def take_errand(self) -> LookScope:
+        errand = LookScope(self.paths or {}, frozenset(self.trees or ()), self.is_whole)
         self.paths, self.trees, self.is_whole = None, None, False
         return errand
 
-    def is_large(self, errand: Errand) -> bool:
+    def is_large(self, errand: LookScope) -> bool:
         """Whether the look is known beforehand to be too large for the loop."""
         return self._count(errand) > LOOP_ENTRIES
 
-    def is_worth_a_reader(self, errand: Errand) -> bool:
+    def is_worth_a_reader(self, errand: LookScope) -> bool:
         return self._count(errand) >= WORTH_ASKING
 
-    def _count(self, errand: Errand) -> int:
+    def _count(self, errand: LookScope) -> int:
         return len(self.manifest.members) if errand.is_whole and self.manifest is not None else len(errand.paths)
 
-    def put_back(self, errand: Errand) -> None:
+    def put_back(self, errand: LookScope) -> None:
         for path, evidence in errand.paths.items():
             self.mark(path, evidence)
         if errand.trees:

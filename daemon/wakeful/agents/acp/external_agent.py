@@ -21,17 +21,17 @@ from acp.interfaces import Agent
 
 from wakeful.agents.acp.meter import OWN_PROMPT_TOKENS, Meter
 from wakeful.agents.acp.prompt import tell_all, tell_since
-from wakeful.agents.acp.refusals import RefusesTheRest
+from wakeful.agents.acp.refusals import UnsupportedMethods
 from wakeful.agents.acp.tool_calls import UNKNOWN_TOOL, ReportedCalls, Told
 from wakeful.agents.contract import Hearing
 from wakeful.agents.daemon_client import DaemonLink
 from wakeful.agents.loop import Ending, Record
 from wakeful.agents.tools.bound_files import Bounds, Refused
-from wakeful.agents.tools.box import ToolBox
 from wakeful.agents.tools.file_replace import read_content, replace_content
-from wakeful.agents.tools.pages import Redaction
+from wakeful.agents.tools.result_pages import Redaction
+from wakeful.agents.tools.tool_set import ToolBox
 from wakeful.core.agents import steps as work
-from wakeful.core.agents.tokens import estimate_entry, estimate_tokens
+from wakeful.core.agents.token_count import estimate_entry, estimate_tokens
 from wakeful.core.agents.turns import Answered
 from wakeful.core.spec.agent import AgentSpec, Outside
 from wakeful.errors import OperatorError
@@ -55,7 +55,7 @@ _AMOUNT = re.compile(r"\d+(\.\d+)?(e-?\d+)?")
 _LONGEST_WORDS = 500
 
 
-class ExternalAgent(RefusesTheRest):
+class ExternalAgent(UnsupportedMethods):
     """One prompt to one program. `spawn` starts the program and returns its process, with pipes."""
 
     def __init__(

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from wakeful.bundles.blob_archive import BlobArchive
 from wakeful.bundles.scratch_files import remove_unfinished
-from wakeful.core.deciding.machine import Core
+from wakeful.core.deciding.core import Core
 from wakeful.core.record.state import DamagedSession, Session
 from wakeful.core.spec.session import Settings
 from wakeful.eventlog.contract import DaemonLog
@@ -25,12 +25,12 @@ from wakeful.runners.run.kept_runs import KeptRuns
 from wakeful.runners.run.run_folders import open_run_folders
 from wakeful.secrets.known import KnownSecrets, RedactingFormatter
 from wakeful.secrets.store import SecretPlaces, take_places
+from wakeful.service.log_printer import Style, Voice
 from wakeful.service.lookups import list_needed_secrets
 from wakeful.service.reports import (
     ObservationPort,
     WrittenSpecs,
 )
-from wakeful.service.voice import Style, Voice
 from wakeful.settings import Places, find_settings_file, settings_home
 from wakeful.sources.hints.choice import HintsSwitch
 from wakeful.system.blobs import Blobs
@@ -40,7 +40,7 @@ from wakeful.text.repeated_lines import Repeats, RepeatsFilter
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class SharedParts:
     """The common ground of all edges: the folded state, the port to the reactor, the secrets, the voice."""
 
     places: Places
@@ -77,7 +77,7 @@ def build_ground(
     handed_over: HandedOver,
     settings: Settings,
     style: Style | None,
-) -> Ground:
+) -> SharedParts:
     core, observe = Core(sessions), ObservationPort()
     known = _build_secrets(
         core, observe, take_places(str(settings_home(os.environ) / "wakeful" / "secrets"), os.environ)
@@ -98,7 +98,7 @@ def build_ground(
     remove_unfinished(places.state / "scratch")
     kept, written = _find_kept(handed_over, sessions), WrittenSpecs(sessions)
     run_folders = open_run_folders(str(places.state), os.environ, kept.left if kept is not None else frozenset())
-    return Ground(
+    return SharedParts(
         places=places,
         loop=asyncio.get_running_loop(),
         core=core,

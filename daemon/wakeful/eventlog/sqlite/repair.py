@@ -14,7 +14,7 @@ import apsw
 
 from wakeful.eventlog import chain
 from wakeful.eventlog.contract import Finding, Mended, Progress, Report, StoreBehindAnchor, StoreDamaged, StoreFull
-from wakeful.eventlog.sqlite import payload_check, search
+from wakeful.eventlog.sqlite import payload_check, search_index
 from wakeful.eventlog.sqlite.anchor import judge_store, read_anchor
 from wakeful.eventlog.sqlite.files import (
     StoreFiles,
@@ -106,7 +106,7 @@ def _mend_search(files: StoreFiles) -> list[str]:
     wrong = find_search_damage(files.state_dir)
     if wrong is None:
         return []
-    search.remove(files)
+    search_index.remove(files)
     return [f"the search index was damaged ({wrong}) and is removed; the next search builds it again"]
 
 

@@ -30,23 +30,23 @@ from wakeful.eventlog.contract import DaemonLog
 from wakeful.history.positions import fold_at
 from wakeful.history.run_output import read_output
 from wakeful.monitoring.monitoring import Monitoring
-from wakeful.notifications.desk import NotificationDesk
-from wakeful.run_files.keeper import Keeper
+from wakeful.notifications.delivery_loop import NotificationDesk
+from wakeful.run_files.content_recorder import Keeper
 from wakeful.run_files.replay import Replays
 from wakeful.runners.contract import LevelWatch, OutputLanding, Runner
 from wakeful.secrets.known import Known, KnownSecrets
-from wakeful.service.ending import Ending
+from wakeful.service.log_printer import Voice
 from wakeful.service.reactor import Reactor, Signal, read_moment
 from wakeful.service.run_starter import RunStarter
-from wakeful.service.voice import Voice
+from wakeful.service.shutdown import Ending
 from wakeful.settings import Places, read_settings
 from wakeful.sources.contract import DiskWatch, Sources, SpecWatch, WallClock
 from wakeful.specs.build import Surroundings
-from wakeful.specs.load import read_text
+from wakeful.specs.folder_reading import read_text
 from wakeful.specs.problem import RefusedSpec
 from wakeful.specs.scalars import find_local_zone
 from wakeful.system.blobs import Blobs
-from wakeful.trust.desk import TrustDesk
+from wakeful.trust.trust_review import TrustReview
 from wakeful.workspaces.fork_workspaces import Workspaces
 
 
@@ -66,7 +66,7 @@ class Edges:
     keeper: Keeper
     replays: Replays
     workspaces: Workspaces
-    trust: TrustDesk
+    trust: TrustReview
     voice: Voice
     secrets: KnownSecrets
     notifications: NotificationDesk

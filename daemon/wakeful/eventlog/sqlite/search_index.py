@@ -18,7 +18,7 @@ from wakeful.eventlog.contract import Record, StoreUnsafe
 from wakeful.eventlog.search_text import Query, has_word, parse_phrases, read_text
 from wakeful.eventlog.sqlite import queries
 from wakeful.eventlog.sqlite.files import BUSY_MILLISECONDS, StoreFiles, read_mark
-from wakeful.eventlog.sqlite.payloads import read_change
+from wakeful.eventlog.sqlite.payload_store import read_change
 
 CATCH_UP_RECORDS = 5_000
 CANDIDATES = 500

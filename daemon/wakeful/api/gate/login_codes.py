@@ -13,7 +13,7 @@ import secrets
 import time
 from dataclasses import dataclass
 
-from wakeful.api.gate.tokens import BrowserRights
+from wakeful.api.gate.access_tokens import BrowserRights
 
 LIFE_SECONDS = 300.0
 MOST_CODES = 50

@@ -50,7 +50,7 @@ from wakeful.specs.templates import (
 )
 from wakeful.specs.translate import FileKind, Finding, find_nearest, find_value, translate
 from wakeful.specs.yaml_text import MAX_BYTES, Marks, Path, Value, read_mapping, read_marks, shorten
-from wakeful.text.display import TellFar, tell_nobody
+from wakeful.text.display import ReportProgress, tell_nobody
 
 AGENTS = "agents"
 SUFFIX = ".yaml"
@@ -154,7 +154,7 @@ def read_folder(
     defaults: Defaults = NO_DEFAULTS,
     previous: FolderReading | None = None,
     kept: Mapping[str, FileReading] | None = None,
-    tell_far: TellFar = tell_nobody,
+    tell_far: ReportProgress = tell_nobody,
 ) -> FolderReading:
     """Read every spec under `specs_dir`.
 

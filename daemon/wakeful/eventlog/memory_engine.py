@@ -35,7 +35,7 @@ from wakeful.eventlog.contract import (
     StoreDamaged,
     StoreGone,
 )
-from wakeful.eventlog.group_commit import Group, Tip, choose_dropped
+from wakeful.eventlog.group_commit import Group, SessionHead, choose_dropped
 from wakeful.eventlog.search_text import Query, has_phrases, parse_phrases, read_text
 
 _INT64 = range(-(2**63), 2**63)
@@ -80,9 +80,9 @@ class MemoryStore:
         held = self.sessions.get(session)
         return [record.hash for record in held.records[max(0, first - 1) : last]] if held is not None else []
 
-    def tip(self, session: str) -> Tip | None:
+    def tip(self, session: str) -> SessionHead | None:
         held = self.sessions.get(session)
-        return Tip(held.key, held.head.seq, held.records[-1].at, held.head.hash) if held is not None else None
+        return SessionHead(held.key, held.head.seq, held.records[-1].at, held.head.hash) if held is not None else None
 
     def find_key(self, session: str, key: str) -> Appended | None:
         held = self.sessions.get(session)

@@ -15,8 +15,8 @@ from wakeful.core.deciding.event_envelope import find_parent, note_periods
 from wakeful.core.deciding.graph import Graph
 from wakeful.core.deciding.plan import Action, Look, plan
 from wakeful.core.deciding.queue import ReadyQueue
-from wakeful.core.deciding.untrusted_text import StrangersWords
-from wakeful.core.looking.looked import Looked, TargetLook
+from wakeful.core.deciding.untrusted_text import UntrustedTextFlow
+from wakeful.core.looking.observed_state import Looked, TargetLook
 from wakeful.core.record.events import Event
 from wakeful.core.record.fold import fold
 from wakeful.core.record.observations import Moment
@@ -76,7 +76,7 @@ class Deadline:
 
 
 @dataclass(slots=True, frozen=True)
-class Business:
+class BusyReason:
     """Why a session's outputs may still change (rule 30). `words` is None where only its upstreams are busy."""
 
     words: str | None
@@ -93,7 +93,7 @@ class Core:
         # The declared agents by name, and the reasons why the file of an agent is not in force.
         self.agents: dict[str, AgentSpec] = {}
         self.agent_problems: dict[str, str] = {}
-        self.words = StrangersWords()
+        self.words = UntrustedTextFlow()
         self.incarnation = ""
         # Sessions with a run that an earlier daemon began.
         self.inheriting: frozenset[str] = frozenset()
@@ -103,7 +103,7 @@ class Core:
         # Wall time minus boot time, in microseconds. It changes when somebody sets the clock, and only then.
         self.clock_offset: int | None = None
         # Sessions that others read, by name, as long as their outputs may still change.
-        self.busy: dict[str, Business] = {}
+        self.busy: dict[str, BusyReason] = {}
         self.mono = Deadlines()
         self.wall = Deadlines()
         self.ready = ReadyQueue()

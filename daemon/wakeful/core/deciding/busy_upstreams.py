@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from wakeful.core.deciding.core import BusyReason, Core
 from wakeful.core.deciding.decision import Decision
 from wakeful.core.deciding.holds import find_sleep_words
-from wakeful.core.deciding.machine import Business, Core
 from wakeful.core.deciding.owed import is_first_owed, is_owed
 from wakeful.core.record.observations import Moment
 from wakeful.core.record.state import Session
@@ -36,24 +36,24 @@ def refresh_busy(core: Core, decision: Decision, session_id: str) -> None:
             decision.touch(reader_id)
 
 
-def _find_business(core: Core, session: Session, moment: Moment) -> Business | None:
+def _find_business(core: Core, session: Session, moment: Moment) -> BusyReason | None:
     own = find_own_business(core, session, moment)
     # A run ends by itself, whatever holds the upstreams.
     if session.run is not None or (own is not None and own.is_stuck):
         return own
     holding = [core.busy[upstream] for upstream in find_holding_upstreams(core, session)]
     if any(business.is_stuck for business in holding):
-        return Business(own.words if own is not None else None, is_stuck=True)
-    return own or (Business(None) if holding else None)
+        return BusyReason(own.words if own is not None else None, is_stuck=True)
+    return own or (BusyReason(None) if holding else None)
 
 
-def find_own_business(core: Core, session: Session, moment: Moment) -> Business | None:
+def find_own_business(core: Core, session: Session, moment: Moment) -> BusyReason | None:
     """Why this session itself is busy, or None. Sleeping and not owed does not count (rule 31)."""
     if session.run is not None:
-        return Business("is running")
+        return BusyReason("is running")
     # This also holds for a session that never runs: its readers must see all of its files at once (rule 44).
     if session.id in core.looked.writing:
-        return Business(f"has files written by {core.looked.writing[session.id].words}")
+        return BusyReason(f"has files written by {core.looked.writing[session.id].words}")
     if not session.is_live:
         return None
     unclear = _find_unclear(core, session)
@@ -62,30 +62,30 @@ def find_own_business(core: Core, session: Session, moment: Moment) -> Business 
     is_asleep = find_sleep_words(core, session, moment) is not None
     # The first run is still owed. A session that only clocks wake owes none.
     if is_first_owed(session):
-        return Business("has not run yet", is_stuck=is_asleep)
+        return BusyReason("has not run yet", is_stuck=is_asleep)
     is_coming = session.wake is not None or is_owed(core.state, core.looked, session)
     if session.marks.is_suspect:
-        return Business(_outcome_words(session), is_stuck=is_asleep or not is_coming)
+        return BusyReason(_outcome_words(session), is_stuck=is_asleep or not is_coming)
     if is_coming:
-        return Business("sleeps with changes" if is_asleep else "has changes to take in", is_stuck=is_asleep)
+        return BusyReason("sleeps with changes" if is_asleep else "has changes to take in", is_stuck=is_asleep)
     return None
 
 
-def _find_unclear(core: Core, session: Session) -> Business | None:
+def _find_unclear(core: Core, session: Session) -> BusyReason | None:
     bounds = core.looked.bounds.get(session.id)
     if bounds is None:
-        return Business("is not looked at yet")
+        return BusyReason("is not looked at yet")
     unclear = None
     for bound in bounds:
         if bound.target is None or not bound.wake or bound.kind == "service":
             continue
         look = core.looked.targets[bound.target]
         if look.is_looked and look.version is None:
-            return Business(f"cannot see {bound.name}", is_stuck=True)
+            return BusyReason(f"cannot see {bound.name}", is_stuck=True)
         if not look.is_looked:
-            unclear = unclear or Business(f"is not looked at yet ({look.held or bound.name})")
+            unclear = unclear or BusyReason(f"is not looked at yet ({look.held or bound.name})")
         elif look.is_dirty:
-            unclear = unclear or Business(f"is changing ({look.held or bound.name})")
+            unclear = unclear or BusyReason(f"is changing ({look.held or bound.name})")
     return unclear
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.holds import find_hold_words
-from wakeful.core.deciding.machine import Core
 from wakeful.core.deciding.may_start import find_queue_words
 from wakeful.core.deciding.owed import owed_names
 from wakeful.core.record.observations import Moment

@@ -20,16 +20,16 @@ from typing import Protocol
 import msgspec
 from msgspec.structs import replace
 
-from wakeful.core.deciding.machine import Core
+from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.run_end import has_last_look
 from wakeful.core.record.observations import OutputsKept, ProcessEnded, RunRecovered
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.session import FileBinding
 from wakeful.errors import WakefulError
-from wakeful.run_files.backlog import FLUSH_SECONDS, Backlog
 from wakeful.run_files.capture import LASTING, Capture, Limits, Sight
 from wakeful.run_files.file_record import INLINE_PATHS, BindingFiles, Found, RunFiles
 from wakeful.run_files.path_lists import Listing, keep_listing
+from wakeful.run_files.pending_contents import FLUSH_SECONDS, Backlog
 from wakeful.system.blobs import Blobs
 from wakeful.system.blocking_pool import Pool
 

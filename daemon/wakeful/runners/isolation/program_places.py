@@ -21,7 +21,7 @@ from threading import Lock
 from msgspec import Struct
 
 from wakeful.core.looking.patterns import contains
-from wakeful.runners.isolation.file_system_answers import Looked
+from wakeful.runners.isolation.lookup_cache import Looked
 from wakeful.runners.isolation.system_places import is_of_system
 from wakeful.runners.isolation.written_places import WrittenPlaces
 

@@ -17,9 +17,9 @@ from wakeful.agents.contract import Tool, ToolOffer, ToolResult
 from wakeful.agents.daemon_client import DaemonLink
 from wakeful.agents.tools.bound_files import Bounds
 from wakeful.agents.tools.files import Before, FileTools, NestedRules
-from wakeful.agents.tools.knowledge import KnowledgeTools
+from wakeful.agents.tools.knowledge_tools import KnowledgeTools
 from wakeful.agents.tools.mcp import McpTools
-from wakeful.agents.tools.pages import Redact, ResultPages, redact_nothing
+from wakeful.agents.tools.result_pages import Redact, ResultPages, redact_nothing
 from wakeful.agents.tools.search import SearchTool
 from wakeful.agents.tools.tool import ResultLimit, say_parameters
 from wakeful.core.agents.turns import DownServer, ToolCall, WroteFile

@@ -12,8 +12,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from wakeful.core.deciding.machine import Core
-from wakeful.core.looking.looked import Bound
+from wakeful.core.deciding.core import Core
+from wakeful.core.looking.observed_state import Bound
 from wakeful.core.looking.patterns import parse_under
 from wakeful.core.record.state import Session
 from wakeful.core.spec.session import CommitsBinding, FileBinding, SessionBinding

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.decision import Decision
-from wakeful.core.deciding.machine import Core
 from wakeful.core.deciding.owed import start_versions
 from wakeful.core.record import events as ev
 from wakeful.core.record.state import Session

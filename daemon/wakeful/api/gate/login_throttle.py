@@ -24,7 +24,7 @@ MOST_TRIES = 20
 FORGOTTEN_SECONDS = 3.0
 
 
-class Guesses:
+class LoginThrottle:
     """Counts the recent wrong tries."""
 
     def __init__(self) -> None:

@@ -39,7 +39,7 @@ from wakeful.trust.path_trust import WAY_MARK, read_mark
 from wakeful.trust.spec_reader import (
     DEFAULTS_MARK,
     REACH_MARK,
-    HouseReader,
+    SpecFolderReader,
     Standing,
     digest_files,
     show_defaults,
@@ -70,7 +70,7 @@ class LoadedSession(NamedTuple):
     agent: AgentSpec | None
 
 
-class TrustDesk:
+class TrustReview:
     """Works on the daemon's ledger and its reader's last result.
 
     `view` and `find_loaded` are called on the loop. Everything else reads or writes files: blocking, and called in a
@@ -78,7 +78,7 @@ class TrustDesk:
     """
 
     def __init__(
-        self, ledger: Ledger, house: HouseReader, list_loaded: Callable[[], Iterable[LoadedSession]] = lambda: ()
+        self, ledger: Ledger, house: SpecFolderReader, list_loaded: Callable[[], Iterable[LoadedSession]] = lambda: ()
     ) -> None:
         self._ledger = ledger
         self._house = house

@@ -32,7 +32,7 @@ from wakeful.runners.outputs.staging import Staging
 from wakeful.runners.outputs.workspace_outputs import WorkspaceArea
 from wakeful.runners.outputs.writers import Writer, Writers
 from wakeful.runners.prepare.preparation import Preparation, Prepared, Ticket, is_staged
-from wakeful.runners.process import limits, proc
+from wakeful.runners.process import proc, resource_limits
 from wakeful.runners.process.adopted_program import AdoptedProcess, LeftProcess
 from wakeful.runners.process.environment import check_program, program_of
 from wakeful.runners.process.output_capture import Capture
@@ -46,7 +46,7 @@ from wakeful.runners.process.problems import (
     describe_timeout,
 )
 from wakeful.runners.process.program import Ending, Process, Spent, Surroundings
-from wakeful.runners.run.kept_runs import Keepsake, KeptRuns, LeftRun
+from wakeful.runners.run.kept_runs import KeptRuns, KeptRunState, LeftRun
 from wakeful.runners.run.saving import (
     Saved,
     empty_temporary,
@@ -282,7 +282,7 @@ class LiveRun:
         try:
             if self._prepared.starts_another:
                 check_program(argv[0], self._prepared.cwd, self._prepared.environment)
-            self._spawn(process, limits.wrap(argv, self.order.limits))
+            self._spawn(process, resource_limits.wrap(argv, self.order.limits))
         except OperatorError as error:
             self._problem = str(error)
             return False
@@ -320,7 +320,7 @@ class LiveRun:
         is_bound_to_us = prepared.tracing is not None or isinstance(prepared.area, WorkspaceArea)
         if kept is None or memory is None or process is None or descriptors is None or is_bound_to_us:
             return
-        keepsake = Keepsake(
+        keepsake = KeptRunState(
             state=self._around.state,
             order=self.order,
             pid=process.pid,
@@ -338,10 +338,10 @@ class LiveRun:
 
     def _mind_if_bounded(self) -> None:
         if self.order.limits.processes is None and self._counting is None:
-            self._fewest_beside = limits.count_all()
-            self._counting = self._around.loop.call_later(limits.LOOK_SECONDS, self._count_processes)
-        if self.order.limits != limits.NO_LIMITS or limits.is_counted(self.order.allowance):
-            self._mind_after(limits.LOOK_SECONDS)
+            self._fewest_beside = resource_limits.count_all()
+            self._counting = self._around.loop.call_later(resource_limits.LOOK_SECONDS, self._count_processes)
+        if self.order.limits != resource_limits.NO_LIMITS or resource_limits.is_counted(self.order.allowance):
+            self._mind_after(resource_limits.LOOK_SECONDS)
 
     def _spawn(self, process: Process, argv: tuple[str, ...]) -> None:
         prepared, handed = self._prepared, list[int]()
@@ -373,18 +373,24 @@ class LiveRun:
         process, order = self._process, self.order
         if process is None or process.is_over:
             return
-        if order.limits != limits.NO_LIMITS:
+        if order.limits != resource_limits.NO_LIMITS:
             counted = self._around.cgroups.cpu_seconds(self.mark) if self._around.cgroups is not None else 0.0
-            excess = limits.find_excess(order.limits, (process.pid, *proc.descendants_of(process.pid)), counted)
+            excess = resource_limits.find_excess(
+                order.limits, (process.pid, *proc.descendants_of(process.pid)), counted
+            )
             if excess is not None:
                 if self._stopping is None and self._problem is None:
                     self._problem = excess
                 process.signal(signal.SIGKILL)
                 return
-            pause = limits.LOOK_SECONDS
+            pause = resource_limits.LOOK_SECONDS
         else:
-            pause = min(2 * pause, limits.LONGEST_PAUSE_SECONDS)
-        overspent = limits.find_overspent(order.allowance, self.usage()) if limits.is_counted(order.allowance) else None
+            pause = min(2 * pause, resource_limits.LONGEST_PAUSE_SECONDS)
+        overspent = (
+            resource_limits.find_overspent(order.allowance, self.usage())
+            if resource_limits.is_counted(order.allowance)
+            else None
+        )
         if overspent is not None:
             self._end_for(overspent)
         # Go on while the run winds down, because a limit holds to the end.
@@ -395,17 +401,17 @@ class LiveRun:
 
         Walking the process tree takes longer than reading the machine's total.
         """
-        self._counting = self._around.loop.call_later(limits.LOOK_SECONDS, self._count_processes)
+        self._counting = self._around.loop.call_later(resource_limits.LOOK_SECONDS, self._count_processes)
         if self._oom_kills is None:
-            self._oom_kills = limits.count_oom_kills()
-        process, most, present = self._process, self.order.most_processes, limits.count_all()
+            self._oom_kills = resource_limits.count_oom_kills()
+        process, most, present = self._process, self.order.most_processes, resource_limits.count_all()
         if process is None or process.is_over:
             return
         if present is not None and self._fewest_beside is not None:
             self._fewest_beside = min(self._fewest_beside, present)
             if present - self._fewest_beside < most // 2:
                 return
-        crowd = limits.find_crowd(most, process.pid)
+        crowd = resource_limits.find_crowd(most, process.pid)
         if crowd is not None:
             if self._stopping is None and self._problem is None:
                 self._problem = crowd
@@ -448,9 +454,9 @@ class LiveRun:
         The control group is certain. Without one, the machine's count of such kills is compared.
         """
         if ending.is_starved:
-            return limits.describe_memory(self.order.limits)
+            return resource_limits.describe_memory(self.order.limits)
         is_killed = ending.signal == signal.SIGKILL or ending.exit_code == _KILLED_EXIT
-        if not is_killed or self._oom_kills is None or (limits.count_oom_kills() or 0) <= self._oom_kills:
+        if not is_killed or self._oom_kills is None or (resource_limits.count_oom_kills() or 0) <= self._oom_kills:
             return None
         return (
             "it was killed while the machine had no more memory (oom): the kernel killed processes for that "
