@@ -27,6 +27,8 @@ LAYERS: dict[str, set[str]] = {
     "core": set(),
     # Services of the operating system. They know nothing of sessions.
     "system": set(),
+    # The client of the control socket, for the command line, agents and the MCP server.
+    "client": set(),
     # YAML text to values.
     "specs": {"core"},
     "settings": {"core", "system", "specs"},
@@ -36,7 +38,7 @@ LAYERS: dict[str, set[str]] = {
     "sources": {"core", "system"},
     "runners": {"core", "system", "secrets"},
     # The process in which an agent thinks: no part of the daemon, which never imports it.
-    "agents": {"core", "secrets", "system", "runners"},
+    "agents": {"core", "secrets", "system", "runners", "client"},
     # The table of verbs: plain data, for the command line and the API.
     "verbs": set(),
     # Whose signature of a delivery counts, and what its payload says.
@@ -62,7 +64,7 @@ LAYERS: dict[str, set[str]] = {
     # The control socket: who calls, and the routes.
     "api": {
         "core", "system", "specs", "secrets", "eventlog", "views", "run_files", "history", "bundles", "model_context", "workspaces",
-        "trust", "notifications", "verbs", "webhooks", "monitoring", "mcp_server",
+        "trust", "notifications", "verbs", "webhooks", "monitoring", "mcp_server", "client",
     },
     # The running daemon. Its wiring is the only place that constructs edges.
     "service": {
@@ -70,10 +72,10 @@ LAYERS: dict[str, set[str]] = {
         "workspaces", "trust", "notifications", "api", "monitoring",
     },
     # The verbs as tools of MCP, over the routes of the daemon.
-    "mcp_server": {"system", "verbs"},
+    "mcp_server": {"verbs", "client"},
     # Arguments in, text out.
     "cli": {
-        "core", "system", "specs", "settings", "secrets", "eventlog", "views", "verbs", "service", "monitoring", "mcp_server",
+        "core", "system", "specs", "settings", "secrets", "eventlog", "views", "verbs", "service", "monitoring", "mcp_server", "client",
     },
     "__main__": {"cli"},
 }  # fmt: skip
@@ -99,9 +101,10 @@ ORDER_INSIDE: dict[str, tuple[set[str], ...]] = {
         {"declarations"},
         {"all_sources"},
     ),
+    # Both transports use the wire and the refusals, and know nothing of each other.
+    "client": ({"wire", "refusals"}, {"sync_transport", "async_client"}),
     "agents": (
         {"contract"},
-        {"daemon_client"},
         # The words of a model on their way to followers; the models; the tools.
         {"live_text", "models", "tools"},
         {"loop"},

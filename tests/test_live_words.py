@@ -11,10 +11,10 @@ import pytest
 from agents.test_daemon_link import say as answer
 from agents.test_daemon_link import scripted
 from waiting import eventually_async
-from wakeful.agents.daemon_client import DaemonLink
 from wakeful.agents.live_text import MOST_HELD, Voice
 from wakeful.api.live_words import LiveWords, Said
 from wakeful.cli.agent_words import BROKE_OFF, Flow, Speech
+from wakeful.client.async_client import DaemonClient
 from wakeful.secrets.redact import Redactor
 
 VALUE = "sk-canary-Grüße-0001"
@@ -82,7 +82,7 @@ async def test_a_daemon_that_answers_nothing_costs_a_bound_of_memory_and_no_wait
         await answer(writer, b"{}")
 
     written: list[str] = []
-    async with scripted(path, hang) as asked, DaemonLink(str(path)) as link:
+    async with scripted(path, hang) as asked, DaemonClient(str(path)) as link:
         voice = Voice(link, written.append)
         hear = voice.begin(1)
         hear("first")
@@ -107,7 +107,7 @@ async def test_of_an_answer_that_is_complete_at_once_only_thoughts_are_posted(tm
         await answer(writer, b"{}")
 
     path = tmp_path / "d.sock"
-    async with scripted(path, take) as asked, DaemonLink(str(path)) as link:
+    async with scripted(path, take) as asked, DaemonClient(str(path)) as link:
         voice = Voice(link, lambda _: None)
         hear = voice.begin(1)
         hear("read", "call")

@@ -11,8 +11,9 @@ import pytest
 
 from e2e.box import Box
 from waiting import eventually_async
-from wakeful.agents import daemon_client as daemon
-from wakeful.agents.daemon_client import DaemonAway, DaemonLink, DaemonRefused, EffectUnknown
+from wakeful.client import async_client as daemon
+from wakeful.client.async_client import DaemonClient
+from wakeful.client.refusals import DaemonAway, DaemonRefused, EffectUnknown
 from wakeful.errors import CallerError, OperatorError
 
 HEAD = b"HTTP/1.1 200 OK\r\nwakeful-version: 1\r\n"
@@ -67,7 +68,7 @@ async def say(writer: asyncio.StreamWriter, body: bytes, head: bytes = HEAD) -> 
 async def test_it_calls_looks_and_is_refused_in_the_daemon_s_words(box: Box) -> None:
     """What a real daemon answers comes back as values; a refusal keeps its status and its words."""
     box.start()
-    async with DaemonLink(str(box.socket)) as link:
+    async with DaemonClient(str(box.socket)) as link:
         assert (await link.look("/version"))["state"] == str(box.state)
         first = await link.call("remember", {"name": "desk", "key": "rate", "value": "0.19", "rationale": None}, "once")
         again = await link.call("remember", {"name": "desk", "key": "rate", "value": "0.19"}, "once")
@@ -92,7 +93,7 @@ async def test_it_calls_looks_and_is_refused_in_the_daemon_s_words(box: Box) -> 
 async def test_many_calls_at_once_each_get_their_own_answer(box: Box) -> None:
     """Calls under way together do not mix, and one that is given up takes nobody's answer with it."""
     box.start()
-    async with DaemonLink(str(box.socket)) as link:
+    async with DaemonClient(str(box.socket)) as link:
         given_up = [asyncio.ensure_future(link.look("/sessions/desk/log", {"last": 5})) for _ in range(5)]
         await asyncio.sleep(0)
         calls = [
@@ -111,7 +112,7 @@ async def test_many_calls_at_once_each_get_their_own_answer(box: Box) -> None:
 async def test_a_daemon_that_restarts_is_waited_for(box: Box) -> None:
     """Killed between two calls, it is found again when it is back, and knows what it was told before."""
     box.start()
-    async with DaemonLink(str(box.socket)) as link:
+    async with DaemonClient(str(box.socket)) as link:
         await link.call("remember", {"name": "desk", "key": "a", "value": "1"})
         box.kill()
         waiting = asyncio.ensure_future(link.call("remember", {"name": "desk", "key": "b", "value": "2"}))
@@ -127,7 +128,7 @@ async def test_what_has_no_key_is_never_asked_twice(tmp_path: Path) -> None:
     async def leave(_: bytes, writer: asyncio.StreamWriter) -> None:
         writer.close()
 
-    async with scripted(tmp_path / "s", leave) as asked, DaemonLink(str(tmp_path / "s")) as link:
+    async with scripted(tmp_path / "s", leave) as asked, DaemonClient(str(tmp_path / "s")) as link:
         with pytest.raises(EffectUnknown, match="whether that was done is not known"):
             await link.call("note", {"text": "x"})
         assert len(asked) == 1
@@ -154,7 +155,7 @@ async def test_what_has_a_key_is_asked_again_until_it_is_answered(tmp_path: Path
         else:
             await say(writer, b'{"words":"done"}')
 
-    async with scripted(tmp_path / "s", answer) as asked, DaemonLink(str(tmp_path / "s"), "token") as link:
+    async with scripted(tmp_path / "s", answer) as asked, DaemonClient(str(tmp_path / "s"), "token") as link:
         assert await link.call("note", {"text": "x"}, "once") == {"words": "done"}
         assert asked[0] == asked[1] and b"Idempotency-Key: once\r\n" in asked[0] and b"Bearer token\r\n" in asked[0]
 
@@ -170,7 +171,7 @@ async def test_lines_are_sent_as_they_come_and_all_of_them_again_to_a_daemon_tha
         writer.close()
 
     gone = await asyncio.start_unix_server(leave, tmp_path / "s")
-    async with DaemonLink(str(tmp_path / "s"), "token") as link:
+    async with DaemonClient(str(tmp_path / "s"), "token") as link:
         post = link.post_lines("/work/steps")
         await post.send({"line": "first"})
         await eventually_async(lambda: b"first" in received)
@@ -198,7 +199,7 @@ async def test_one_connection_serves_many_calls_until_it_is_closed(
         seen.add(id(writer))
         await say(writer, b"{}", head)
 
-    async with scripted(tmp_path / "s", answer), DaemonLink(str(tmp_path / "s")) as link:
+    async with scripted(tmp_path / "s", answer), DaemonClient(str(tmp_path / "s")) as link:
         for _ in range(5):
             await link.post("/x", {})
         assert len(seen) == 1
@@ -219,10 +220,10 @@ async def test_patience_ends(tmp_path: Path) -> None:
     async def hang(_: bytes, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(30)
 
-    link = DaemonLink(str(tmp_path / "none"), patience_seconds=0.2)
+    link = DaemonClient(str(tmp_path / "none"), patience_seconds=0.2)
     with pytest.raises(DaemonAway, match="no daemon answers"):
         await link.look("/version")
-    async with scripted(tmp_path / "s", hang) as asked, DaemonLink(str(tmp_path / "s"), patience_seconds=1.0) as slow:
+    async with scripted(tmp_path / "s", hang) as asked, DaemonClient(str(tmp_path / "s"), patience_seconds=1.0) as slow:
         with pytest.raises(EffectUnknown, match="within 1 s"):
             await slow.look("/version")
         assert len(asked) == 1
@@ -237,7 +238,7 @@ async def test_what_is_not_wakeful_is_not_believed(tmp_path: Path) -> None:
         head, body = bodies.pop(0)
         await say(writer, body, head)
 
-    async with scripted(tmp_path / "s", answer), DaemonLink(str(tmp_path / "s")) as link:
+    async with scripted(tmp_path / "s", answer), DaemonClient(str(tmp_path / "s")) as link:
         with pytest.raises(DaemonAway, match="is not wakeful"):
             await link.look("/version")
         with pytest.raises(DaemonRefused, match="answered 502: <html>"):
@@ -247,7 +248,7 @@ async def test_what_is_not_wakeful_is_not_believed(tmp_path: Path) -> None:
 @pytest.mark.asyncio
 async def test_a_key_cannot_smuggle_a_header(tmp_path: Path) -> None:
     """A line break in a key is refused before anything is sent."""
-    async with DaemonLink(str(tmp_path / "none")) as link:
+    async with DaemonClient(str(tmp_path / "none")) as link:
         with pytest.raises(CallerError, match="one line"):
             await link.call("note", {"text": "x"}, "a\r\nAuthorization: Bearer other")
 
@@ -255,6 +256,6 @@ async def test_a_key_cannot_smuggle_a_header(tmp_path: Path) -> None:
 def test_outside_of_a_run_it_says_what_is_missing(tmp_path: Path) -> None:
     """Without the run's variables, or without its token's file, there is no link."""
     with pytest.raises(OperatorError, match="WAKEFUL_SOCKET is not set"):
-        DaemonLink.from_environment({})
+        DaemonClient.from_environment({})
     with pytest.raises(OperatorError, match="cannot read the run's token"):
-        DaemonLink.from_environment({"WAKEFUL_SOCKET": "s", "WAKEFUL_TOKEN_FILE": str(tmp_path / "token")})
+        DaemonClient.from_environment({"WAKEFUL_SOCKET": "s", "WAKEFUL_TOKEN_FILE": str(tmp_path / "token")})

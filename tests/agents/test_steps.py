@@ -14,8 +14,9 @@ from agents.provider import Hold, Provider, Say
 from agents.test_killed import KEYS, declare
 from e2e.box import Box
 from waiting import eventually, eventually_async
-from wakeful.agents.daemon_client import DaemonLink, DaemonRefused
 from wakeful.agents.run_setup import Recorder
+from wakeful.client.async_client import DaemonClient
+from wakeful.client.refusals import DaemonRefused
 from wakeful.core.agents import steps as work
 from wakeful.core.agents.turns import ToolCall
 
@@ -30,8 +31,8 @@ class Run:
         (place,) = box.runtime.rglob("token")
         self.token = place.read_text().strip()
 
-    def link(self) -> DaemonLink:
-        return DaemonLink(str(self.box.socket), self.token)
+    def link(self) -> DaemonClient:
+        return DaemonClient(str(self.box.socket), self.token)
 
     def told(self, call: str) -> list[str]:
         """What is on record of one call."""

@@ -14,19 +14,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wakeful.agents.contract import ToolResult
-from wakeful.agents.daemon_client import DaemonLink
 from wakeful.agents.tools.bound_files import Bounds
 from wakeful.agents.tools.fetch import FetchTool
 from wakeful.agents.tools.knowledge_tools import SkillTools
 from wakeful.agents.tools.result_pages import ResultPages
 from wakeful.agents.tools.tool import ResultLimit
 from wakeful.agents.tools.tool_set import DEFAULT_POLICIES, ToolBox, make_tools
+from wakeful.client.async_client import DaemonClient
 from wakeful.core.agents.turns import ToolCall
 from wakeful.core.spec.agent import Skill, ToolPolicy
 
 
 def make_box(root: Path, policies: dict[str, ToolPolicy] | None = None) -> ToolBox:
-    link = DaemonLink(str(root / "no.sock"), "token", patience_seconds=0.05)
+    link = DaemonClient(str(root / "no.sock"), "token", patience_seconds=0.05)
     skills = SkillTools(link, (Skill(name="style", description="How to write.", folder=str(root / "skills")),))
     return make_tools(
         Bounds.build(str(root), ["in/"], ["out/"]), policies or {}, link, session="desk", run_id="r1", more=(skills,)
@@ -72,7 +72,7 @@ def test_only_what_reads_files_is_a_look(tmp_path: Path) -> None:
 
 def test_without_a_place_to_write_no_writing_is_offered(tmp_path: Path) -> None:
     """A session that writes nothing has an agent that knows of no writing."""
-    box = make_tools(Bounds.build(str(tmp_path), ["in/"]), {}, DaemonLink("none"), session="desk", run_id="r1")
+    box = make_tools(Bounds.build(str(tmp_path), ["in/"]), {}, DaemonClient("none"), session="desk", run_id="r1")
     assert "write" not in box.tools and "edit" not in box.tools
 
 
@@ -121,7 +121,7 @@ def test_a_result_larger_than_its_model_takes_in_is_paged_to_its_end(tmp_path: P
     (tmp_path / "scratch").mkdir()
     (tmp_path / "in" / "a.txt").write_text("".join(f"line {number}\n" for number in range(2_000)))
     bounds = Bounds.build(str(tmp_path), ["in/"], [], str(tmp_path / "scratch"))
-    box = make_tools(bounds, {}, DaemonLink("none"), session="desk", run_id="r1", limit=ResultLimit(2_048))
+    box = make_tools(bounds, {}, DaemonClient("none"), session="desk", run_id="r1", limit=ResultLimit(2_048))
     pages = list(read_pages(box, {"path": "in/a.txt"}))
     assert len(pages) > 5 and all(len(page.encode()) <= 2_048 for page in pages)
     assert [line for page in pages for line in page.splitlines() if line.startswith("line ")] == [

@@ -11,13 +11,13 @@ from e2e.box import Box
 # What a run does here: the calls of a file, one after the other, with the tools as the loop has them.
 PROGRAM = """
 import asyncio, json, os, sys
-from wakeful.agents.daemon_client import DaemonLink
+from wakeful.client.async_client import DaemonClient
 from wakeful.agents.tools.tool_set import make_tools
 from wakeful.agents.tools.bound_files import Bounds
 from wakeful.core.agents.turns import ToolCall
 
 async def main():
-    async with DaemonLink.from_environment(os.environ) as link:
+    async with DaemonClient.from_environment(os.environ) as link:
         bounds = Bounds.build(os.getcwd(), ["calls.json", "in.txt"], ["out/"], os.environ["WAKEFUL_SCRATCH"])
         box = make_tools(bounds, {}, link, session=os.environ["WAKEFUL_SESSION"], run_id=os.environ["WAKEFUL_RUN"])
         results = []

@@ -10,7 +10,7 @@ import pytest
 from api.conftest import SocketConnection, Speaker
 from api.small_daemon import RunningDaemon, declare, reads
 from wakeful.cli.client import Client
-from wakeful.cli.exit_codes import Failure
+from wakeful.client.refusals import NotOurDaemon
 from wakeful.core.record.observations import ProcessOwner
 
 NOBODY = 65534
@@ -206,7 +206,7 @@ def test_the_command_tells_nothing_to_a_socket_of_another_user() -> None:
                 os.setgid(NOBODY - 1)
                 os.setuid(NOBODY - 1)
                 Client(f"{folder}/theirs.sock", "a-token").get("/sessions")
-            except Failure as refused:
+            except NotOurDaemon as refused:
                 os._exit(7 if "nothing was sent" in str(refused) else 8)
             finally:
                 os._exit(9)

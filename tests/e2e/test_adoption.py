@@ -10,7 +10,7 @@ import pytest
 from e2e.box import Box
 from waiting import eventually
 from wakeful.cli.client import Client
-from wakeful.cli.exit_codes import Failure
+from wakeful.client.refusals import DaemonRefused
 
 # Run by `make test-long`: a daemon for each of its tests takes its time.
 pytestmark = pytest.mark.long
@@ -117,7 +117,7 @@ def test_two_who_merge_at_once_merge_once_and_the_files_are_there(box: Box, root
 def try_merge(client: Client) -> str:
     try:
         return client.call("merge", name="sum", fork="trial")["words"]
-    except Failure as failure:
+    except DaemonRefused as failure:
         return f"refused: {failure}"
 
 

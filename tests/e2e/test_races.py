@@ -19,7 +19,7 @@ from e2e.box import Box
 from processes import is_alive
 from waiting import eventually
 from wakeful.cli.client import Client
-from wakeful.cli.exit_codes import Failure
+from wakeful.client.refusals import DaemonRefused
 
 # Run by `make test-long`: a daemon for each of its tests takes its time.
 pytestmark = pytest.mark.long
@@ -92,7 +92,7 @@ def try_call(client: Client, verb: str, name: str) -> str:
     """What it answered; a refusal begins with `refused`."""
     try:
         return client.call(verb, name=name)["words"]
-    except Failure as failure:
+    except DaemonRefused as failure:
         return f"refused: {failure}"
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from e2e.box import Box
 from wakeful.cli.client import Client
-from wakeful.cli.exit_codes import Failure
+from wakeful.client.refusals import DaemonRefused
 from wakeful.verbs.table import COMMANDS, VERBS
 from wakeful.verbs.verb import KEY
 
@@ -183,7 +183,7 @@ def test_the_key_of_another_call_is_refused_whatever_is_called(box: Box, verb: s
         told = refused.stderr
     else:
         body = {field: name if field == "name" else value for field, value in make_body(verb).items()}
-        with pytest.raises(Failure) as failure:
+        with pytest.raises(DaemonRefused) as failure:
             Client(str(box.socket)).call(verb, f"taken-{verb}", **body)
         told = str(failure.value)
     assert "belongs to another call" in told and ("note_added" in told or "fact_set" in told)

@@ -6,7 +6,7 @@ import sys
 import time
 
 from wakeful.cli.client import Client
-from wakeful.cli.exit_codes import NoDaemon
+from wakeful.client.refusals import DaemonAway
 
 PATIENCE_SECONDS = 60.0
 
@@ -43,7 +43,7 @@ def send_until_heard(client: Client, who: str, count: int) -> None:
 def is_heard(client: Client, who: str, number: int) -> bool:
     try:
         client.call("send", f"{who}-{number}", name="talk", text=f"{who}:{number}")
-    except NoDaemon:
+    except DaemonAway:
         return False
     return True
 

@@ -159,10 +159,10 @@ MUTANTS = (
     # -- graph --------------------------------------------------------------------------------------
     Mutant(30, "nobody waits for an upstream", "core/deciding/may_start.py", "        holding = next(find_holding_upstreams(core, session), None)\n", "        holding = None\n"),
     Mutant(30, "a dirty upstream does not hold", "core/deciding/busy_upstreams.py", "        elif look.is_dirty:\n", "        elif False:\n"),
-    Mutant(30, "a running upstream does not hold", "core/deciding/busy_upstreams.py", '    if session.run is not None:\n        return Business("is running")\n', "    if session.run is not None:\n        return None\n"),
+    Mutant(30, "a running upstream does not hold", "core/deciding/busy_upstreams.py", '    if session.run is not None:\n        return BusyReason("is running")\n', "    if session.run is not None:\n        return None\n"),
     Mutant(30, "an owed upstream does not hold", "core/deciding/busy_upstreams.py", "    is_coming = session.wake is not None or is_owed(core.state, core.looked, session)\n", "    is_coming = False\n"),
-    Mutant(30, "an unrun upstream does not hold", "core/deciding/busy_upstreams.py", '        return Business("has not run yet", is_stuck=is_asleep)\n', "        return None\n"),
-    Mutant(30, "an upstream's upstream does not hold", "core/deciding/busy_upstreams.py", "    return own or (Business(None) if holding else None)\n", "    return own\n"),
+    Mutant(30, "an unrun upstream does not hold", "core/deciding/busy_upstreams.py", '        return BusyReason("has not run yet", is_stuck=is_asleep)\n', "        return None\n"),
+    Mutant(30, "an upstream's upstream does not hold", "core/deciding/busy_upstreams.py", "    return own or (BusyReason(None) if holding else None)\n", "    return own\n"),
     Mutant(30, "the reason shown is not the root", "core/deciding/busy_upstreams.py", "        passed.add(upstream := further)\n", "        passed.add(further)\n        break\n"),
     Mutant(30, "a program is not read", "core/deciding/graph.py", "    if spec.program is not None:\n        reads.append((spec.program, False))\n", ""),
     Mutant(31, "a failed upstream does not hold", "core/deciding/busy_upstreams.py", "    if session.marks.is_suspect:\n", "    if False:\n"),

@@ -29,12 +29,12 @@ from e2e.box import WAKEFUL, Box
 from ordinary_user import OrdinaryUser
 from security.test_callers import CallersBox
 from waiting import PATIENCE_SECONDS, eventually, eventually_async
-from wakeful.agents import daemon_client as link_module
-from wakeful.agents.daemon_client import DaemonLink
 from wakeful.api.gate import connections, protocol
 from wakeful.api.gate.callers import GONE, Peer, Unknown
 from wakeful.api.gate.connections import MOST_CONNECTIONS, MOST_OF_ONE_RUN, Connections
 from wakeful.cli.client import Client
+from wakeful.client import async_client as link_module
+from wakeful.client.async_client import DaemonClient
 from wakeful.core.record.observations import ProcessOwner
 
 FAR = 600.0
@@ -194,7 +194,7 @@ def test_an_agent_waits_for_a_place_and_loses_nothing(tmp_path: Path, monkeypatc
             held.enter_context(connect(daemon))
 
         async def note() -> None:
-            async with DaemonLink(str(daemon.socket)) as link:
+            async with DaemonClient(str(daemon.socket)) as link:
                 noting = asyncio.create_task(link.call("note", {"name": "talk", "text": "patient"}))
                 await eventually_async(lambda: any(refused))
                 held.close()

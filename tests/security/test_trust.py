@@ -17,7 +17,7 @@ import pytest
 from e2e.box import Box
 from waiting import eventually
 from wakeful.cli.client import Client
-from wakeful.cli.exit_codes import Failure
+from wakeful.client.refusals import DaemonRefused
 
 # Run by `make test-long`: a daemon for each of its tests takes its time.
 pytestmark = pytest.mark.long
@@ -68,7 +68,7 @@ class Shop(Box):
 
     def post(self, route: str, **body: Any) -> str:
         """What the daemon says to a request that it refuses."""
-        with pytest.raises(Failure) as refusal:
+        with pytest.raises(DaemonRefused) as refusal:
             Client(str(self.socket)).post(route, **body)
         return str(refusal.value)
 

@@ -20,7 +20,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from wakeful.agents.contract import Model, ModelRequest, ProviderFault
-from wakeful.agents.daemon_client import DaemonLink, DaemonRefused
 from wakeful.agents.loop import LASTING_FAULTS, PAUSES_SECONDS, Record, pause_before
 from wakeful.agents.summary import (
     OFFER,
@@ -33,6 +32,8 @@ from wakeful.agents.summary import (
     read_told,
 )
 from wakeful.agents.summary_pieces import Piece, digest_piece, split_pieces, tell_entries, tell_piece
+from wakeful.client.async_client import DaemonClient
+from wakeful.client.refusals import DaemonRefused
 from wakeful.core.agents import steps as work
 from wakeful.core.agents.rule_summary import list_lines, read_summary
 from wakeful.core.agents.token_count import complete_usage, cut_to_tokens, estimate_tokens
@@ -98,7 +99,7 @@ async def shorten(
     entries: Sequence[Entry],
     models: Sequence[Model],
     record: Record,
-    link: DaemonLink,
+    link: DaemonClient,
     say: Callable[[str], None],
     most_tokens: int,
     pause: Callable[[float], Awaitable[Any]] = asyncio.sleep,
@@ -129,7 +130,7 @@ async def shorten(
 
 
 async def _keep_facts(
-    beginning: work.Beginning, link: DaemonLink, told: Sequence[FoundFact], found: dict[str, FoundFact], turn: int
+    beginning: work.Beginning, link: DaemonClient, told: Sequence[FoundFact], found: dict[str, FoundFact], turn: int
 ) -> list[str]:
     """Set the facts of the summary, then those that only a part had and whose keys are not set yet.
 

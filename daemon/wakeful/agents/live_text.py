@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from wakeful.agents.contract import Say, WordKind
-from wakeful.agents.daemon_client import DaemonLink
+from wakeful.client.async_client import DaemonClient
 from wakeful.errors import WakefulError
 
 # Seconds for which text is collected before it is posted. Readers do not notice, and the daemon gets fewer posts. If
@@ -27,7 +27,7 @@ MOST_HELD = 64 * 1024
 class Voice:
     """Streams the text of one run. `write` receives the text that belongs to the run's output."""
 
-    def __init__(self, link: DaemonLink, write: Callable[[str], None]) -> None:
+    def __init__(self, link: DaemonClient, write: Callable[[str], None]) -> None:
         self._link = link
         self._write = write
         self._attempt = 0

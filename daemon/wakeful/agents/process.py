@@ -17,7 +17,6 @@ from msgspec.structs import replace
 
 from wakeful.agents.compaction import Shortened, shorten
 from wakeful.agents.contract import Model
-from wakeful.agents.daemon_client import DaemonLink, DaemonRefused
 from wakeful.agents.live_text import Voice
 from wakeful.agents.loop import Ending, Loop, Record
 from wakeful.agents.models.provider_model import make_model
@@ -34,6 +33,8 @@ from wakeful.agents.run_setup import (
 from wakeful.agents.summary_pieces import list_whole
 from wakeful.agents.tools.tool import find_result_bytes
 from wakeful.agents.tools.tool_set import ToolBox
+from wakeful.client.async_client import DaemonClient
+from wakeful.client.refusals import DaemonRefused
 from wakeful.core.agents import steps as work
 from wakeful.core.spec.agent import AgentSpec, ModelSpec
 from wakeful.errors import OperatorError
@@ -47,12 +48,12 @@ OUT_OF_TIME = "it was ended from outside: its timeout, or a limit of its session
 REFUSED_SHARE = 0.7
 
 
-Work = Callable[[work.Beginning, Record, DaemonLink, Mapping[str, str], Voice], Awaitable[Ending]]
+Work = Callable[[work.Beginning, Record, DaemonClient, Mapping[str, str], Voice], Awaitable[Ending]]
 
 
 async def think(environ: Mapping[str, str]) -> int:
     """Carry out the whole run. Returns its exit code."""
-    async with DaemonLink.from_environment(environ) as link:
+    async with DaemonClient.from_environment(environ) as link:
         beginning = await _begin(link, environ)
         record = Recorder(link, beginning.run_id)
         voice = Voice(link, say)
@@ -71,7 +72,7 @@ async def think(environ: Mapping[str, str]) -> int:
 
 
 async def _begin(
-    link: DaemonLink, environ: Mapping[str, str], again: int = 0, window: work.FoundWindow | None = None
+    link: DaemonClient, environ: Mapping[str, str], again: int = 0, window: work.FoundWindow | None = None
 ) -> work.Beginning:
     """Fetch the conversation from the daemon. `window` is the context window of the model, if it was found before.
 
@@ -116,7 +117,7 @@ def _find_work(beginning: work.Beginning) -> Work:
 
 
 async def _work(
-    beginning: work.Beginning, record: Record, link: DaemonLink, environ: Mapping[str, str], voice: Voice
+    beginning: work.Beginning, record: Record, link: DaemonClient, environ: Mapping[str, str], voice: Voice
 ) -> Ending:
     async with begin_servers(beginning, environ) as servers:
         # Let the servers start while the libraries of the models are imported.
@@ -138,7 +139,7 @@ class Thinking:
         models: Sequence[Model],
         tools: ToolBox,
         record: Record,
-        link: DaemonLink,
+        link: DaemonClient,
         environ: Mapping[str, str],
         voice: Voice,
     ) -> None:

@@ -17,7 +17,6 @@ import msgspec
 from msgspec.structs import replace
 
 from wakeful.agents.contract import Model
-from wakeful.agents.daemon_client import DaemonLink, DaemonRefused, LinePost
 from wakeful.agents.loop import HAND_OFF, TODO, Record
 from wakeful.agents.models.provider_model import make_model
 from wakeful.agents.subagents import Delegation
@@ -32,6 +31,8 @@ from wakeful.agents.tools.shell import ShellTool
 from wakeful.agents.tools.shell_confinement import Narrowing, narrow, select_environment
 from wakeful.agents.tools.tool import ResultLimit, find_result_bytes
 from wakeful.agents.tools.tool_set import ToolBox, ToolSet, make_tools
+from wakeful.client.async_client import DaemonClient, LinePost
+from wakeful.client.refusals import DaemonRefused
 from wakeful.core.agents import steps as work
 from wakeful.core.agents.steps import STOPPED
 from wakeful.core.agents.turns import Entry
@@ -112,7 +113,7 @@ def make_home(environ: Mapping[str, str]) -> str:
 async def make_box(
     beginning: work.Beginning,
     servers: McpTools,
-    link: DaemonLink,
+    link: DaemonClient,
     environ: Mapping[str, str],
     record: Record | None = None,
 ) -> ToolBox:
@@ -149,7 +150,7 @@ def _fill_box(
     beginning: work.Beginning,
     bounds: Bounds,
     policies: Mapping[str, ToolPolicy],
-    link: DaemonLink,
+    link: DaemonClient,
     redact: Redact,
     more: Sequence[ToolSet],
     servers: McpTools | None = None,
@@ -207,7 +208,7 @@ def find_narrowing(
     )
 
 
-async def hand_off(link: DaemonLink, beginning: work.Beginning, words: str) -> None:
+async def hand_off(link: DaemonClient, beginning: work.Beginning, words: str) -> None:
     """Leave the agent's last text as the hand-off for the next run, unless this run must not replace the hand-off."""
     if beginning.hand_off != "replaced":
         return
@@ -235,7 +236,7 @@ def read_secret(name: str | None, environ: Mapping[str, str]) -> str | None:
 class Recorder:
     """Records the steps of one run (loop.Record). `tell` sends lines of a request that the next `__call__` ends."""
 
-    def __init__(self, link: DaemonLink, run_id: str) -> None:
+    def __init__(self, link: DaemonClient, run_id: str) -> None:
         self._link = link
         self._run_id = run_id
         self._numbers = itertools.count(1)

@@ -17,11 +17,11 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from wakeful.agents.contract import Model, Tool
-from wakeful.agents.daemon_client import DaemonLink
 from wakeful.agents.loop import Ending, Loop, Record, RunOver
 from wakeful.agents.tools.bound_files import Refused
 from wakeful.agents.tools.tool import Arguments, CheckedTool
 from wakeful.agents.tools.tool_set import ToolBox
+from wakeful.client.async_client import DaemonClient
 from wakeful.core.agents import steps as work
 from wakeful.core.agents.turns import DELEGATE, SubWork
 from wakeful.core.spec.agent import AgentSpec
@@ -45,7 +45,7 @@ class Delegation:
     def __init__(
         self,
         beginning: work.Beginning,
-        link: DaemonLink,
+        link: DaemonClient,
         record: Record,
         make_models: Callable[[AgentSpec], Sequence[Model]],
         make_tools: Callable[[work.Beginning], ToolBox],

@@ -17,9 +17,11 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from wakeful.cli.client import Client, quote_name, read_token
+from wakeful.cli.client import Client, read_token
 from wakeful.cli.daemon_location import find_secrets, find_socket
 from wakeful.cli.exit_codes import Failure
+from wakeful.client.wire import quote_name
+from wakeful.errors import WakefulError
 from wakeful.secrets.store import SecretPlaces, list_names
 from wakeful.verbs.verb import Completion
 
@@ -82,7 +84,7 @@ def offer(find: Offer, ctx: click.Context, incomplete: str) -> list[CompletionIt
     try:
         with contextlib.redirect_stderr(io.StringIO()), _bounded():
             return [CompletionItem(one) for one in find(ctx) if one.startswith(incomplete) and _PLAIN.fullmatch(one)]
-    except (Failure, OSError, ValueError, LookupError):
+    except (Failure, WakefulError, OSError, ValueError, LookupError):
         return []
 
 

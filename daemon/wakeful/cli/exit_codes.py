@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 
 from wakeful.cli.text import columns, wrap
+from wakeful.client.refusals import DaemonAway
 from wakeful.errors import WakefulError
 from wakeful.text.display import escape_lines
 
@@ -21,6 +22,8 @@ def conclude(run: Callable[[], object]) -> int:
         return code if isinstance(code, int) else 0
     except Failure as failure:
         return _say(str(failure), failure.code)
+    except DaemonAway as error:
+        return _say(str(error), NO_DAEMON)
     except WakefulError as error:
         return _say(str(error), FAILED)
     except KeyboardInterrupt:
@@ -57,14 +60,3 @@ class Failure(Exception):
     def __init__(self, words: str = "", code: int = FAILED) -> None:
         super().__init__(words)
         self.code = code
-
-
-class NoDaemon(Failure):
-    """No daemon answers on the socket."""
-
-    def __init__(self, words: str) -> None:
-        super().__init__(words, NO_DAEMON)
-
-
-class DaemonBusy(Failure):
-    """The daemon runs but has no room for another connection."""

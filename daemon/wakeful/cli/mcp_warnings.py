@@ -12,7 +12,7 @@ from collections.abc import Iterator, Set
 from pathlib import Path
 
 from wakeful.cli.client import Options
-from wakeful.cli.exit_codes import Failure
+from wakeful.client.refusals import DaemonRefused, DaemonUnreachable
 from wakeful.core.spec.session import SessionSpec
 from wakeful.service.program_reach import list_server_programs, say_missing_package
 from wakeful.specs.check_warnings import Mistakes
@@ -60,6 +60,6 @@ def _ask_daemon(names: Set[str], specs: Path, options: Options) -> Iterator[tupl
         known = {row["name"] for row in client.get("/sessions")}
         for name in names & known:
             yield from ((name, down) for down in client.get("/why", x=name, path=os.path.abspath(name))["servers_down"])
-    except Failure:
+    except (DaemonUnreachable, DaemonRefused):
         # No daemon answers, so the warnings from the files are all there is.
         return

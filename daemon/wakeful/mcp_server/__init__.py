@@ -2,8 +2,8 @@
 
 `tools` makes tools from the table of verbs, `resources` gives sessions addresses, `run_wait` follows a run to its end,
 `deferred_runs` is the tasks extension, `subscriptions` reports changes, `server` joins them with the `mcp` package.
-`daemon_client` reaches the daemon over a socket. `stdio` serves a client over standard input and output, `http` serves
-clients inside the daemon.
+`stdio` serves a client over standard input and output, and reaches the daemon by `client/async_client.py`. `http`
+serves clients inside the daemon.
 
 Only this package and `agents` import `mcp`, because the import takes seconds. `wakeful mcp` runs in its own process.
 """

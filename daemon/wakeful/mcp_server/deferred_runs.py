@@ -16,9 +16,9 @@ from mcp_types import RequestParams
 from pydantic import ConfigDict
 from pydantic.alias_generators import to_camel
 
+from wakeful.client.wire import quote_name
 from wakeful.errors import CallerError
 from wakeful.mcp_server.run_wait import Awaited
-from wakeful.mcp_server.tools import quote_name
 
 EXTENSION = "io.modelcontextprotocol/tasks"
 POLL_MILLISECONDS = 1_000

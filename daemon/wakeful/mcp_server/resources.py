@@ -10,9 +10,10 @@ import json
 from typing import Any, Literal, NamedTuple
 from urllib.parse import unquote
 
+from wakeful.client.wire import quote_name
 from wakeful.errors import CallerError
 from wakeful.mcp_server.contract import Daemon, Reach
-from wakeful.mcp_server.tools import USUAL_RECORDS, quote_name
+from wakeful.mcp_server.tools import USUAL_RECORDS
 
 ROOT = "wakeful://session/"
 Part = Literal["session", "log", "facts", "output"]

@@ -10,14 +10,16 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Literal
 
-from wakeful.mcp_server.contract import Daemon, DaemonAway
-from wakeful.mcp_server.daemon_client import PATIENCE_SECONDS, PAUSE_SECONDS
-from wakeful.mcp_server.tools import quote_name
+from wakeful.client.refusals import DaemonAway, DaemonUnreachable
+from wakeful.client.wire import PATIENCE_SECONDS, quote_name
+from wakeful.mcp_server.contract import Daemon
 
 # The most bytes of the end of a run's output that are returned with its outcome.
 SHOWN_OUTPUT_BYTES = 4_000
 # Seconds between progress messages, because a client that gets nothing for long gives up.
 SIGN_SECONDS = 10.0
+# Seconds between two attempts to follow a daemon that restarts.
+PAUSE_SECONDS = 0.3
 # The holds that end only when a person acts, or when a new budget period begins.
 _LASTING_HOLDS = ("asking", "budget", "crashing")
 _OVER = {
@@ -140,7 +142,7 @@ async def wait_for_end(daemon: Daemon, awaited: Awaited, progress: Progress) -> 
                     awaited.take(line)
                     await _tell(line, progress)
             return awaited.ended
-        except DaemonAway as error:
+        except DaemonUnreachable as error:
             now = asyncio.get_running_loop().time()
             away_since = away_since or now
             if now - away_since > PATIENCE_SECONDS:

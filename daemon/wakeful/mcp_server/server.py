@@ -24,8 +24,9 @@ from mcp.server.subscriptions import (
 from mcp.shared.exceptions import MCPError
 
 from wakeful import __version__
+from wakeful.client.async_client import Reply
 from wakeful.errors import CallerError, WakefulError
-from wakeful.mcp_server.contract import Reach, Reply
+from wakeful.mcp_server.contract import Reach
 from wakeful.mcp_server.deferred_runs import (
     EXTENSION,
     Handle,

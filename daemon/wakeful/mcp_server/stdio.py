@@ -7,15 +7,17 @@ import asyncio
 from mcp.server.lowlevel import NotificationOptions
 from mcp.server.stdio import stdio_server
 
+from wakeful.client.async_client import DaemonClient
 from wakeful.mcp_server.contract import Reach
 from wakeful.mcp_server.server import add_standing, build_server
 
 
-def serve(reach: Reach) -> None:
-    asyncio.run(_serve(reach))
+def serve(client: DaemonClient, reach: Reach) -> None:
+    """`client` is the port of `reach` to the daemon; its connections are closed at the end."""
+    asyncio.run(_serve(client, reach))
 
 
-async def _serve(reach: Reach) -> None:
+async def _serve(client: DaemonClient, reach: Reach) -> None:
     server = build_server(lambda _: reach, reach.own)
     standing = add_standing(server, lambda _: reach) if reach.own is None else None
     try:
@@ -24,3 +26,4 @@ async def _serve(reach: Reach) -> None:
     finally:
         if standing is not None:
             await standing.close()
+        client.close()

@@ -10,7 +10,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from wakeful.mcp_server.contract import Daemon, DaemonAway, DaemonRefused
+from wakeful.client.refusals import DaemonRefused, DaemonUnreachable
+from wakeful.mcp_server.contract import Daemon
 from wakeful.mcp_server.resources import LIST_KINDS, Address, find_changed
 
 # Seconds in which the changes of a burst are joined to one report.
@@ -44,7 +45,7 @@ class Watch:
                         await report(set(self._watched), self._with_list)
                     pause = FIRST_PAUSE_SECONDS
                     await self._report_changes(following, report)
-            except (DaemonAway, DaemonRefused) as error:
+            except (DaemonUnreachable, DaemonRefused) as error:
                 if not begun.done():
                     begun.set_exception(error)
                     return

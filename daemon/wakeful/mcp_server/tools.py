@@ -10,8 +10,8 @@ import inspect
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
+from wakeful.client.wire import quote_name
 from wakeful.errors import CallerError
 from wakeful.verbs.table import VERBS
 from wakeful.verbs.verb import Argument, Field, Route, Verb
@@ -321,8 +321,3 @@ def _convert(argument: Argument, value: Any) -> Any:
     if moment.tzinfo is None:
         raise CallerError(f"{argument.name} is {value!r}, which says no zone; add Z for UTC")
     return (moment - _EPOCH) // (_EPOCH.resolution)
-
-
-def quote_name(name: str) -> str:
-    """Quote a name as one segment of a path. Its slashes are escaped, too."""
-    return quote(name, safe="")

@@ -1,8 +1,8 @@
 """The ledger of one notifier: how far it has read the log, the notices it still has to send, and the results so far.
 
-Pure values and rules; `ledger_files.py` keeps them on disk, and `desk.py` acts by them. A record that is read becomes a
-waiting notice, saved in the same file as the position, so that a crash loses nothing. Each trouble is reported once. If
-the same failure repeats, or occurs below a failed upstream, it is only counted.
+Pure values and rules; `ledger_files.py` keeps them on disk, and `delivery_loop.py` acts by them. A record that is read
+becomes a waiting notice, saved in the same file as the position, so that a crash loses nothing. Each trouble is
+reported once. If the same failure repeats, or occurs below a failed upstream, it is only counted.
 """
 
 from __future__ import annotations

@@ -28,7 +28,10 @@ class PathBlocked(Exception):
 
 @contextmanager
 def open_folder(root: str, name: str, *, is_made: bool = False) -> Iterator[tuple[int, str]]:
-    """The folder of `name` below `root`, open, and the last part of the name. Raises InTheWay and FileNotFoundError."""
+    """Open the folder of `name` below `root`. Return its descriptor and the last part of the name.
+
+    Raises PathBlocked and FileNotFoundError.
+    """
     if name.startswith("/"):
         root, name = "/", name.lstrip("/")
     *folders, last = name.split("/")

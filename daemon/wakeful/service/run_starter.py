@@ -47,7 +47,7 @@ ReadReceived = Callable[[Session, OpenRun], Sequence[tuple[int, MessageAdded]]]
 
 
 class MakeOrder(Protocol):
-    """`make_order` of `runners/run/orders.py`, with its premises filled in."""
+    """`make_order` of `runners/run/orders.py`, with its locations filled in."""
 
     def __call__(
         self,

@@ -1,9 +1,9 @@
 """Turns an agent's valid keys into the core's AgentSpec, with every default resolved and the rules between keys
 checked.
 
-Called by `load` for each file of agents/. Returns findings instead of raising, as `build` does for sessions. Reads only
-the files of the prompt and the skills, and only inside the project, so that another author's spec cannot read a
-person's keys.
+Called by `folder_reading` for each file of agents/. Returns findings instead of raising, as `build` does for sessions.
+Reads only the files of the prompt and the skills, and only inside the project, so that another author's spec cannot
+read a person's keys.
 """
 
 from __future__ import annotations

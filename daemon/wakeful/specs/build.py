@@ -1,7 +1,7 @@
 """Turns a valid model into the core's SessionSpec, with every default resolved and the rules between keys checked.
 
-Called by `load` for each file. Returns findings instead of raising, so that an author sees all of them at once. It
-reads only whether the program of a command exists, and the repository that a worktree needs.
+Called by `folder_reading` for each file. Returns findings instead of raising, so that an author sees all of them at
+once. It reads only whether the program of a command exists, and the repository that a worktree needs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Finds out whether other users can change a file: by owning it, by its mode, or by replacing it in its folder.
 
-Called by `load` for every spec, and by `trust` for the folders above the specs. Only owners and modes are checked. An
-ACL that grants writing shows in the group's bits, because they are its mask. The words say what is wrong and which
-command repairs it.
+Called by `folder_reading` for every spec, and by `trust` for the folders above the specs. Only owners and modes are
+checked. An ACL that grants writing shows in the group's bits, because they are its mask. The words say what is wrong
+and which command repairs it.
 """
 
 from __future__ import annotations

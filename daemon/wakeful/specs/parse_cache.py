@@ -1,7 +1,7 @@
 """Caches the parsed spec files over restarts, so that a start parses only the files that changed.
 
-settings' ProjectReader uses it; `load` still compares each reading with its file's stat key. The cache is ignored if it
-cannot be read, or was made by other code or with other defaults or surroundings.
+settings' ProjectReader uses it; `folder_reading` still compares each reading with its file's stat key. The cache is
+ignored if it cannot be read, or was made by other code or with other defaults or surroundings.
 """
 
 from __future__ import annotations

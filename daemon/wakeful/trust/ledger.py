@@ -149,5 +149,5 @@ class Ledger:
 
 
 def digest_content(content: bytes) -> str:
-    """Compute the digest of a content, as `specs/load` does for a file."""
+    """Compute the digest of a content, as `specs/folder_reading` does for a file."""
     return hashlib.blake2b(content, digest_size=16).hexdigest()

@@ -78,7 +78,7 @@ class Step(NamedTuple):
 
     @property
     def stat_key(self) -> tuple[int, int, int, int]:
-        """The stat key, as `specs/load` makes it for a file."""
+        """The stat key, as `specs/folder_reading` makes it for a file."""
         return self.found.st_mtime_ns, self.found.st_ctime_ns, self.found.st_size, self.found.st_ino
 
 

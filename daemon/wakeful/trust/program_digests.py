@@ -70,7 +70,7 @@ class Programs:
 
 
 def _digest_stream(stream: BinaryIO) -> str:
-    """Compute the digest of a stream, as `specs/load` does for a file."""
+    """Compute the digest of a stream, as `specs/folder_reading` does for a file."""
     digest = hashlib.blake2b(digest_size=16)
     while piece := stream.read(1 << 20):
         digest.update(piece)

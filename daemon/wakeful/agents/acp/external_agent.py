@@ -24,12 +24,12 @@ from wakeful.agents.acp.prompt import tell_all, tell_since
 from wakeful.agents.acp.refusals import UnsupportedMethods
 from wakeful.agents.acp.tool_calls import UNKNOWN_TOOL, ReportedCalls, Told
 from wakeful.agents.contract import Hearing
-from wakeful.agents.daemon_client import DaemonLink
 from wakeful.agents.loop import Ending, Record
 from wakeful.agents.tools.bound_files import Bounds, Refused
 from wakeful.agents.tools.file_replace import read_content, replace_content
 from wakeful.agents.tools.result_pages import Redaction
 from wakeful.agents.tools.tool_set import ToolBox
+from wakeful.client.async_client import DaemonClient
 from wakeful.core.agents import steps as work
 from wakeful.core.agents.token_count import estimate_entry, estimate_tokens
 from wakeful.core.agents.turns import Answered
@@ -64,7 +64,7 @@ class ExternalAgent(UnsupportedMethods):
         bounds: Bounds,
         tools: ToolBox,
         record: Record,
-        link: DaemonLink,
+        link: DaemonClient,
         spawn: Callable[[Sequence[str]], Any],
         say: Callable[[str], None],
         hearing: Hearing,

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from wakeful.agents.acp.external_agent import LONGEST_LINE_BYTES, ExternalAgent
 from wakeful.agents.acp.session_server import find_handed, hand_over
-from wakeful.agents.daemon_client import DaemonLink
 from wakeful.agents.live_text import Voice
 from wakeful.agents.loop import Ending, Record
 from wakeful.agents.run_setup import (
@@ -31,12 +30,13 @@ from wakeful.agents.run_setup import (
 from wakeful.agents.tools.process_keeper import UNCONFINED
 from wakeful.agents.tools.shell import wrap
 from wakeful.agents.tools.shell_confinement import make_domain, select_environment
+from wakeful.client.async_client import DaemonClient
 from wakeful.core.agents import steps as work
 from wakeful.secrets.store import VARIABLE_PREFIX, name_variable
 
 
 async def work_outside(
-    beginning: work.Beginning, record: Record, link: DaemonLink, environ: Mapping[str, str], voice: Voice
+    beginning: work.Beginning, record: Record, link: DaemonClient, environ: Mapping[str, str], voice: Voice
 ) -> Ending:
     """Carry out a run of an external agent, and leave its hand-off."""
     bounds = find_bounds(beginning, environ)

@@ -18,12 +18,12 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from wakeful.agents.contract import Tool, ToolResult
-from wakeful.agents.daemon_client import DaemonLink
 from wakeful.agents.tools.bound_files import Bounds, Refused
 from wakeful.agents.tools.file_replace import LARGEST_FILE_BYTES, digest_content, read_content, replace_content
 from wakeful.agents.tools.image import describe_image, find_obstacle
 from wakeful.agents.tools.result_pages import MARGIN, Redact, redact_nothing
 from wakeful.agents.tools.tool import RESULT_BYTES, Arguments, CheckedTool, ResultLimit
+from wakeful.client.async_client import DaemonClient
 from wakeful.core.agents.steps import Around
 from wakeful.core.agents.turns import WroteFile
 from wakeful.core.looking.patterns import contains
@@ -484,7 +484,7 @@ class NestedRules:
     write. Each is shown once in a run, and again after a compression.
     """
 
-    def __init__(self, link: DaemonLink) -> None:
+    def __init__(self, link: DaemonClient) -> None:
         self._link = link
         self._asked: set[str] = set()
         self._told: set[str] = set()

@@ -19,9 +19,9 @@ from urllib.parse import quote
 from msgspec import UNSET, Meta, UnsetType
 
 from wakeful.agents.contract import Tool
-from wakeful.agents.daemon_client import DaemonLink
 from wakeful.agents.tools.bound_files import Refused
 from wakeful.agents.tools.tool import RESULT_BYTES, Arguments, CheckedTool
+from wakeful.client.async_client import DaemonClient
 from wakeful.core.spec.agent import Skill
 
 _MOST_RECORDS = 200
@@ -85,7 +85,7 @@ class KnowledgeTools:
     parts that the agent gives.
     """
 
-    def __init__(self, link: DaemonLink, session: str, run_id: str, kept: str | None = None) -> None:
+    def __init__(self, link: DaemonClient, session: str, run_id: str, kept: str | None = None) -> None:
         self._link = link
         self._session = session
         self._route = f"/sessions/{quote(os.fsencode(session), safe='')}"
@@ -216,7 +216,7 @@ class SkillArguments(Arguments, frozen=True):
 
 
 class SkillTools:
-    def __init__(self, link: DaemonLink, skills: Sequence[Skill]) -> None:
+    def __init__(self, link: DaemonClient, skills: Sequence[Skill]) -> None:
         self._link = link
         self._skills = skills
 

@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 from wakeful.agents.contract import ToolResult
-from wakeful.agents.daemon_client import DaemonLink
 from wakeful.agents.tools.bound_files import Bounds
 from wakeful.agents.tools.tool import KEPT_BYTES, ResultLimit, bound_text
+from wakeful.client.async_client import DaemonClient
 
 # A function that redacts a text, after which it may be cut. Line ends stay where they are.
 Redact = Callable[[str], Awaitable[str]]
@@ -33,7 +33,7 @@ async def redact_nothing(text: str) -> str:
 class Redaction:
     """Redacts texts of any length by calls to the daemon, which knows the secrets."""
 
-    def __init__(self, link: DaemonLink) -> None:
+    def __init__(self, link: DaemonClient) -> None:
         self._link = link
 
     async def redact(self, text: str) -> str:

@@ -14,7 +14,6 @@ from typing import Any, Protocol
 import msgspec
 
 from wakeful.agents.contract import Tool, ToolOffer, ToolResult
-from wakeful.agents.daemon_client import DaemonLink
 from wakeful.agents.tools.bound_files import Bounds
 from wakeful.agents.tools.files import Before, FileTools, NestedRules
 from wakeful.agents.tools.knowledge_tools import KnowledgeTools
@@ -22,6 +21,7 @@ from wakeful.agents.tools.mcp import McpTools
 from wakeful.agents.tools.result_pages import Redact, ResultPages, redact_nothing
 from wakeful.agents.tools.search import SearchTool
 from wakeful.agents.tools.tool import ResultLimit, say_parameters
+from wakeful.client.async_client import DaemonClient
 from wakeful.core.agents.turns import DownServer, ToolCall, WroteFile
 from wakeful.core.spec.agent import ToolPolicy
 from wakeful.text.unicode import find_lone_half
@@ -179,7 +179,7 @@ def read_arguments(call: ToolCall, offer: ToolOffer) -> dict[str, Any] | ToolRes
 def make_tools(
     bounds: Bounds,
     policies: Mapping[str, ToolPolicy],
-    link: DaemonLink,
+    link: DaemonClient,
     *,
     session: str,
     run_id: str,

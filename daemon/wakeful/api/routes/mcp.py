@@ -21,8 +21,11 @@ from wakeful.api.bodies import LARGEST_BODY_BYTES, read_body
 from wakeful.api.gate.callers import Caller
 from wakeful.api.problems import answer_problem
 from wakeful.api.requests import caller_of
+from wakeful.client.async_client import Reply, read_lines
+from wakeful.client.refusals import DaemonAway, DaemonRefused, read_refusal
+from wakeful.client.wire import encode_query
 from wakeful.errors import OperatorError
-from wakeful.mcp_server.contract import DaemonAway, DaemonRefused, Reach, Reply, encode_query, read_refusal
+from wakeful.mcp_server.contract import Reach
 
 MISSING = (
     "MCP needs the package `mcp`, which is not installed: pip install 'wakeful[agents]' where the daemon's own "
@@ -120,7 +123,7 @@ class InnerDaemon:
     @asynccontextmanager
     async def follow(self, names: Sequence[str]) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
         async with self._exchange("GET", "/follow", {"name": list(names), "words": True}) as exchange:
-            yield _split_lines(exchange.read())
+            yield read_lines(exchange.read())
 
     @asynccontextmanager
     async def _exchange(
@@ -206,12 +209,3 @@ def _make_scope(method: str, path: str, query: Mapping[str, Any] | None, key: st
         "client": None,
         "state": {},
     }
-
-
-async def _split_lines(parts: AsyncIterator[bytes]) -> AsyncIterator[dict[str, Any]]:
-    rest = b""
-    async for part in parts:
-        *lines, rest = (rest + part).split(b"\n")
-        for line in lines:
-            if line:
-                yield json.loads(line)

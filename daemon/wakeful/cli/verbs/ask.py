@@ -18,6 +18,7 @@ from wakeful.cli.exit_codes import FAILED, Failure
 from wakeful.cli.text import columns, escape, fit, paint
 from wakeful.cli.verbs.calls import say
 from wakeful.cli.verbs.lifecycle import records_after
+from wakeful.client.refusals import DaemonRefused, DaemonUnreachable
 from wakeful.views.records import say_spent
 
 # The holds under which a question waits until a person lifts the hold, or a budget's period ends.
@@ -169,7 +170,7 @@ class Following:
         while (text := self._answer_question(question)) is not None:
             try:
                 self._client.call("answer", None, name=self._name, text=text)
-            except Failure as refusal:
+            except (DaemonUnreachable, DaemonRefused) as refusal:
                 print(f"wakeful: {refusal}", file=sys.stderr, flush=True)
                 continue
             return True

@@ -13,9 +13,10 @@ from pathlib import Path
 
 from wakeful.cli.client import Options
 from wakeful.cli.daemon_location import find_state
-from wakeful.cli.exit_codes import FAILED, Failure, NoDaemon
+from wakeful.cli.exit_codes import FAILED, Failure
 from wakeful.cli.progress import Bar
 from wakeful.cli.text import count, escape, paint
+from wakeful.client.refusals import DaemonAway
 from wakeful.eventlog.contract import Report
 from wakeful.monitoring.verified import Verified, write_verified
 from wakeful.service.offline_store import find_session, open_reader, restore
@@ -26,7 +27,7 @@ def locate_state(options: Options, state: str | None) -> Path:
     if state is None:
         try:
             return Path(options.client().get("/version")["state"])
-        except NoDaemon:
+        except DaemonAway:
             # The log of a stopped daemon can be verified too.
             pass
     return Path(find_state(state))

@@ -15,9 +15,10 @@ from typing import Any
 import click
 
 from wakeful.cli.client import Client, Options
-from wakeful.cli.exit_codes import FAILED, DaemonBusy, Failure, NoDaemon
+from wakeful.cli.exit_codes import FAILED, Failure
 from wakeful.cli.selection import find_sessions, is_several
 from wakeful.cli.text import escape, show_local_times
+from wakeful.client.refusals import DaemonRefused
 from wakeful.verbs.verb import Argument, Verb
 from wakeful.views.times import read_time
 
@@ -119,9 +120,7 @@ def try_call(client: Client, verb_name: str, key: str | None, /, **body: Any) ->
     """
     try:
         return client.call(verb_name, key, **body)
-    except (NoDaemon, DaemonBusy):
-        raise
-    except Failure as refusal:
+    except DaemonRefused as refusal:
         return {"name": body["name"], "error": str(refusal)}
 
 

@@ -20,10 +20,11 @@ import apsw
 from wakeful import __version__
 from wakeful.cli.client import Client, Options
 from wakeful.cli.daemon_location import find_state, say_start
-from wakeful.cli.exit_codes import FAILED, DaemonBusy, Failure, NoDaemon
+from wakeful.cli.exit_codes import FAILED, Failure
 from wakeful.cli.text import count, escape, format_bytes, paint, wrap
 from wakeful.cli.verbs.doctor_machine import check_surroundings
 from wakeful.cli.verbs.doctor_store import Check, check_store, mend
+from wakeful.client.refusals import DaemonAway, DaemonBusy
 from wakeful.core.spec.limits import FEW_BYTES, UNWARNED, LimitName, judge_room, say_amount
 from wakeful.service.offline_store import REMOTE, find_file_system, find_holder, is_affected
 
@@ -66,7 +67,7 @@ def _print(checks: list[Check]) -> None:
 def _ask_daemon(client: Client, state: str) -> tuple[dict[str, Any] | None, Check]:
     try:
         health = client.get("/doctor")
-    except NoDaemon as error:
+    except DaemonAway as error:
         if client.project is not None and find_holder(Path(client.project)) is None:
             return None, Check(
                 "daemon",

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from wakeful.cli.client import Client, Options, quote_name
+from wakeful.cli.client import Client, Options
 from wakeful.cli.exit_codes import FAILED, Failure
 from wakeful.cli.selection import find_sessions, is_several
 from wakeful.cli.text import count, escape, show_local_times, wrap
@@ -26,6 +26,7 @@ from wakeful.cli.verbs.calls import (
     say_refusal,
     try_call,
 )  # fmt: skip
+from wakeful.client.wire import quote_name
 from wakeful.verbs.table import COMMANDS
 
 # The most names printed in a confirmation: enough to notice a session that was not meant.

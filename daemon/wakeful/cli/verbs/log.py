@@ -15,10 +15,11 @@ from typing import Any
 import click
 
 from wakeful.cli.agent_words import TEXT_LEAD, THOUGHT_LEAD, Flow, Speech
-from wakeful.cli.client import Client, Options, quote_name
+from wakeful.cli.client import Client, Options
 from wakeful.cli.exit_codes import Failure
 from wakeful.cli.selection import is_several
 from wakeful.cli.text import columns, escape, fit, measure, pad, paint, parse_time
+from wakeful.client.wire import quote_name
 
 # The number of digits of a hash on the screen. --json prints all digits.
 _HASH_DIGITS = 12

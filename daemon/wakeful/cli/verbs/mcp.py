@@ -10,8 +10,9 @@ import click
 
 from wakeful.cli.client import Options, read_token
 from wakeful.cli.exit_codes import Failure
+from wakeful.client.async_client import Address, DaemonClient, read_address
+from wakeful.client.refusals import OWNER_VARIABLE
 from wakeful.mcp_server.contract import Reach
-from wakeful.mcp_server.daemon_client import Address, DaemonClient, read_address
 from wakeful.mcp_server.tools import PREFIX, list_tools
 
 MISSING = "wakeful mcp needs the package `mcp`, which comes with: pip install 'wakeful[agents]'"
@@ -25,8 +26,13 @@ def mcp_verb(options: Options, http: str | None, only: tuple[str, ...], allows_d
             "over HTTP a token is needed: make one with `wakeful token new`, put it in a file, and name that in "
             "WAKEFUL_TOKEN_FILE"
         )
-    address = read_address(http) if http is not None else Address(options.client().path)
-    reach = Reach(DaemonClient(address, token), find_own_session(), allows_dangerous, frozenset(only) or None)
+    if http is not None:
+        address = read_address(http)
+    else:
+        address = Address(options.client().path, owner=os.environ.get(OWNER_VARIABLE, ""))
+    # A coding agent is told at once that no daemon runs.
+    client = DaemonClient(address, token, is_patient=False)
+    reach = Reach(client, find_own_session(), allows_dangerous, frozenset(only) or None)
     try:
         # Imported here, because the import is slow and needs the optional extra.
         stdio = importlib.import_module("wakeful.mcp_server.stdio")
@@ -34,7 +40,7 @@ def mcp_verb(options: Options, http: str | None, only: tuple[str, ...], allows_d
         if missing.name not in ("mcp", "mcp_types"):
             raise
         raise Failure(MISSING) from None
-    stdio.serve(reach)
+    stdio.serve(client, reach)
 
 
 def refuse_unknown(only: tuple[str, ...]) -> None:

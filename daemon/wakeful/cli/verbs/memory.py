@@ -13,10 +13,11 @@ from typing import Any
 
 import click
 
-from wakeful.cli.client import Options, quote_name
+from wakeful.cli.client import Options
 from wakeful.cli.exit_codes import Failure
 from wakeful.cli.text import escape, escape_lines, paint
 from wakeful.cli.verbs.calls import carry_out
+from wakeful.client.wire import quote_name
 
 
 def own_session() -> str | None:

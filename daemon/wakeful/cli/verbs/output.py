@@ -13,10 +13,11 @@ from typing import NamedTuple
 
 import click
 
-from wakeful.cli.client import Options, quote_name
+from wakeful.cli.client import Options
 from wakeful.cli.daemon_location import find_state
-from wakeful.cli.exit_codes import NoDaemon
 from wakeful.cli.text import count, escape, escape_lines, escape_output, paint, wrap
+from wakeful.client.refusals import DaemonAway
+from wakeful.client.wire import quote_name
 
 
 class Printed(NamedTuple):
@@ -96,7 +97,7 @@ def _ask_daemon(options: Options, name: str, run: int | None) -> Printed:
     """Get the output from the daemon or, if no daemon runs, from its state folder."""
     try:
         answer = options.client().get_answer(f"/sessions/{quote_name(name)}/output", run=run)
-    except NoDaemon as error:
+    except DaemonAway as error:
         return _read_folder(_find_folder(options, error), name, run)
     body, head = answer.read(), int(answer.headers["wakeful-head"])
     hint = json.loads(answer.headers["wakeful-hint"]) if answer.headers.get("wakeful-hint") else None
@@ -110,7 +111,7 @@ def _read_folder(folder: Path, name: str, run: int | None) -> Printed:
     return Printed(*importlib.import_module("wakeful.service.offline_store").read_stored_output(folder, name, run))
 
 
-def _find_folder(options: Options, error: NoDaemon) -> Path:
+def _find_folder(options: Options, error: DaemonAway) -> Path:
     """Find the state folder of a daemon that does not run."""
     folder = Path(find_state())
     # A socket that was named does not identify a folder, and the default folder may have another session of the same
@@ -129,7 +130,7 @@ def _find_lines(options: Options, name: str, run: int | None, find: str, state: 
         return _find_in_folder(Path(find_state(state)), name, run, find)
     try:
         answer = options.client().get_answer(f"/sessions/{quote_name(name)}/output", run=run, find=find)
-    except NoDaemon as error:
+    except DaemonAway as error:
         return _find_in_folder(_find_folder(options, error), name, run, find)
     gap = answer.headers.get("wakeful-gap")
     return Lines(

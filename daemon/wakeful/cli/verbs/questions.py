@@ -8,9 +8,10 @@ from typing import Any
 
 import click
 
-from wakeful.cli.client import Options, quote_name
+from wakeful.cli.client import Options
 from wakeful.cli.text import escape, format_exact, paint
 from wakeful.cli.verbs.calls import carry_out
+from wakeful.client.wire import quote_name
 
 _COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 

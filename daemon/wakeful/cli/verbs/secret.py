@@ -14,8 +14,9 @@ import click
 
 from wakeful.cli.client import Options
 from wakeful.cli.daemon_location import find_secrets
-from wakeful.cli.exit_codes import Failure, NoDaemon
+from wakeful.cli.exit_codes import Failure
 from wakeful.cli.text import escape, measure, pad, paint
+from wakeful.client.refusals import DaemonAway
 from wakeful.errors import OperatorError
 from wakeful.secrets.shapes import LONGEST_BYTES
 from wakeful.secrets.store import SecretPlaces, find_name_problem, find_secret, list_names, remove_secret, save_secret
@@ -64,7 +65,7 @@ def _tell(options: Options, name: str, done: str) -> None:
     """
     try:
         found = options.client().get("/secrets")
-    except NoDaemon:
+    except DaemonAway:
         found = None
     here = find_secrets()
     row: dict[str, Any] = (
@@ -105,7 +106,7 @@ _FROM = {"credential": "systemd", "file": "file", "environment": "the daemon's e
 def _print_list(options: Options) -> None:
     try:
         rows = options.client().get("/secrets")["secrets"]
-    except NoDaemon:
+    except DaemonAway:
         rows = _list_here()
     if options.is_json:
         print(json.dumps(rows))

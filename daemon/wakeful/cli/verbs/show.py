@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from wakeful.cli.client import Options, quote_name
+from wakeful.cli.client import Options
 from wakeful.cli.text import (
     count,
     escape,
@@ -20,6 +20,7 @@ from wakeful.cli.text import (
     wrap,
 )
 from wakeful.cli.verbs.previews import say_conflict
+from wakeful.client.wire import quote_name
 from wakeful.core.record.todo import MARKS
 from wakeful.core.spec.budget import UNITS
 from wakeful.views.times import shorten

@@ -15,12 +15,14 @@ from typing import Any, NamedTuple
 
 import click
 
-from wakeful.cli.client import Options, quote_name
+from wakeful.cli.client import Options
 from wakeful.cli.daemon_location import find_specs
-from wakeful.cli.exit_codes import FAILED, Failure, NoDaemon
+from wakeful.cli.exit_codes import FAILED, Failure
 from wakeful.cli.mcp_warnings import warn_about_servers
 from wakeful.cli.progress import Bar
 from wakeful.cli.text import count, escape, paint
+from wakeful.client.refusals import DaemonAway
+from wakeful.client.wire import quote_name
 from wakeful.core.deciding.graph import Graph
 from wakeful.core.looking.patterns import parse_under
 from wakeful.core.spec.agent import AgentSpec, ModelSpec
@@ -484,7 +486,7 @@ def _take_over(options: Options, folder: Path, name: str, origin: str) -> str | 
     client = options.client()
     try:
         is_ours = client.get("/doctor")["specs"] == str(folder)
-    except NoDaemon:
+    except DaemonAway:
         is_ours = False
     if not is_ours:
         return f"no daemon reads {folder} now, so it begins without the facts of {origin}"

@@ -17,11 +17,14 @@ from typing import Any
 import click
 
 from wakeful.cli.agent_words import TEXT_LEAD, THOUGHT_LEAD, Flow, Speech
-from wakeful.cli.client import Client, Options, quote_name
+from wakeful.cli.client import Client, Options
 from wakeful.cli.daemon_location import find_history
 from wakeful.cli.exit_codes import Failure
 from wakeful.cli.text import columns, escape, escape_lines, is_coloured, paint, wrap
 from wakeful.cli.verbs.ask import Following, Spending
+from wakeful.client.refusals import DaemonUnreachable
+from wakeful.client.wire import quote_name
+from wakeful.errors import WakefulError
 
 HISTORY_LINES = 1_000
 HELP = (
@@ -128,9 +131,11 @@ class _Conversation:
                 )
                 if held is None:
                     return
-        except Failure as failure:
+        except DaemonUnreachable:
+            raise
+        except (Failure, WakefulError) as failure:
             # A refusal does not end the conversation. A missing daemon does.
-            if failure.code not in (0, 1):
+            if isinstance(failure, Failure) and failure.code not in (0, 1):
                 raise
             _print(str(failure), "warn")
 

@@ -15,10 +15,11 @@ from typing import Any
 
 import click
 
-from wakeful.cli.client import Client, Options, quote_name
+from wakeful.cli.client import Client, Options
 from wakeful.cli.exit_codes import FAILED, Failure
 from wakeful.cli.text import count, escape, paint
 from wakeful.cli.verbs.lifecycle import wait_for_run
+from wakeful.client.wire import quote_name
 
 # The most paths of one folder that are listed. With more, only the folder is printed.
 _TOLD_OF_A_FOLDER = 4

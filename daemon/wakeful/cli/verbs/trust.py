@@ -15,9 +15,10 @@ from typing import Any
 
 import click
 
-from wakeful.cli.client import Client, Options, quote_name
+from wakeful.cli.client import Client, Options
 from wakeful.cli.exit_codes import FAILED, Failure
 from wakeful.cli.text import count, escape, paint
+from wakeful.client.wire import quote_name
 
 _TURNS = {"+": "good", "-": "bad", "@": "dim"}
 

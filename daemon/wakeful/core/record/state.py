@@ -1,7 +1,7 @@
 """A session's state: the fold of its log, frozen, replaced whole at each event.
 
-`State` is a dict of these plus counters that follow from them. Nothing in it was looked up
-outside: versions the daemon sees now live in `looked.py`, are never logged and are rebuilt by looking.
+`State` is a dict of these plus counters that follow from them. Nothing in it was looked up outside: versions the daemon
+sees now live in `core/looking/observed_state.py`, are never logged and are rebuilt by looking.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The channels of messages: `http`, `mail` and `program`. `send` chooses one."""
+"""The channels of messages: `http_post`, `mail` and `program`. `send` chooses one."""

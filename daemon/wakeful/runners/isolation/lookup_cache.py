@@ -1,8 +1,8 @@
 """Records questions to the file system and their answers, so that a cached conclusion can be checked later.
 
-`reach` and `programs` ask through it. The answer for a path is the file it leads to, the file's kind and its mode. A
-swapped link gives another answer, and so does a folder that appears, disappears or is replaced. If the content was
-read, the answer includes the time of the last change, which no program can set.
+`reach` and `program_places` ask through it. The answer for a path is the file it leads to, the file's kind and its
+mode. A swapped link gives another answer, and so does a folder that appears, disappears or is replaced. If the content
+was read, the answer includes the time of the last change, which no program can set.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """File descriptors in reserve for reading /proc, so that the daemon can still tell which processes belong to a run when
 it has run out of descriptors.
 
-`proc` and `mark` read /proc through this module. Without the reserve, a shortage looked like "there is no such
+`proc` and `process_mark` read /proc through this module. Without the reserve, a shortage looked like "there is no such
 process". The daemon then did not find and end the processes that a run left behind, and could have taken a process of
 a run for a person's. The daemon holds the reserve from its start (`hold`); other programs hold none.
 """

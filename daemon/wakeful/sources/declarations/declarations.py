@@ -1,7 +1,7 @@
 """The declarations themselves as a source: sessions.d/, its agents and wakeful.yaml.
 
-Wiring hands it a reader (trust.HouseReader). `DeclarationsWatch` calls `look()` in a thread, on a hint, on SIGHUP and
-every `poll_seconds`, and `take()` on the loop with what was read. A reading that finds nothing new costs one stat a
+Wiring hands it a reader (trust.SpecFolderReader). `DeclarationsWatch` calls `look()` in a thread, on a hint, on SIGHUP
+and every `poll_seconds`, and `take()` on the loop with what was read. A reading that finds nothing new costs one stat a
 file and reports nothing. Differences leave as one batch (rule 26). Decides nothing about sessions, and forgets nothing
 that a broken file once said.
 """

@@ -1,22 +1,53 @@
-"""Encodes requests and parses answers of HTTP/1.1 over the control socket, and identifies the process that listens.
+"""Encodes requests and parses answers of HTTP/1.1 over the control socket. No I/O.
 
-`cli/client.py` (one request per connection) and `agents/daemon_client.py` (connections that stay open) read and write
-the bytes. Written by hand, because http.client takes longer to import than the daemon takes to answer a command, and a
-general client takes five times as long for each step of an agent.
+`sync_transport` and `async_client` read and write the bytes. Queries are encoded here, too, because urllib.parse would
+cost every command 8 ms.
 """
 
 from __future__ import annotations
 
 import os
-import socket
-import struct
 from collections.abc import Mapping
+from typing import Any
 
+from wakeful import __version__
+from wakeful.errors import CallerError
+
+# Seconds to wait for an answer. A daemon that folds or checks a lot needs seconds; one that SIGSTOP stopped never
+# answers.
+PATIENCE_SECONDS = 60.0
 # The longest head that the daemon sends.
 LONGEST_HEAD_BYTES = 1 << 16
 HEAD_END = b"\r\n\r\n"
-# pid, uid and gid at the other end.
-_CREDENTIALS = struct.Struct("3i")
+_UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+
+
+def make_headers(token: str | None, host: str = "wakeful") -> dict[str, str]:
+    """Make the headers that every request has."""
+    common = {"Host": host, "Wakeful-Version": __version__}
+    return common if token is None else common | {"Authorization": f"Bearer {token}"}
+
+
+def write_request(
+    method: str, target: str, headers: Mapping[str, str], body: bytes = b"", key: str | None = None
+) -> bytes:
+    """Encode a whole request. With a key it is carried out only once, however often it is sent."""
+    more = {"Content-Length": str(len(body))}
+    if body:
+        more["Content-Type"] = "application/json"
+    if key is not None:
+        if not key.isprintable():
+            raise CallerError(f"key {key!r}: a key that makes a call safe to repeat is one line of plain characters")
+        more["Idempotency-Key"] = key
+    return write_head(method, target, {**headers, **more}) + body
+
+
+def is_repeatable(method: str, key: str | None) -> bool:
+    """May the request be sent again if it is unknown whether the daemon carried out the first one?
+
+    A GET has no effect, and a request with a key is carried out only once.
+    """
+    return method == "GET" or key is not None
 
 
 def write_head(method: str, target: str, headers: Mapping[str, str]) -> bytes:
@@ -37,11 +68,6 @@ def parse_head(head: bytes) -> tuple[int, dict[str, str]]:
     status_line, *lines = head.decode("latin-1").split("\r\n")
     pairs = (line.partition(":") for line in lines if line)
     return int(status_line.split(" ", 2)[1]), {name.strip().lower(): value.strip() for name, _, value in pairs}
-
-
-def is_busy(status: int, headers: Mapping[str, str]) -> bool:
-    """Did the daemon refuse the request unread, because it is busy for a moment? The client may repeat it."""
-    return status == 503 and "retry-after" in headers
 
 
 class AnswerBody:
@@ -94,19 +120,30 @@ class AnswerBody:
         return True
 
 
-def read_peer(connection: socket.socket) -> tuple[int, int]:
-    """Return the pid and the user id of the process that listens, as the kernel reports them."""
-    pid, uid, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
-    return pid, uid
+class LineBuffer:
+    """Extracts lines from the pieces of a body."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def take(self, piece: bytes) -> list[bytes]:
+        """Return the lines that are complete now, without their newlines. Empty lines are left out."""
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        return [line for line in lines if line]
 
 
-def find_stranger(connection: socket.socket) -> int | None:
-    """Return the user id of the listening process if it is neither ours nor root's. None otherwise.
+def encode_query(query: Mapping[str, Any] | None) -> str:
+    """Encode a query, with its question mark. Values that are None, False or empty lists are left out."""
+    pairs = [
+        (name, one)
+        for name, value in (query or {}).items()
+        if value is not None and value is not False
+        for one in (value if isinstance(value, list | tuple) else (value,))
+    ]
+    words = "&".join(f"{name}={'true' if one is True else quote_name(str(one))}" for name, one in pairs)
+    return f"?{words}" if words else ""
 
-    A process of another user is not our daemon, and must not get a token. Root is accepted, because systemd may listen
-    for the daemon.
-    """
-    if not hasattr(socket, "SO_PEERCRED"):
-        return None
-    _, uid = read_peer(connection)
-    return uid if uid not in (os.geteuid(), 0) and os.geteuid() != 0 else None
+
+def quote_name(name: str) -> str:
+    """Quote a name as one segment of a URL path. Its slashes are escaped, too."""
+    return "".join(chr(byte) if byte in _UNRESERVED else f"%{byte:02X}" for byte in os.fsencode(name))
