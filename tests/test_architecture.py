@@ -31,7 +31,7 @@ LAYERS: dict[str, set[str]] = {
     "client": set(),
     # YAML text to values.
     "specs": {"core"},
-    "settings": {"core", "specs"},
+    "settings": {"core", "system", "specs"},
     "secrets": {"core", "system"},
     # The edges know the core and themselves, never each other.
     "eventlog": {"core", "system"},

@@ -15,8 +15,7 @@ from wakeful.api.bodies import find_body_type
 from wakeful.api.routes.calls import CALLS
 from wakeful.cli.client import Options
 from wakeful.cli.command import MODULES
-from wakeful.core.calls.roles import MAINTAINERS_ONLY
-from wakeful.history.repeated_calls import FIRST_KINDS
+from wakeful.core.calls.rules import CALL_RULES
 from wakeful.verbs.table import COMMANDS, FAMILIES, VERBS
 from wakeful.verbs.verb import KEY
 
@@ -45,8 +44,7 @@ def describe(kind: type[msgspec.Struct]) -> dict[str, tuple[object, object, bool
 
 @pytest.mark.parametrize("name", CALLS)
 def test_the_role_of_a_verb_is_the_one_the_core_asks_for(name: str) -> None:
-    is_theirs = all(kind in MAINTAINERS_ONLY for kind in CALLS[name].makes)
-    assert VERBS[name].role == ("maintainer" if is_theirs else "contributor")
+    assert {CALL_RULES[kind].role for kind in CALLS[name].makes} == {VERBS[name].role}
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -54,7 +52,7 @@ def test_a_call_that_is_safe_to_repeat_is_found_by_its_key(name: str) -> None:
     """The log says by its first record which call a key belongs to."""
     verb = VERBS[name]
     assert verb.is_repeatable == (KEY in verb.arguments or verb.section is None or name == "trace")
-    assert all(kind in FIRST_KINDS for kind in CALLS[name].makes)
+    assert all(CALL_RULES[kind].first_kinds for kind in CALLS[name].makes)
 
 
 def test_what_undoes_a_verb_is_a_verb() -> None:

@@ -43,11 +43,11 @@ from wakeful.specs.scalars import find_local_zone
 from wakeful.specs.settings_models import DaemonKeys, HttpKeys, LimitKeys, PriceKeys
 from wakeful.specs.templates import Glob
 from wakeful.specs.yaml_text import MAX_BYTES, read_mapping, read_marks, shorten
+from wakeful.system.state_folder import SOCKET_FILE
 from wakeful.text.display import ReportProgress, tell_nobody
 
 SETTINGS_FILE = "wakeful.yaml"
 SPECS_FOLDER = "sessions.d"
-SOCKET_FILE = "wakeful.sock"
 PRICES_FILE = Path(__file__).parent / "agents" / "prices.json"
 # sun_path holds 108 bytes, the last of them a NUL.
 LONGEST_SOCKET_BYTES = 107
@@ -433,7 +433,11 @@ class ProjectReader:
         text = self._accept(self.settings_file)
         if text is None:
             return read_settings_file(self.settings_file)
-        self._settings, self.defaults = _parse_settings(text, self.settings_file)
+        try:
+            self._settings, self.defaults = _parse_settings(text, self.settings_file)
+        except RefusedSpec as refusal:
+            # The accepted text is older than this release, which refuses it. The settings stay as they are.
+            return self._settings, self.defaults, refusal.problems
         problem = Problem(
             SETTINGS_FILE,
             1,

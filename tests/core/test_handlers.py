@@ -8,13 +8,14 @@ import pytest
 from wakeful.core import take
 from wakeful.core.agents import steps
 from wakeful.core.calls import agent_steps, values
+from wakeful.core.calls.rules import CALL_RULES
 from wakeful.core.record import events, fold
 
 # What is handled, by which functions, and what of it stands elsewhere.
 TABLES: dict[str, tuple[Any, Mapping[Any, Callable[..., object]], set[type]]] = {
     "events": (events.Event, fold.FOLDS, {events.SessionOpened}),
     "observations": (take.Observation, take.TAKES, set()),
-    "calls": (values.Call, take.JUDGES, set()),
+    "calls": (values.Call, {kind: rule.judge for kind, rule in CALL_RULES.items()}, set()),
     "steps": (steps.Step, agent_steps.STEPS, set()),
 }
 

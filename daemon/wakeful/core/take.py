@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from wakeful.core.calls.agent_steps import AGENT_CALLS
-from wakeful.core.calls.history import HISTORY_CALLS
-from wakeful.core.calls.lifecycle import LIFECYCLE_CALLS, Judge
-from wakeful.core.calls.roles import find_called, refuse_by_role, refuse_damaged
-from wakeful.core.calls.values import Call, Called
+from wakeful.core.calls.roles import find_called, refuse_damaged
+from wakeful.core.calls.rules import CALL_RULES, refuse_by_role
+from wakeful.core.calls.values import Called
 from wakeful.core.deciding.agent_obstacles import has_prompt, list_needed
 from wakeful.core.deciding.clock_bindings import ring_clocks
 from wakeful.core.deciding.core import Core
@@ -421,7 +419,7 @@ def _take_called(observation: Called, core: Core, decision: Decision) -> None:
         # A call about all sessions skips the damaged ones.
         if observation.call.name:
             refuse_damaged(session)
-    decision.reply = JUDGES[type(observation.call)](observation.call, core, decision, observation)
+    decision.reply = CALL_RULES[type(observation.call)].judge(observation.call, core, decision, observation)
 
 
 # One function for each kind of observation.
@@ -446,6 +444,3 @@ TAKES: dict[type[Observation], Callable[[Any, Core, Decision], None]] = {
     RunRecovered: _take_run_recovered,
     Called: _take_called,
 }
-
-# One function for each call.
-JUDGES: dict[type[Call], Judge] = {**LIFECYCLE_CALLS, **HISTORY_CALLS, **AGENT_CALLS}

@@ -12,47 +12,13 @@ from typing import Any
 from msgspec import Struct
 
 from wakeful.core.calls import values as calls
+from wakeful.core.calls.rules import CALL_RULES
 from wakeful.core.record.events import SessionForked, SessionOpened, SessionRenamed
 from wakeful.core.record.state import State
 from wakeful.errors import KeyReused
 from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import Appended, LogReader, Record
 
-_STOPS = ("run_stop_requested", "wake_withdrawn")
-# The kinds of the first record that each call leaves in a session's log.
-FIRST_KINDS: dict[type[Struct], tuple[str, ...]] = {
-    calls.Activate: ("activation_requested",),
-    calls.Trace: ("activation_requested",),
-    calls.Resume: ("session_resumed",),
-    calls.Suspend: _STOPS,
-    calls.Sleep: ("session_slept",),
-    calls.SleepAll: ("session_braked",),
-    calls.ResumeAll: ("session_released",),
-    calls.Answer: ("question_answered", "wake_withdrawn"),
-    calls.Interrupt: _STOPS,
-    calls.Cancel: _STOPS,
-    calls.Terminate: ("run_stop_requested", "session_terminated"),
-    calls.Open: ("session_reopened", "session_opened"),
-    calls.Rename: ("session_renamed",),
-    calls.Send: ("message_added",),
-    calls.Deliver: ("delivery_received",),
-    calls.Ask: ("message_added",),
-    calls.Note: ("note_added",),
-    calls.Remember: ("fact_set", "memory_set"),
-    calls.Forget: ("fact_retracted", "memory_set"),
-    calls.Todo: ("todo_set",),
-    calls.Save: ("checkpoint_marked",),
-    # If a wake was open, it is withdrawn first.
-    calls.Rewind: ("session_rewound", "wake_withdrawn"),
-    calls.Fork: ("session_forked", "session_opened"),
-    calls.Merge: ("session_merged",),
-    calls.Resolve: ("conflict_resolved",),
-    calls.Compress: ("conversation_compressed",),
-    calls.Migrate: ("session_migrated",),
-    calls.Thaw: ("session_thawed",),
-    calls.Depart: ("session_departed",),
-    calls.Erase: ("payload_erased",),
-}
 # The fields of a call that its first record has unchanged.
 _COMPARED: dict[type[Struct], tuple[str, ...]] = {
     calls.Send: ("text",),
@@ -68,7 +34,7 @@ _ANYWHERE = (calls.SleepAll, calls.ResumeAll, calls.Rename, calls.Fork)
 class Named(Struct, frozen=True, kw_only=True):
     """The parts of a call that matter for its key. It has several kinds if a request may become any of them."""
 
-    kinds: tuple[type[Struct], ...]
+    kinds: tuple[type[calls.Call], ...]
     name: str
     # The other name of a rename.
     new: str | None = None
@@ -88,7 +54,7 @@ def find_first(log: LogReader, state: State, named: Named, key: str) -> Record |
 
     Raises KeyReused if another call used the key.
     """
-    expected = tuple(kind for one in named.kinds for kind in FIRST_KINDS.get(one, ()))
+    expected = tuple(kind for one in named.kinds for kind in CALL_RULES[one].first_kinds)
     session_id = state.ids.get(named.name)
     others = []
     for landed in _find_landed(log, named, session_id, key):

@@ -1,6 +1,6 @@
 """Makes MCP tools from the table of verbs: their names, schemas and hints, and the request of each call.
 
-Pure; `server.py` sends the request. Every verb that has a route is a tool, or is listed in LEFT_OUT with the reason.
+Pure; `server.py` sends the request. Every verb that has a route is a tool, unless its `not_a_tool` has a reason.
 """
 
 from __future__ import annotations
@@ -19,21 +19,6 @@ from wakeful.verbs.verb import Argument, Field, Route, Verb
 PREFIX = "wakeful_"
 # The only tool that is not a verb. It activates a session and waits for the end of the run.
 RUN = "wakeful_run"
-LEFT_OUT = {
-    "follow": "a stream without an end: subscribe to a resource instead",
-    "live": "a stream without an end: subscribe to a resource instead",
-    "metrics": "numbers for Prometheus: wakeful_health and wakeful_top give the same as text",
-    "new": "it writes a file: wakeful_show shows the spec of a session",
-    "talk": "a conversation in a terminal: wakeful_ask is the same, one question at a time",
-    "export": "a copy of the whole log: wakeful_log and wakeful_search read parts of it",
-    "load": "it takes a bundle as a file: a person brings sessions in",
-    "secret": "secrets are for people",
-    "trust": "a person decides which specs are trusted",
-    "add": "a person decides which folders are trusted",
-    "token": "a person hands out tokens",
-}
-# The verbs that only persons use, such as to answer a question of an agent, unless a person allows them to an agent.
-FOR_PERSONS = frozenset(("answer",))
 # The default number of records. A log may have a million, and a model reads few.
 USUAL_RECORDS = 100
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -93,7 +78,7 @@ class VerbTool(NamedTuple):
     @property
     def needs_leave(self) -> bool:
         """Is the tool offered only if a person allowed it (`--allow-dangerous`)?"""
-        return self.verb.is_dangerous or self.verb.name in FOR_PERSONS
+        return self.verb.is_dangerous or self.verb.is_for_persons
 
     @property
     def arguments(self) -> tuple[Argument, ...]:
@@ -116,7 +101,7 @@ class VerbTool(NamedTuple):
             parts.append(f"Undone by {self.verb.undo}.")
         if self.verb.is_dangerous:
             parts.append("It closes, removes, replaces or goes back: ask the person first.")
-        if self.verb.name in FOR_PERSONS:
+        if self.verb.is_for_persons:
             parts.append("The question was put to a person: ask the person first.")
         return "\n\n".join(parts)
 
@@ -216,7 +201,7 @@ _FIELD_TYPES = {
 
 def list_tools(own: str | None = None) -> dict[str, VerbTool]:
     """List every tool by its name. A run gets the tools that runs may use, for its own session."""
-    found = (_make_tool(verb, own) for verb in VERBS.values() if verb.name not in LEFT_OUT)
+    found = (_make_tool(verb, own) for verb in VERBS.values() if verb.not_a_tool is None)
     return {tool.name: tool for tool in found if tool is not None}
 
 
@@ -229,8 +214,9 @@ def _make_tool(verb: Verb, own: str | None) -> VerbTool | None:
 
 def refuse_unknown(name: str, offered: Iterable[str], *, is_run: bool) -> CallerError:
     verb = name.removeprefix(PREFIX)
-    if verb in LEFT_OUT:
-        return CallerError(f"{name} is not a tool: {LEFT_OUT[verb]}")
+    reason = VERBS[verb].not_a_tool if verb in VERBS else None
+    if reason is not None:
+        return CallerError(f"{name} is not a tool: {reason}")
     if is_run and (verb in VERBS or name == RUN):
         return CallerError(f"{name} is not for runs; a run may use {', '.join(offered)}")
     near = difflib.get_close_matches(name, offered, 1)

@@ -16,6 +16,9 @@ from urllib.parse import SplitResult, quote, urlsplit
 from wakeful.errors import OperatorError
 
 _HEAD_BYTES = 16_384
+# The headers that are kept, and the lines of headers after which the answer is refused.
+_KEPT_HEADERS = 100
+_HEADER_LINES = 1000
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -36,11 +39,19 @@ def split_address(url: str) -> tuple[SplitResult, str, int]:
     try:
         parts = urlsplit(url)
         port = parts.port or _PORTS.get(parts.scheme)
+        _encode_host(parts)
     except ValueError as error:
         raise ServiceDown(f"{url}: {error}") from error
     if not parts.hostname or port is None:
         raise ServiceDown(f"{url}: expected tcp://host:port, http://host, https://host or unix:/path")
     return parts, parts.hostname, port
+
+
+def _encode_host(parts: SplitResult) -> str:
+    """Return the value of the header `Host`. Raises UnicodeError, a ValueError, if DNS cannot have such a name."""
+    host = (parts.hostname or "").encode("idna").decode("ascii")
+    host = f"[{host}]" if ":" in host else host
+    return f"{host}:{parts.port}" if parts.port is not None else host
 
 
 @asynccontextmanager
@@ -52,8 +63,7 @@ async def ask_http(url: str, method: str, headers: Mapping[str, str], body: byte
     reader, writer = await asyncio.open_connection(host, port, ssl=security, limit=_HEAD_BYTES)
     try:
         path = quote((parts.path or "/") + (f"?{parts.query}" if parts.query else ""), safe="/?%:@&=+$,;~!*'()")
-        name = parts.netloc.rpartition("@")[2].encode("idna").decode("ascii")
-        told = {"Host": name, "User-Agent": "wakeful", "Connection": "close", **headers}
+        told = {"Host": _encode_host(parts), "User-Agent": "wakeful", "Connection": "close", **headers}
         lines = [f"{method} {path} HTTP/1.1", *(f"{key}: {value}" for key, value in told.items())]
         writer.write("\r\n".join([*lines, "", ""]).encode("ascii") + body)
         await writer.drain()
@@ -69,12 +79,17 @@ async def _read_head(url: str, reader: asyncio.StreamReader) -> Heard:
         if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
             raise ServiceDown(f"{url}: the server does not speak HTTP")
         headers: dict[str, str] = {}
-        while (line := await reader.readuntil(b"\n")).strip() and len(headers) < 100:
-            key, _, value = line.decode("latin-1").partition(":")
-            headers[key.strip().lower()] = value.strip()
+        for _ in range(_HEADER_LINES):
+            line = await reader.readuntil(b"\n")
+            if not line.strip():
+                return Heard(int(words[1]), headers, reader)
+            # Further headers are read, because the body begins after the last one.
+            if len(headers) < _KEPT_HEADERS:
+                key, _colon, value = line.decode("latin-1").partition(":")
+                headers[key.strip().lower()] = value.strip()
     except (asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
         raise ServiceDown(f"{url}: the server closed the connection without an HTTP answer") from error
-    return Heard(int(words[1]), headers, reader)
+    raise ServiceDown(f"{url}: the answer has more than {_HEADER_LINES} headers")
 
 
 def leave(writer: asyncio.StreamWriter) -> None:

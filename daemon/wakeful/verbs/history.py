@@ -157,6 +157,7 @@ VERBS = (
             ),
         ),
         role="contributor",
+        not_a_tool="it takes a bundle as a file: a person brings sessions in",
     ),
     Verb(
         name="archive",

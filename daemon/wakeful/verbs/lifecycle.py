@@ -150,6 +150,7 @@ VERBS = (
         role="contributor",
         is_repeatable=True,
         answer=ANSWER,
+        is_for_persons=True,
     ),
     Verb(
         name="interrupt",

@@ -286,6 +286,7 @@ VERBS = (
         answer=(*NAMED_RECORD, *FOLLOWED),
         shape="lines",
         routes=(reads("/follow", "query", is_filtered=True),),
+        not_a_tool="a stream without an end: subscribe to a resource instead",
     ),
     Verb(
         name="live",
@@ -302,6 +303,7 @@ VERBS = (
         answer=LIVE,
         shape="events",
         routes=(reads("/live", "query", is_filtered=True),),
+        not_a_tool="a stream without an end: subscribe to a resource instead",
     ),
     Verb(
         name="output",

@@ -93,6 +93,7 @@ VERBS = (
         ),
         routes=(calls("ask", "run"),),
         role="contributor",
+        not_a_tool="a conversation in a terminal: wakeful_ask is the same, one question at a time",
     ),
     Verb(
         name="send",

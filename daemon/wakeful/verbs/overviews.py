@@ -99,6 +99,7 @@ VERBS = (
         help="""Return metrics in the text format of Prometheus, or as OpenMetrics if `Accept` asks for it. A session is
         a label only if `metrics: {sessions: […]}` in wakeful.yaml names it.""",
         routes=(reads("/metrics")._replace(shape="bytes"),),
+        not_a_tool="numbers for Prometheus: wakeful_health and wakeful_top give the same as text",
     ),
     Verb(
         name="timeline",
@@ -215,5 +216,6 @@ VERBS = (
             Field("payload_hash", "text", "the hash of its payload"),
         ),
         shape="lines",
+        not_a_tool="a copy of the whole log: wakeful_log and wakeful_search read parts of it",
     ),
 )

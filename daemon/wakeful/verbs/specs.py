@@ -264,6 +264,7 @@ VERBS = (
                 ),
             ),
         ),
+        not_a_tool="it writes a file: wakeful_show shows the spec of a session",
     ),
     Verb(
         name="trace",
@@ -344,6 +345,7 @@ VERBS = (
                 ),
             ),
         ),
+        not_a_tool="secrets are for people",
     ),
     Verb(
         name="webhook",
@@ -419,6 +421,7 @@ VERBS = (
             ),
         ),
         routes=(*TRUST,),
+        not_a_tool="a person decides which specs are trusted",
     ),
     Verb(
         name="add",
@@ -459,5 +462,6 @@ VERBS = (
         ),
         routes=(*PROJECTS,),
         undo="add --remove",
+        not_a_tool="a person decides which folders are trusted",
     ),
 )

@@ -199,6 +199,7 @@ VERBS = (
             Argument("note", option="--note", help="Who has it and what for.", metavar="TEXT", only="terminal"),
         ),
         routes=(*TOKENS,),
+        not_a_tool="a person hands out tokens",
     ),
     Verb(
         name="dashboard",

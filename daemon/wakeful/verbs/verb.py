@@ -151,6 +151,10 @@ class Verb(NamedTuple):
     is_repeatable: bool = False
     # True if the verb closes, removes, replaces or goes back. It is never suggested after a typing error.
     is_dangerous: bool = False
+    # Why the verb is not a tool of MCP, in words for the agent that asks for it. None if it is one.
+    not_a_tool: str | None = None
+    # True if only persons use the verb, such as to answer a question of an agent. An agent needs a person's leave.
+    is_for_persons: bool = False
     # The fields of each document of the HTTP answer.
     answer: tuple[Field, ...] = ()
     shape: Shape = "document"

@@ -39,7 +39,7 @@ class CallSteps(Struct, frozen=True, kw_only=True):
     """How the daemon carries out one verb."""
 
     # The calls that the body may become. Without `prepare` it becomes the first one, field by field.
-    makes: tuple[type[Struct], ...]
+    makes: tuple[type[calls.Call], ...]
     # Makes the call, if something has to be looked up or checked first. A dry run gives a preview instead.
     prepare: Callable[[Service, Any], Awaitable[calls.Call | Preview]] | None = None
     # Surrounds the call, to undo its preparation if it is refused.

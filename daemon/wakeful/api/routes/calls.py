@@ -28,8 +28,8 @@ from wakeful.api.routes.participants import refuse_by_uid
 from wakeful.api.routes.people import presence_of
 from wakeful.api.service import Service
 from wakeful.core.calls import values as calls
-from wakeful.core.calls.roles import MAINTAINERS_ONLY, find_called
-from wakeful.core.spec.session import Role
+from wakeful.core.calls.roles import find_called
+from wakeful.core.calls.rules import CALL_RULES
 from wakeful.errors import CallerError, KeyReused
 from wakeful.history.repeated_calls import Named, find_first, say_repeated
 from wakeful.verbs.table import VERBS
@@ -136,7 +136,7 @@ async def hand_over(service: Service, made: calls.Call, caller: Caller, once: Id
     refuse_by_uid(service.core, made, caller)
     if caller.member is not None:
         # The gate judged the name, but another session may have that name by now.
-        needed: Role = "maintainer" if isinstance(made, MAINTAINERS_ONLY) else "contributor"
+        needed = CALL_RULES[type(made)].role
         for session in find_called(service.core, made):
             refuse_member(service, caller.member, session, needed)
     run = caller.run.run if caller.run is not None else None

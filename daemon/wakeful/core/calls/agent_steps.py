@@ -14,7 +14,7 @@ from wakeful.core.agents import steps as work
 from wakeful.core.agents.prices import find_cost, find_worst_case
 from wakeful.core.agents.turns import SubSpent, SubWork
 from wakeful.core.calls import values as calls
-from wakeful.core.calls.lifecycle import Judge, check_level, check_size, emit_call, find_runnable
+from wakeful.core.calls.lifecycle import CallRule, check_level, check_size, emit_call, find_runnable
 from wakeful.core.deciding.acting_agent import find_owner
 from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.decision import Decision
@@ -393,9 +393,9 @@ def sum_spent(core: Core, agent: str) -> dict[str, Spent]:
     return total
 
 
-AGENT_CALLS: dict[type[calls.Call], Judge] = {
-    calls.Ask: _judge_ask,
-    calls.Work: _judge_work,
+AGENT_CALLS: dict[type[calls.Call], CallRule] = {
+    calls.Ask: CallRule(_judge_ask, ("message_added",)),
+    calls.Work: CallRule(_judge_work),
 }
 
 # One function for each kind of step.

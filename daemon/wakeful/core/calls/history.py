@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from wakeful.core.agents.prices import find_meant_model
 from wakeful.core.calls import values as calls
-from wakeful.core.calls.lifecycle import Judge, check_size, emit_call, find_living, find_resting
+from wakeful.core.calls.lifecycle import CallRule, check_size, emit_call, find_living, find_resting
 from wakeful.core.calls.roles import refuse_damaged
 from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.decision import Decision
@@ -459,20 +459,21 @@ def _judge_erase(call: calls.Erase, core: Core, decision: Decision, called: call
     return f"the payload of record {call.seq} is gone; its hash stays in the chain"
 
 
-HISTORY_CALLS: dict[type[calls.Call], Judge] = {
-    calls.Save: _judge_save,
-    calls.Rewind: _judge_rewind,
-    calls.Fork: _judge_fork,
-    calls.Merge: _judge_merge,
-    calls.Finish: _judge_finish,
-    calls.Resolve: _judge_resolve,
-    calls.Compress: _judge_compress,
-    calls.Migrate: _judge_migrate,
-    calls.Freeze: _judge_freeze,
-    calls.Thaw: _judge_thaw,
-    calls.Depart: _judge_depart,
-    calls.Arrive: _judge_arrive,
-    calls.Archive: _judge_archive,
-    calls.Restore: _judge_restore,
-    calls.Erase: _judge_erase,
+HISTORY_CALLS: dict[type[calls.Call], CallRule] = {
+    calls.Save: CallRule(_judge_save, ("checkpoint_marked",)),
+    # If a wake was open, it is withdrawn first.
+    calls.Rewind: CallRule(_judge_rewind, ("session_rewound", "wake_withdrawn"), role="maintainer"),
+    calls.Fork: CallRule(_judge_fork, ("session_forked", "session_opened")),
+    calls.Merge: CallRule(_judge_merge, ("session_merged",), role="maintainer"),
+    calls.Finish: CallRule(_judge_finish, role="maintainer"),
+    calls.Resolve: CallRule(_judge_resolve, ("conflict_resolved",)),
+    calls.Compress: CallRule(_judge_compress, ("conversation_compressed",)),
+    calls.Migrate: CallRule(_judge_migrate, ("session_migrated",), role="maintainer"),
+    calls.Freeze: CallRule(_judge_freeze, role="maintainer"),
+    calls.Thaw: CallRule(_judge_thaw, ("session_thawed",), role="maintainer"),
+    calls.Depart: CallRule(_judge_depart, ("session_departed",), role="maintainer"),
+    calls.Arrive: CallRule(_judge_arrive),
+    calls.Archive: CallRule(_judge_archive, role="maintainer"),
+    calls.Restore: CallRule(_judge_restore, role="maintainer"),
+    calls.Erase: CallRule(_judge_erase, ("payload_erased",), role="maintainer"),
 }

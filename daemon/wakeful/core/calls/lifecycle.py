@@ -7,7 +7,7 @@ decided here, on the state at this moment: the log then tells who called what, a
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, assert_never
+from typing import Any, NamedTuple, assert_never
 
 from msgspec.structs import replace
 
@@ -26,7 +26,7 @@ from wakeful.core.record.observations import Declaration
 from wakeful.core.record.state import Archived, Departed, Moving, Question, Session, Terminated
 from wakeful.core.record.todo import change_items, count_items, say_items
 from wakeful.core.spec.limits import ADVICE, LimitName
-from wakeful.core.spec.session import SessionSpec, WebhookBinding
+from wakeful.core.spec.session import Role, SessionSpec, WebhookBinding
 from wakeful.errors import CallerError
 from wakeful.text.display import count
 
@@ -41,6 +41,22 @@ class NothingAsked(CallerError):
 
 # The call, the core, the decision it becomes part of, and who called.
 Judge = Callable[[Any, Core, Decision, calls.Called], str]
+
+
+class CallRule(NamedTuple):
+    """The rule of one call. `rules.py` joins the tables of the three families."""
+
+    judge: Judge
+    # The kinds of the first record that the call leaves in a session's log. A repeated call is found by them. Empty if
+    # the call has no key, or if any record will do.
+    first_kinds: tuple[str, ...] = ()
+    # The lowest role that may make the call. Only a maintainer makes a call that cannot be undone, or that changes the
+    # owner of a session.
+    role: Role = "contributor"
+
+
+# The first records of a call that stops a run, or withdraws a wake.
+_STOPS = ("run_stop_requested", "wake_withdrawn")
 
 
 def emit_call(core: Core, decision: Decision, session: Session, event: ev.Event, called: calls.Called) -> Session:
@@ -501,25 +517,25 @@ def _park(
     return f"{word}: its causes {became}, newer ones wake it"
 
 
-LIFECYCLE_CALLS: dict[type[calls.Call], Judge] = {
-    calls.Trace: _judge_trace,
-    calls.Activate: _judge_activate,
-    calls.Resume: _judge_resume,
-    calls.Sleep: _judge_sleep,
-    calls.SleepAll: _judge_sleep_all,
-    calls.ResumeAll: _judge_resume_all,
-    calls.Answer: _judge_answer,
-    calls.Suspend: _judge_suspend,
-    calls.Interrupt: _judge_interrupt,
-    calls.Cancel: _judge_cancel,
-    calls.Terminate: _judge_terminate,
-    calls.Open: _judge_open,
-    calls.Trust: _judge_trust,
-    calls.Rename: _judge_rename,
-    calls.Send: _judge_send,
-    calls.Deliver: _judge_deliver,
-    calls.Note: _judge_note,
-    calls.Remember: _judge_remember,
-    calls.Forget: _judge_forget,
-    calls.Todo: _judge_todo,
+LIFECYCLE_CALLS: dict[type[calls.Call], CallRule] = {
+    calls.Trace: CallRule(_judge_trace, ("activation_requested",), role="maintainer"),
+    calls.Activate: CallRule(_judge_activate, ("activation_requested",)),
+    calls.Resume: CallRule(_judge_resume, ("session_resumed",)),
+    calls.Sleep: CallRule(_judge_sleep, ("session_slept",)),
+    calls.SleepAll: CallRule(_judge_sleep_all, ("session_braked",)),
+    calls.ResumeAll: CallRule(_judge_resume_all, ("session_released",)),
+    calls.Answer: CallRule(_judge_answer, ("question_answered", "wake_withdrawn")),
+    calls.Suspend: CallRule(_judge_suspend, _STOPS),
+    calls.Interrupt: CallRule(_judge_interrupt, _STOPS),
+    calls.Cancel: CallRule(_judge_cancel, _STOPS),
+    calls.Terminate: CallRule(_judge_terminate, ("run_stop_requested", "session_terminated"), role="maintainer"),
+    calls.Open: CallRule(_judge_open, ("session_reopened", "session_opened"), role="maintainer"),
+    calls.Trust: CallRule(_judge_trust, role="maintainer"),
+    calls.Rename: CallRule(_judge_rename, ("session_renamed",), role="maintainer"),
+    calls.Send: CallRule(_judge_send, ("message_added",)),
+    calls.Deliver: CallRule(_judge_deliver, ("delivery_received",)),
+    calls.Note: CallRule(_judge_note, ("note_added",)),
+    calls.Remember: CallRule(_judge_remember, ("fact_set", "memory_set")),
+    calls.Forget: CallRule(_judge_forget, ("fact_retracted", "memory_set")),
+    calls.Todo: CallRule(_judge_todo, ("todo_set",)),
 }

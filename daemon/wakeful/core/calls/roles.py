@@ -17,24 +17,6 @@ from wakeful.errors import CallerError
 PERSON = "person:"
 # From the least to the most.
 ROLES: tuple[Role, ...] = ("observer", "contributor", "maintainer")
-# Calls that cannot be undone, or that change the owner of a session.
-MAINTAINERS_ONLY = (
-    calls.Terminate,
-    calls.Open,
-    calls.Rename,
-    calls.Trust,
-    calls.Trace,
-    calls.Rewind,
-    calls.Merge,
-    calls.Finish,
-    calls.Migrate,
-    calls.Freeze,
-    calls.Thaw,
-    calls.Depart,
-    calls.Archive,
-    calls.Restore,
-    calls.Erase,
-)
 
 
 def find_called(core: Core, call: calls.Call) -> list[Session]:
@@ -66,19 +48,3 @@ def find_role(session: Session, author: str, uid: int | None = None) -> Role:
 
 def find_smaller(role: Role, other: Role | None) -> Role:
     return role if other is None else min(role, other, key=ROLES.index)
-
-
-def refuse_by_role(session: Session, call: calls.Call, author: str, uid: int | None = None) -> None:
-    """Raise CallerError where the author's role does not reach that far. The uid is known where the kernel told it."""
-    role = find_role(session, author, uid)
-    what = type(call).__name__.lower()
-    if role == "observer":
-        raise CallerError(
-            f"{author.removeprefix(PERSON)} is an observer of {session.name}: it may look, and not {what}; "
-            "its spec names the people"
-        )
-    if role == "contributor" and isinstance(call, MAINTAINERS_ONLY):
-        raise CallerError(
-            f"{author.removeprefix(PERSON)} is a contributor to {session.name}; to {what} is for its maintainers, "
-            "whom its spec names"
-        )

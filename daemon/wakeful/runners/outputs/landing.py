@@ -139,8 +139,10 @@ def remove_area(area: str) -> None:
     ahead = [area] if os.path.isdir(area) else []
     while ahead:
         folder = ahead.pop()
-        os.chmod(folder, 0o700)
-        ahead += [entry.path for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
+        # A folder of another user stays: the sweep at the daemon's start must not fail because of it.
+        with contextlib.suppress(OSError):
+            os.chmod(folder, 0o700)
+            ahead += [entry.path for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
     shutil.rmtree(area, ignore_errors=True)
 
 

@@ -47,7 +47,7 @@ def find_undeclared(
 ) -> tuple[str, ...]:
     """List undeclared changes, relative to root if they lie in it. Blocking.
 
-    The last entry is a message if there are more, or may be.
+    The last entries are messages if there are more, or may be.
     """
     declared = list_declared(root, writes, allowed)
     found: dict[str, None] = {}
@@ -61,7 +61,7 @@ def find_undeclared(
         found.update((change.path, None) for change in changes)
     told = [os.path.relpath(path, root) if path.startswith(f"{root}/") else path for path in sorted(found)]
     if len(told) > _TOLD:
-        return (*told[:_TOLD], f"and {len(told) - _TOLD} more")
+        told = [*told[:_TOLD], f"and {len(told) - _TOLD} more"]
     return (*told, "not everything was checked: too many files") if is_bounded else tuple(told)
 
 

@@ -1,0 +1,13 @@
+"""Settings that a person accepted, while the file changed within the reach of a run."""
+
+from pathlib import Path
+
+from wakeful import settings
+
+
+def test_an_accepted_text_that_this_release_refuses_leaves_the_settings_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / "sessions.d").mkdir()
+    reader = settings.ProjectReader(tmp_path / "sessions.d", {}, accept=lambda path: b"unknown_key: 1\n")
+    reading = reader.read()
+    assert "unknown key 'unknown_key'" in str(reading.refused)
+    assert reading.settings == settings.default_settings()
