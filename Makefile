@@ -10,11 +10,14 @@ READY        := $(VENV)/.ready
 LONG_READY   := $(VENV)/.ready-long
 BROWSER_READY := $(VENV)/.ready-browser
 CHECK_READY  := $(VENV)/.ready-check
+SETUP_READY  := $(VENV)/.ready-setup
+VENV_READY   := $(VENV)/.ready-venv
 # Compiled when first imported: compiling all that comes along takes a third of the time of an installation.
 INSTALL      := $(BIN)/python -m pip install --disable-pip-version-check --no-compile
 # Builds the package itself, here and for `make wheel`; the floor is that of pyproject.toml.
 BUILD_TOOLS  := 'hatchling>=1.27' editables
 SHOW         := $(PYTHON) scripts/show_progress.py
+COMPILE      := $(SHOW) "compiling it for the first start" $(BIN)/python -c 'import wakeful.cli, wakeful.service.wiring, wakeful.agents.process'
 # Coding agents of others, each in a folder of its own below .acp/, since npm keeps one tree a folder.
 AGENTS := claude=@agentclientprotocol/claude-agent-acp@0.99.1 opencode=opencode-ai@1.18.33 \
           codex=@agentclientprotocol/codex-acp@2.6.0 gemini=@google/gemini-cli@0.61.0
@@ -45,7 +48,7 @@ run: $(RUN_READY) ## start the daemon here, on sessions.d/, in the foreground
 agents: $(AGENTS_READY) ## fetch the libraries of sessions that think; a daemon that runs finds them
 	@echo "sessions that think have their libraries; set a key with: $(BIN)/wakeful secret set ANTHROPIC_API_KEY"
 
-setup: $(READY) $(CHECK_READY) ## fetch all that contributors need: tests and agents as well
+setup: $(SETUP_READY) ## fetch all that contributors need: tests and agents as well
 	@echo "$(BIN)/wakeful is in place, with what tests and agents need"
 
 check: $(CHECK_READY) ## lint, format and types: what a machine can judge without running anything
@@ -122,7 +125,7 @@ clean: ## remove what setup, builds and tests made; .wakeful/ stays
 	rm -rf $(VENV) .acp build dist .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -not -path './.wakeful/*' -prune -exec rm -rf {} +
 
-$(RUN_READY): pyproject.toml
+$(VENV_READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "wakeful needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1)." >&2; \
 	  echo "Name another one:  make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
@@ -131,9 +134,18 @@ $(RUN_READY): pyproject.toml
 	  echo "Debian and Ubuntu keep them in a package of their own:  apt install python3-venv" >&2; exit 1; }
 	@$(SHOW) "making $(VENV)" $(PYTHON) -m venv $(VENV)
 	@$(SHOW) "fetching what builds wakeful" $(INSTALL) $(BUILD_TOOLS)
-	@$(SHOW) "fetching what running needs" $(INSTALL) --no-build-isolation --editable .
-	@$(SHOW) "compiling it for the first start" $(BIN)/python -c 'import wakeful.cli, wakeful.service.wiring, wakeful.agents.process'
 	@touch $@
+
+$(RUN_READY): $(VENV_READY)
+	@$(SHOW) "fetching what running needs" $(INSTALL) --no-build-isolation --editable .
+	@$(COMPILE)
+	@touch $@
+
+# All sets in one installation, which takes half the time of three.
+$(SETUP_READY): $(VENV_READY)
+	@$(SHOW) "fetching what running, tests, agents and checks need" $(INSTALL) --no-build-isolation --editable '.[test,agents,check]'
+	@$(COMPILE)
+	@touch $(RUN_READY) $(AGENTS_READY) $(READY) $(CHECK_READY) $@
 
 $(AGENTS_READY): $(RUN_READY)
 	@$(SHOW) "fetching what agents need" $(INSTALL) --no-build-isolation --editable '.[agents]'

@@ -193,24 +193,25 @@ def test_make_setup_says_what_the_machine_lacks(
 
 
 @pytest.mark.parametrize(
-    ("target", "extras"),
+    ("target", "sets"),
     [
-        ("run", []),
-        ("wheel", []),
-        ("agents", ["[agents]"]),
-        ("test", ["[test,agents]"]),
-        ("setup", ["[test,agents]", "[agents,check]"]),
-        ("test-long", ["[test,agents]", "[test,agents,long]"]),
+        ("run", ["."]),
+        ("wheel", ["."]),
+        ("agents", [".", ".[agents]"]),
+        ("check", [".", ".[agents,check]"]),
+        ("test", [".", ".[test,agents]"]),
+        ("setup", [".[test,agents,check]"]),
+        ("test-long", [".", ".[test,agents]", ".[test,agents,long]"]),
     ],
 )
-def test_each_target_fetches_what_it_needs(target: str, extras: list[str], tmp_path: Path) -> None:
+def test_each_target_fetches_what_it_needs(target: str, sets: list[str], tmp_path: Path) -> None:
     """Who only wants to run it waits for nothing that tests and agents need."""
     for name in ("Makefile", "pyproject.toml"):
         shutil.copy(REPOSITORY / name, tmp_path)
     told = subprocess.run(["make", "--dry-run", target], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert told.returncode == 0, told.stderr
     installed = [line.split("--editable ")[1].strip("'") for line in told.stdout.splitlines() if "--editable" in line]
-    assert installed == [".", *(f".{one}" for one in extras)]
+    assert installed == sets
 
 
 def test_a_command_that_takes_long_shows_that_it_goes_on(tmp_path: Path) -> None:

@@ -149,6 +149,7 @@ def test_a_program_that_has_to_stop_leaves_a_hand_off(box: Box) -> None:
     )
 
 
+@pytest.mark.long
 def test_a_program_that_is_not_there_or_says_nothing_fails_in_words(box: Box) -> None:
     declare(box)
     (box.specs / "agents" / "coder.yaml").write_text("acp: [no-such-program]\n")

@@ -46,6 +46,7 @@ def test_it_is_stopped_when_its_budget_is_spent_by_our_estimate(box: Box) -> Non
     assert "was stopped: budget of the day" in box.wait_for("docs", state="sleeping")["reason"]
 
 
+@pytest.mark.long
 def test_it_is_stopped_by_what_it_tells_in_usd(box: Box) -> None:
     """Its own word counts before our price, which would be a thousand times less."""
     prices = "prices: {acp:acp_program.py: {input: 0.001, output: 0.001}}\n"

@@ -37,6 +37,7 @@ def find_packages(folder: Path) -> Path:
     return Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}))
 
 
+@pytest.mark.long
 def test_libraries_installed_later_are_found_by_the_daemon_that_runs(
     box: Box, provider: Provider, plain_venv: Path
 ) -> None:

@@ -155,6 +155,7 @@ def test_nothing_is_loaded_or_sent_unless_somebody_asks(box: Box, collector: Col
     assert collector.asked == [] and not any("protobuf" in path for path in maps)
 
 
+@pytest.mark.long
 def test_without_the_extra_the_operator_is_told_what_to_install(box: Box, collector: Collector) -> None:
     """The daemon works on; `health` and its output name the command."""
     box.write("a", "1\n")

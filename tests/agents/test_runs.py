@@ -350,6 +350,7 @@ def test_one_message_is_answered_by_another_agent_and_the_next_by_the_owner(box:
     assert 0 < again["usage"]["tokens"] < billed["docs"] and billed["security"] > 0
 
 
+@pytest.mark.long
 def test_a_hand_off_belongs_to_the_owner_s_work_and_outlasts_questions(box: Box, provider: Provider) -> None:
     """Another agent leaves none; the owner's answer keeps it, and what the owner sets in an answer is all that changes."""
     provider.play(
@@ -604,6 +605,7 @@ def test_a_provider_that_takes_less_than_its_agent_says_is_told_less(box: Box, p
     assert "turn_failed" in box.kinds("docs") and "conversation_compressed" in box.kinds("docs")
 
 
+@pytest.mark.long
 def test_rules_that_leave_no_room_end_the_run_in_words(box: Box, provider: Provider) -> None:
     provider.play(read_on)
     declare(box, provider, agent="context: {tokens: 12000, compress_at: 900}\nsettings: {max_output: 1000}\n")

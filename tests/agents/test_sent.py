@@ -80,6 +80,7 @@ def test_the_value_of_a_secret_in_a_bound_file_reaches_no_provider(box: Box, pro
     assert "+rate = 2  # [secret GH]" in last.text and "Is [secret GH] the token?" in last.text
 
 
+@pytest.mark.long
 def test_a_secret_that_a_bound_would_cut_leaves_no_part_of_itself_and_pages_are_redacted(
     box: Box, provider: Provider
 ) -> None:

@@ -102,6 +102,7 @@ def test_a_sub_agent_works_in_its_own_context_and_its_answer_is_the_result(box: 
     assert "sub-agent reviewer: 650 tokens" in box.words("show", "docs")
 
 
+@pytest.mark.long
 def test_a_sub_agent_is_shown_an_image_that_it_reads(box: Box, provider: Provider) -> None:
     """The image is kept as one of its caller's is, and named in the record of its call."""
     play(provider, (Call("delegate", WORK), Say("Done.")), (Call("read", {"path": "a.png"}), Say("A square.")))
@@ -151,7 +152,7 @@ def test_a_sub_agent_that_cannot_go_on_is_told_to_its_caller(box: Box, provider:
     )
 
 
-@pytest.mark.parametrize("verb", ["interrupt", "suspend"])
+@pytest.mark.parametrize("verb", ["interrupt", pytest.param("suspend", marks=pytest.mark.long)])
 def test_a_stop_reaches_a_sub_agent_and_its_caller_is_told(box: Box, provider: Provider, verb: str) -> None:
     """Its call was sent to nobody twice, and the next run knows that the work was cut short."""
     play(

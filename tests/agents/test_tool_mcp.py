@@ -265,6 +265,7 @@ async def test_a_program_that_was_denied_a_place_is_told_with_it(tmp_path: Path)
     assert f"it was denied {tmp_path}/elsewhere/notes.db: add that to allow of the session" in words
 
 
+@pytest.mark.long
 @pytest.mark.asyncio
 async def test_a_server_that_was_too_slow_is_not_waited_for_again_and_its_tools_come_when_it_is_there(
     tmp_path: Path,

@@ -115,6 +115,7 @@ def test_what_has_no_measure_is_counted_in_seconds(tmp_path: Path) -> None:
     assert piped.stderr == ""
 
 
+@pytest.mark.long
 def test_backup_and_restore_show_how_far_they_are(tmp_path: Path) -> None:
     """Both verify every record, which takes as long as the log is."""
     log = open_log(tmp_path / "state")
@@ -128,6 +129,7 @@ def test_backup_and_restore_show_how_far_they_are(tmp_path: Path) -> None:
     assert run_wakeful("backup", "second", "--state", "state", cwd=tmp_path).stderr == ""
 
 
+@pytest.mark.long
 def test_check_shows_how_far_it_is_in_a_folder_of_many(tmp_path: Path) -> None:
     """A few are judged before anybody could look."""
     specs = tmp_path / "sessions.d"

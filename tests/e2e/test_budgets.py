@@ -178,6 +178,7 @@ def test_the_big_red_switch_stops_everything_and_lets_it_go_on(box: Box) -> None
     eventually(lambda: len(box.lines("slow.ledger")) == 2)
 
 
+@pytest.mark.long
 def test_a_budget_is_kept_on_a_machine_without_a_zone_database(box: Box) -> None:
     """A log that was written with one is folded without it, runs go on, and `doctor` says what is missing."""
     box.write("in.txt", "1\n")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 
+import pytest
+
 from e2e.box import Box, copy_examples
 from waiting import eventually
 
@@ -60,6 +62,7 @@ def test_a_rate_edit_recomputes_payroll_and_what_reads_it_and_nothing_else(box: 
     assert "payroll" in why and relative in why
 
 
+@pytest.mark.long
 def test_an_edit_that_changes_no_figure_stops_at_payroll(box: Box) -> None:
     """Early cutoff: the result is byte for byte the same, so nobody downstream wakes."""
     clone(box)

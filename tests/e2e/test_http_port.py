@@ -109,7 +109,10 @@ def test_the_port_follows_the_settings_as_they_are_saved(box: Box) -> None:
     assert refused.returncode != 0 and "http: off" in refused.stderr
 
 
-@pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0", "192.0.2.1:8420"])
+@pytest.mark.parametrize(
+    "address",
+    ["0.0.0.0:0", *(pytest.param(address, marks=pytest.mark.long) for address in ("[::]:0", "192.0.2.1:8420"))],
+)
 @pytest.mark.parametrize("way", ["flag", "variable", "settings"])
 def test_an_address_that_other_machines_reach_ends_the_start(box: Box, address: str, way: str) -> None:
     """Without a certificate and a word of permission, whichever way it was asked for."""

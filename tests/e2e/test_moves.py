@@ -89,6 +89,7 @@ def test_a_session_goes_away_and_comes_home_again_and_again(box: Box, there: Box
     assert [fact["value"] for fact in there.json("facts", "count-before")] == ["the one that was there"]
 
 
+@pytest.mark.long
 def test_a_payload_that_was_erased_away_is_erased_at_home_too(box: Box, there: Box) -> None:
     """The bytes were in the log at home before the session went."""
     start_counting(box)
@@ -108,6 +109,7 @@ def test_a_payload_that_was_erased_away_is_erased_at_home_too(box: Box, there: B
     ]
 
 
+@pytest.mark.long
 def test_a_session_whose_receipt_was_lost_comes_home_all_the_same(box: Box, there: Box) -> None:
     """Frozen here, it lives there; back here it goes on. A receipt that comes late changes nothing."""
     start_counting(box)

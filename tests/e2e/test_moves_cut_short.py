@@ -74,6 +74,7 @@ def test_a_target_killed_before_the_record_of_the_arrival_takes_the_session_agai
     assert hashes(box) == hashes(there)[: len(hashes(box))]
 
 
+@pytest.mark.long
 def test_a_home_killed_while_the_session_comes_back_keeps_its_record(box: Box, there: Box) -> None:
     """Its name stays its own: the spec at home makes no second session of it, and what was searched is found."""
     start_counting(box)

@@ -69,6 +69,7 @@ def project(ordinary_box: OrdinaryBox) -> Iterator[Project]:
     yield Project(ordinary_box)
 
 
+@pytest.mark.long
 def test_a_venv_is_used_as_soon_as_it_is_there_and_after_it_was_rebuilt(project: Project) -> None:
     """On another Python, too: its libraries lie elsewhere."""
     pythons = find_pythons()

@@ -85,6 +85,7 @@ def test_a_verb_finds_its_projects_daemon_upwards_and_no_other(project: Project,
         project.close()
 
 
+@pytest.mark.long
 def test_a_daemon_that_leaves_the_projects_log_alone_says_so(project: Project) -> None:
     """By its defaults a daemon keeps its log elsewhere: commands given in the project would not find it."""
     project.state.mkdir(mode=0o700)

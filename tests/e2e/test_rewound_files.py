@@ -62,6 +62,7 @@ def test_a_rewind_of_files_is_taken_back_by_a_rewind(written: Box) -> None:
     assert (box.row("writer")["runs"], box.row("reader")["runs"]) == (3, 9)
 
 
+@pytest.mark.long
 def test_what_others_changed_after_a_rewind_stays_theirs_and_the_rest_goes_forward(written: Box) -> None:
     """Also across a restart, and in a preview."""
     box = written

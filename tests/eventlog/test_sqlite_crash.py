@@ -69,8 +69,9 @@ def kill_at_random(state_dir: Path, rounds: int, seed: int, *words: object) -> N
     assert sum(heads.values()) > rounds
 
 
-def test_nothing_acknowledged_is_lost_to_kill_9(tmp_path: Path) -> None:
-    kill_at_random(tmp_path, rounds=25, seed=1)
+@pytest.mark.parametrize("rounds", [8, pytest.param(25, marks=pytest.mark.long)])
+def test_nothing_acknowledged_is_lost_to_kill_9(tmp_path: Path, rounds: int) -> None:
+    kill_at_random(tmp_path, rounds, seed=1)
 
 
 def test_nothing_acknowledged_is_lost_to_kill_9_in_a_log_that_was_laid_out(tmp_path: Path) -> None:

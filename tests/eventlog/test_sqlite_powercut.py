@@ -101,7 +101,7 @@ def apply(content: bytes, writes: list[tuple[int, bytes]]) -> bytes:
 
 @pytest.mark.parametrize(
     ("torn", "wal_bytes"),
-    [(False, 0), (True, 0), (True, LAID_OUT_BYTES)],
+    [(False, 0), (True, 0), pytest.param(True, LAID_OUT_BYTES, marks=pytest.mark.long)],
     ids=["only what was flushed", "torn and reordered", "torn and reordered in a log that was laid out"],
 )
 def test_nothing_acknowledged_is_lost_to_a_power_cut(tmp_path: Path, torn: bool, wal_bytes: int) -> None:

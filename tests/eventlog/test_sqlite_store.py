@@ -65,6 +65,31 @@ def test_the_lock_of_one_process_excludes_itself_too_and_says_since_when(tmp_pat
     lock_state(tmp_path).release()
 
 
+FORKING_HOLDER = """
+import os, sys, time
+from pathlib import Path
+from wakeful.eventlog.state_lock import lock_state
+
+lock = lock_state(Path(sys.argv[1]))
+if os.fork() == 0:
+    # Until it executes a program, a child holds what its parent had open.
+    time.sleep(0.5)
+    os.execvp("true", ["true"])
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_child_of_a_killed_daemon_delays_the_next_and_keeps_it_out_no_longer(tmp_path: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-c", FORKING_HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    process.kill()
+    process.wait()
+    lock_state(tmp_path).release()
+    process.stdout.close()
+
+
 def test_a_stale_text_in_the_lock_keeps_nobody_out(tmp_path: Path) -> None:
     (tmp_path / "lock").write_text("pid 1 since for ever")
     lock_state(tmp_path).release()

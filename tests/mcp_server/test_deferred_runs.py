@@ -115,6 +115,7 @@ async def poll(client: Any, handle: str) -> State | None:
     return state if state.status != "working" else None
 
 
+@pytest.mark.long
 async def test_to_cancel_a_task_interrupts_its_run(box: Box) -> None:
     declare(box, command="touch started; sleep 300")
     box.start()

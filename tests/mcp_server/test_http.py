@@ -91,6 +91,7 @@ async def test_a_change_is_heard(box: Box) -> None:
             assert await anext(changes) == ResourceUpdated(FACTS)
 
 
+@pytest.mark.long
 async def test_a_client_that_leaves_leaves_the_run_alone_and_nothing_behind(box: Box) -> None:
     url = start(box, "touch started; while [ ! -e go ]; do sleep 0.05; done")
     token = make_token(box, "--scope", "admin")

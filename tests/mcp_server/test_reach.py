@@ -104,6 +104,7 @@ async def test_a_token_opens_what_it_opens_and_a_wrong_one_nothing(box: Box) -> 
         assert refused.is_error and "is not valid" in say(refused)
 
 
+@pytest.mark.long
 async def test_without_a_daemon_a_tool_says_how_to_start_one(box: Box) -> None:
     async with open_client(box) as client:
         refused = await client.call_tool("wakeful_list", {})

@@ -150,6 +150,7 @@ async def test_a_failed_run_is_an_error_with_its_reason_and_output(box: Box, mod
         await eventually_async(lambda: any("run" in words for words in told))
 
 
+@pytest.mark.long
 async def test_a_cancelled_wait_leaves_the_run_alone(box: Box) -> None:
     declare(box, command="touch started; while [ ! -e go ]; do sleep 0.05; done; touch ended")
     box.start()
@@ -166,6 +167,7 @@ async def test_a_cancelled_wait_leaves_the_run_alone(box: Box) -> None:
     assert box.wait_for("pay", state="suspended")["last_run"]["outcome"] == "interrupted"
 
 
+@pytest.mark.long
 async def test_a_wait_ends_after_its_time_and_says_so(box: Box) -> None:
     declare(box, command="sleep 300")
     box.start()
@@ -174,6 +176,7 @@ async def test_a_wait_ends_after_its_time_and_says_so(box: Box) -> None:
         assert not result.is_error and result.structured_content["outcome"] == "waiting"
 
 
+@pytest.mark.long
 async def test_a_session_that_is_held_is_not_waited_for(box: Box) -> None:
     declare(box, more="budget: {month: {runs: 1}}\n")
     box.start()
@@ -184,6 +187,7 @@ async def test_a_session_that_is_held_is_not_waited_for(box: Box) -> None:
         assert "budget" in held.structured_content["reason"]
 
 
+@pytest.mark.long
 async def test_a_wait_goes_on_after_a_restart_of_the_daemon(box: Box) -> None:
     declare(box, command="touch started; while [ ! -e go ]; do sleep 0.05; done")
     box.start()

@@ -35,6 +35,7 @@ async def test_a_change_is_heard_by_listeners_of_that_resource_alone(box: Box) -
             assert await anext(changes) == ResourceUpdated(OUTPUT)
 
 
+@pytest.mark.long
 async def test_new_sessions_change_the_list(box: Box) -> None:
     declare(box)
     box.start()
@@ -59,6 +60,7 @@ async def test_after_a_restart_of_the_daemon_everything_is_read_again(box: Box) 
             assert await anext(changes) == ResourceUpdated(FACTS)
 
 
+@pytest.mark.long
 async def test_nobody_listens_to_what_is_not_there(box: Box) -> None:
     declare(box)
     box.start()

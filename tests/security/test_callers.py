@@ -128,7 +128,10 @@ def person_with_number(user: OrdinaryUser, pid: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize(("rule", "outcome"), [("know_by_number", "succeeded"), ("change_nothing", "failed")])
+@pytest.mark.parametrize(
+    ("rule", "outcome"),
+    [pytest.param("know_by_number", "succeeded", marks=pytest.mark.long), ("change_nothing", "failed")],
+)
 def test_a_number_that_was_a_runs_and_is_a_persons_now_opens_nothing(
     make_box, level: str, rule: str, outcome: str
 ) -> None:
@@ -154,7 +157,10 @@ def test_a_number_that_was_a_runs_and_is_a_persons_now_opens_nothing(
 
 
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize(("rule", "standing"), [("know_own_runs_alone", "a person"), ("change_nothing", "no person")])
+@pytest.mark.parametrize(
+    ("rule", "standing"),
+    [pytest.param("know_own_runs_alone", "a person", marks=pytest.mark.long), ("change_nothing", "no person")],
+)
 def test_a_run_of_one_daemon_is_no_person_at_another(make_box, level: str, rule: str, standing: str) -> None:
     """It makes projects, and attaches and trusts them at the second daemon of the same account."""
     first, second = make_box("first", level=level), make_box("second", rule, level)

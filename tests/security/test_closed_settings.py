@@ -95,6 +95,7 @@ def test_a_file_whose_mode_a_run_changed_is_read_by_no_later_run(machine: Machin
     assert SECRET in machine.read("forgetful", "alone")
 
 
+@pytest.mark.long
 def test_a_file_that_a_person_put_in_its_place_is_judged_by_its_own_mode(machine: Machine) -> None:
     """A run can replace nothing in /etc; who can, says by the new file's mode who may read it."""
     machine.start()

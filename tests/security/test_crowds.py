@@ -46,7 +46,7 @@ HALF_BODY = b"POST /call/note HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n
 # -- a run that takes every place -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("is_defended", [False, True])
+@pytest.mark.parametrize("is_defended", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_the_connections_of_one_run_leave_room_for_people(
     tmp_path: Path, ordinary_user: OrdinaryUser, is_defended: bool
 ) -> None:
@@ -340,7 +340,7 @@ def test_a_reader_that_takes_nothing_is_cut_off(daemon: RunningDaemon, monkeypat
 # -- without descriptors ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("is_defended", [True, False])
+@pytest.mark.parametrize("is_defended", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_daemon_that_is_short_of_descriptors_says_so_and_goes_on(box: Box, is_defended: bool) -> None:
     """60 idle connections under a limit of 64: their program is told, another one is answered, descriptors are left for work at every moment.
 

@@ -244,7 +244,7 @@ def test_a_program_that_runs_may_write_is_not_looked_through(home: Home, is_defe
     assert any("shut.sh may be written by runs of" in words for words in found["not_derived"])
 
 
-@pytest.mark.parametrize("is_defended", [True, False])
+@pytest.mark.parametrize("is_defended", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_link_that_a_run_leaves_leads_no_other_session_elsewhere(home: Home, is_defended: bool) -> None:
     """It stands in the place of a neighbour's input, or of the folder of its outputs, and names another part of the project."""
     if not is_defended:

@@ -99,7 +99,7 @@ def test_a_helper_that_leads_elsewhere_needs_trust(pinned: PinnedBox) -> None:
     assert "its programs also reached v" in pinned.words("show", "shop/s")
 
 
-@pytest.mark.parametrize("is_defended", [True, False])
+@pytest.mark.parametrize("is_defended", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_what_is_planted_just_before_a_run_is_found_by_the_run(pinned: PinnedBox, is_defended: bool) -> None:
     """The helper and the input change together: the run does not begin, and the session sleeps. Without the pin it runs, and reads more than before."""
     if not is_defended:

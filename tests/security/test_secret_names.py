@@ -104,7 +104,7 @@ def work(box: NamingBox, level: str, workspace: str) -> set[str]:
 
 CASES = [
     pytest.param("standard", "", id="standard"),
-    pytest.param("standard", "workspace: copy", id="workspace"),
+    pytest.param("standard", "workspace: copy", id="workspace", marks=pytest.mark.long),
     pytest.param(
         "strict", "", id="strict", marks=pytest.mark.skipif(STRICT is not None, reason=f"NOT TESTED: {STRICT}")
     ),

@@ -35,7 +35,7 @@ run:
 
 
 @pytest.mark.parametrize("way", ["plain", "child", "hidden"])
-@pytest.mark.parametrize("is_defended", [False, True])
+@pytest.mark.parametrize("is_defended", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_run_that_found_a_token_opens_nothing_with_it(
     tmp_path: Path, ordinary_user: OrdinaryUser, way: str, is_defended: bool
 ) -> None:

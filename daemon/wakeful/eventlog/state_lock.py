@@ -17,12 +17,17 @@ import errno
 import fcntl
 import os
 from pathlib import Path
+from time import monotonic, sleep
 
 from wakeful.eventlog.contract import StateInUse, StoreFull, StoreUnsafe
 from wakeful.system.private_folders import keep_folder, let_folder_go, make_private, sync_folder
 from wakeful.system.state_folder import ignore_in_git
 
 LOCK = "lock"
+# Seconds to wait for a lock whose process has ended. Children that the process had just forked hold copies of the lock
+# until they execute their programs. On a busy machine that takes longer than a restart.
+ORPHANED_SECONDS = 5.0
+PAUSE_SECONDS = 0.01
 
 
 class StateLock:
@@ -57,7 +62,7 @@ def find_holder(state_dir: Path) -> int | None:
 
 
 def lock_state(state_dir: Path, started_at: str = "") -> StateLock:
-    """Lock the folder for this process, or raise StateInUse with the holder.
+    """Lock the folder for this process, or raise StateInUse with the holder. Blocking.
 
     `started_at` is shown to the next caller that tries."""
     descriptors: list[int] = []
@@ -95,13 +100,32 @@ def _make_durable(state_dir: Path) -> None:
 
 
 def _take(descriptor: int, state_dir: Path) -> None:
+    patience = monotonic() + ORPHANED_SECONDS
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            if _has_living_holder(state_dir) or monotonic() > patience:
+                raise StateInUse(
+                    f"{state_dir} is in use by {_read_holder(state_dir)}; "
+                    "stop that daemon first or give this one its own --state"
+                ) from error
+            sleep(PAUSE_SECONDS)
+        else:
+            return
+
+
+def _has_living_holder(state_dir: Path) -> bool:
+    """Is the process that took the lock alive? The kernel does not list a lock whose process has been reaped."""
+    pid = find_holder(state_dir)
+    if pid is None:
+        return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise StateInUse(
-            f"{state_dir} is in use by {_read_holder(state_dir)}; "
-            "stop that daemon first or give this one its own --state"
-        ) from error
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return False
+    # The state stands behind the name, which may contain brackets itself. A zombie has ended.
+    return stat.rpartition(b")")[2].split()[0] not in (b"Z", b"X")
 
 
 def _read_holder(state_dir: Path) -> str:
