@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from wakeful.core.record import events as ev
-from wakeful.service.log_printer import Line, Voice, as_entry, as_json
+from wakeful.service.log_printer import Line, LogPrinter, as_entry, as_json
 from wakeful.system.journal import INFO, NOTICE, WARNING, Journal, encode, find_journal
 from wakeful.views.narration import grade
 
@@ -83,7 +83,7 @@ def test_the_variable_alone_is_no_connection(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_what_is_said_carries_session_run_and_priority(listener: socket.socket, tmp_path: Path) -> None:
     """One entry a line, asked for by WAKEFUL_SESSION and WAKEFUL_RUN; the words have no time in front, the journal has its own."""
-    voice = Voice(is_terminal=False, journal=Journal(str(tmp_path / "journal")))
+    voice = LogPrinter(is_terminal=False, journal=Journal(str(tmp_path / "journal")))
     voice.say("run 3 failed: exit 1", name="payroll", at=1, priority=WARNING, fields={"WAKEFUL_RUN": "3"})
     voice.close()
     assert decode(listener.recv(1 << 16)) == {

@@ -11,9 +11,9 @@ import pytest
 from agents.test_daemon_link import say as answer
 from agents.test_daemon_link import scripted
 from waiting import eventually_async
-from wakeful.agents.live_text import MOST_HELD, Voice
+from wakeful.agents.live_text import MOST_HELD, LiveTextStream
 from wakeful.api.live_words import LiveWords, Said
-from wakeful.cli.agent_words import BROKE_OFF, Flow, Speech
+from wakeful.cli.agent_words import BROKE_OFF, AgentWordsPrinter, LineWrapper
 from wakeful.client.async_client import DaemonClient
 from wakeful.secrets.redact import Redactor
 
@@ -83,7 +83,7 @@ async def test_a_daemon_that_answers_nothing_costs_a_bound_of_memory_and_no_wait
 
     written: list[str] = []
     async with scripted(path, hang) as asked, DaemonClient(str(path)) as link:
-        voice = Voice(link, written.append)
+        voice = LiveTextStream(link, written.append)
         hear = voice.begin(1)
         hear("first")
         await eventually_async(lambda: asked)
@@ -108,7 +108,7 @@ async def test_of_an_answer_that_is_complete_at_once_only_thoughts_are_posted(tm
 
     path = tmp_path / "d.sock"
     async with scripted(path, take) as asked, DaemonClient(str(path)) as link:
-        voice = Voice(link, lambda _: None)
+        voice = LiveTextStream(link, lambda _: None)
         hear = voice.begin(1)
         hear("read", "call")
         hear("Read it.")
@@ -124,7 +124,7 @@ async def test_of_an_answer_that_is_complete_at_once_only_thoughts_are_posted(tm
 
 def test_an_answer_that_broke_off_is_told_although_no_word_of_the_next_one_was_in_flight() -> None:
     out: list[str] = []
-    speech = Speech(Flow(out.append), None, lambda words: out.append(f"[{words}]\n"))
+    speech = AgentWordsPrinter(LineWrapper(out.append), None, lambda words: out.append(f"[{words}]\n"))
     speech.take({"turn": 1, "attempt": 1, "kind": "text", "text": "one two"})
     speech.conclude(1, "All of it.")
     assert "".join(out) == f"one two\n[{BROKE_OFF}]\nAll of it.\n"
@@ -134,7 +134,7 @@ def test_an_answer_that_broke_off_is_told_although_no_word_of_the_next_one_was_i
 def test_text_in_pieces_is_text_in_lines(width: int | None) -> None:
     for cut in range(1, 8):
         out: list[str] = []
-        flow = Flow(out.append, lead="| ", width=width)
+        flow = LineWrapper(out.append, lead="| ", width=width)
         text = "\n\nSome words, \x1b[31mnot obeyed\n\nand a-very-long-word-that-fits-nowhere\n\n"
         for start in range(0, len(text), cut):
             flow.put(text[start : start + cut])

@@ -7,7 +7,7 @@ import logging
 import weakref
 from contextlib import redirect_stdout
 
-from wakeful.service.log_printer import Voice
+from wakeful.service.log_printer import LogPrinter
 from wakeful.text.repeated_lines import PERIOD_SECONDS, PRINTED, Repeats, RepeatsFilter
 
 
@@ -41,7 +41,7 @@ def test_the_voice_tells_a_line_of_its_own_a_few_times_and_every_record() -> Non
     """What it held back is told when it closes."""
     heard = io.StringIO()
     with redirect_stdout(heard):
-        voice = Voice(is_terminal=False)
+        voice = LogPrinter(is_terminal=False)
         for number in range(1000):
             voice.say("no room")
             voice.say("noted", name="talk", fields={"WAKEFUL_SEQ": str(number)})

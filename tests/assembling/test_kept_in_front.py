@@ -18,7 +18,7 @@ from wakeful.core.record.state import Session
 from wakeful.core.record.todo import TodoItem
 from wakeful.core.spec.agent import AgentSpec, TokenWindow
 from wakeful.errors import CallerError
-from wakeful.history.conversation import ByRule, make_compress
+from wakeful.history.conversation import SummaryWithoutModel, make_compress
 from wakeful.model_context.assemble import Assembled
 
 STEPS = (
@@ -77,7 +77,7 @@ def check_told(session: Session, told: str) -> None:
 def compress(talk: Talk, keep: int) -> bool:
     """As the daemon does; False where there is nothing to be made shorter."""
     try:
-        made = make_compress(talk.world.log, talk.session, keep, ByRule())
+        made = make_compress(talk.world.log, talk.session, keep, SummaryWithoutModel())
     except CallerError:
         return False
     talk.add(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakeful.bundles.retention_rules import RunOutput, Standing, choose_outputs, choose_sessions, judge_session
+from wakeful.bundles.retention_rules import RetainedSession, RunOutput, choose_outputs, choose_sessions, judge_session
 from wakeful.core.record import events as ev
 from wakeful.core.record.state import Archived, Declaration, LastRun, Moving, OpenRun, OpenWake, Session, Terminated
 from wakeful.core.spec.session import Retention, SessionSpec
@@ -15,9 +15,11 @@ NOW = 1_000 * DAY * 1_000_000
 
 def standing(
     name: str, *, days: float = 0, runs: int = 0, size: int = 0, held: str | None = None, own: Retention | None = None
-) -> Standing:
+) -> RetainedSession:
     at = NOW - round(days * DAY * 1_000_000)
-    return Standing(session=name, name=name, last_active_at=at, runs=runs, size_bytes=size, held=held, retention=own)
+    return RetainedSession(
+        session=name, name=name, last_active_at=at, runs=runs, size_bytes=size, held=held, retention=own
+    )
 
 
 @pytest.mark.parametrize(

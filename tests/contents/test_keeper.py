@@ -17,7 +17,7 @@ from wakeful.core.deciding.queue import Lane
 from wakeful.core.record.observations import OutputsKept, ProcessEnded, RunRecovered
 from wakeful.run_files import content_recorder as keeper_module
 from wakeful.run_files import pending_contents as backlog_module
-from wakeful.run_files.capture import TOO_MUCH, Limits, Wanted
+from wakeful.run_files.capture import TOO_MUCH, Limits, WantedContent
 from wakeful.run_files.content_recorder import Keeper
 from wakeful.run_files.file_record import Entry, read_record
 from wakeful.run_files.path_lists import read_entries
@@ -260,12 +260,12 @@ async def test_more_than_may_wait_is_given_up_in_words(tmp_path: Path, monkeypat
     blobs, lost = HeldBlobs(str(tmp_path / "blobs")), []
     (seen,) = Files(tmp_path).look("../file").values()
     backlog = Backlog(blobs, lost.append)
-    backlog.add([Wanted(str(path), seen.digest, seen.size)] * 2)
-    backlog.add([Wanted(str(path), seen.digest, seen.size)] * 2)
+    backlog.add([WantedContent(str(path), seen.digest, seen.size)] * 2)
+    backlog.add([WantedContent(str(path), seen.digest, seen.size)] * 2)
     assert len(lost) == 1 and "more than 3 would wait" in lost[0]
     blobs.gate.set()
     backlog.close()
-    backlog.add([Wanted(str(path), seen.digest, seen.size)])
+    backlog.add([WantedContent(str(path), seen.digest, seen.size)])
     assert blobs.sizes().blobs == 1 and len(lost) == 1
 
 
@@ -281,7 +281,7 @@ async def test_contents_give_way_to_looks_and_are_kept_afterwards(tmp_path: Path
 
     (seen,) = Files(tmp_path).look("../file").values()
     backlog = Backlog(blobs, pytest.fail, is_pressed)
-    backlog.add([Wanted(str(path), seen.digest, seen.size)])
+    backlog.add([WantedContent(str(path), seen.digest, seen.size)])
     assert asked.wait(60) and blobs.sizes().blobs == 0
     eased.set()
     await eventually_async(lambda: blobs.sizes().blobs == 1)
@@ -311,11 +311,11 @@ async def test_contents_give_way_for_a_bounded_time_and_not_to_a_stop(
     path.write_text("x")
     (seen,) = Files(tmp_path).look("../file").values()
     stopped = Backlog(blobs := Blobs(str(tmp_path / "blobs")), pytest.fail, lambda: True)
-    stopped.add([Wanted(str(path), seen.digest, seen.size)])
+    stopped.add([WantedContent(str(path), seen.digest, seen.size)])
     stopped.close()
     assert blobs.sizes().blobs == 1
     monkeypatch.setattr(backlog_module, "LONGEST_WAY_SECONDS", 0.05)
     patient = Backlog(others := Blobs(str(tmp_path / "others")), pytest.fail, lambda: True)
-    patient.add([Wanted(str(path), seen.digest, seen.size)])
+    patient.add([WantedContent(str(path), seen.digest, seen.size)])
     await eventually_async(lambda: others.sizes().blobs == 1)
     patient.close()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from wakeful.core.spec.notifier import EmailChannel
+from wakeful.notifications.channels.http_post import read_key, sign
 from wakeful.notifications.channels.mail import make_mail
-from wakeful.notifications.channels.signature import read_key, sign
 from wakeful.notifications.ledger import Delivery
 from wakeful.notifications.messages import as_document, as_text, fill, make_message, variables_of
 from wakeful.notifications.notices import Notice

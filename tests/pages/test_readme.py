@@ -184,7 +184,7 @@ def lend_libraries(terminal: Terminal) -> None:
     venv = terminal.folder / ".venv"
     venv.mkdir()
     (venv / "bin").symlink_to(Path(sys.executable).parent)
-    for stamp in (".ready-run", ".ready-agents", ".ready"):
+    for stamp in (".ready-venv", ".ready-run", ".ready-agents", ".ready"):
         (venv / stamp).touch()
     terminal.user.give(venv)
     os.utime(terminal.folder / "pyproject.toml", (0, 0))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from wakeful.trust.ledger import Ledger, Project
-from wakeful.trust.path_trust import Hold, StepCache, follow_way
+from wakeful.trust.path_trust import PathOpener, StepCache, follow_way
 from wakeful.trust.spec_reader import DaemonLookups, SpecFolderReader
 from wakeful.trust.trust_review import TrustReview
 
@@ -335,7 +335,7 @@ def test_a_way_goes_over_links_and_dots_and_ends_where_nothing_is(tmp_path: Path
     (real / "a" / "b" / "f").write_text("x")
     (real / "l").symlink_to("a/b/../b")
     (real / "round").symlink_to("round")
-    with Hold() as hold:
+    with PathOpener() as hold:
         look = hold.look if is_held else StepCache().look
         tail = [
             step.place.removeprefix(f"{real}/")

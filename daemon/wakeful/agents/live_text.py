@@ -24,7 +24,7 @@ SETTLE_SECONDS = 0.1
 MOST_HELD = 64 * 1024
 
 
-class Voice:
+class LiveTextStream:
     """Streams the text of one run. `write` receives the text that belongs to the run's output."""
 
     def __init__(self, link: DaemonClient, write: Callable[[str], None]) -> None:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from wakeful.agents.compaction import Shortened, shorten
 from wakeful.agents.contract import Model
-from wakeful.agents.live_text import Voice
+from wakeful.agents.live_text import LiveTextStream
 from wakeful.agents.loop import Ending, Loop, Record
 from wakeful.agents.models.provider_model import make_model
 from wakeful.agents.run_setup import (
@@ -48,7 +48,7 @@ OUT_OF_TIME = "it was ended from outside: its timeout, or a limit of its session
 REFUSED_SHARE = 0.7
 
 
-Work = Callable[[work.Beginning, Record, DaemonClient, Mapping[str, str], Voice], Awaitable[Ending]]
+Work = Callable[[work.Beginning, Record, DaemonClient, Mapping[str, str], LiveTextStream], Awaitable[Ending]]
 
 
 async def think(environ: Mapping[str, str]) -> int:
@@ -56,15 +56,15 @@ async def think(environ: Mapping[str, str]) -> int:
     async with DaemonClient.from_environment(environ) as link:
         beginning = await _begin(link, environ)
         record = Recorder(link, beginning.run_id)
-        voice = Voice(link, say)
+        live_text = LiveTextStream(link, say)
         try:
-            ending = await _find_work(beginning)(beginning, record, link, environ, voice)
+            ending = await _find_work(beginning)(beginning, record, link, environ, live_text)
         except OperatorError as error:
             # The operator can fix this error, so its message is recorded.
             await record(work.Halt(words=str(error)))
             ending = Ending(str(error))
         finally:
-            voice.close()
+            live_text.close()
     if ending.words is None:
         return 0
     say(f"\n[{ending.words}]\n")
@@ -117,17 +117,17 @@ def _find_work(beginning: work.Beginning) -> Work:
 
 
 async def _work(
-    beginning: work.Beginning, record: Record, link: DaemonClient, environ: Mapping[str, str], voice: Voice
+    beginning: work.Beginning, record: Record, link: DaemonClient, environ: Mapping[str, str], live_text: LiveTextStream
 ) -> Ending:
     async with begin_servers(beginning, environ) as servers:
         # Let the servers start while the libraries of the models are imported.
         await asyncio.sleep(0)
         models = make_models(beginning.agent, environ)
         tools = await make_box(beginning, servers, link, environ, record)
-        return await Thinking(beginning, models, tools, record, link, environ, voice).run()
+        return await LoopRun(beginning, models, tools, record, link, environ, live_text).run()
 
 
-class Thinking:
+class LoopRun:
     """One run of the built-in loop, which summarises its conversation as often as needed.
 
     A run that has to stop leaves a hand-off.
@@ -141,17 +141,17 @@ class Thinking:
         record: Record,
         link: DaemonClient,
         environ: Mapping[str, str],
-        voice: Voice,
+        live_text: LiveTextStream,
     ) -> None:
         self._beginning = beginning
-        self._voice = voice
+        self._voice = live_text
         self._models = models
         self._tools = tools
         self._record = record
         self._link = link
         self._environ = environ
         self._most_tokens = beginning.agent.window.compress_at
-        self._loop = Loop(beginning, models, tools, record, say, hearing=voice)
+        self._loop = Loop(beginning, models, tools, record, say, hearing=live_text)
         # Has a model answered in this process?
         self._has_worked = False
         # The summary that was made when the run had to stop during a compression.

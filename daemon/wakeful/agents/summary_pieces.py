@@ -20,7 +20,7 @@ _RETURNED = " RETURNED"
 _MOST_LETTERS_A_TOKEN = 5
 
 
-class Told(Struct, frozen=True):
+class SummaryPiece(Struct, frozen=True):
     """One entry, or a part of a long entry. `who` is its label."""
 
     who: str
@@ -30,7 +30,7 @@ class Told(Struct, frozen=True):
         return f"{self.who}: {self.text}"
 
 
-Piece = tuple[Told, ...]
+Piece = tuple[SummaryPiece, ...]
 
 
 def list_whole(beginning: work.Beginning, entries: Sequence[Entry]) -> Sequence[Entry]:
@@ -42,7 +42,7 @@ def list_whole(beginning: work.Beginning, entries: Sequence[Entry]) -> Sequence[
     return (*beginning.left_out, *entries[made:])
 
 
-def tell_entries(entries: Iterable[Entry]) -> list[Told]:
+def tell_entries(entries: Iterable[Entry]) -> list[SummaryPiece]:
     return [_tell(entry) for entry in entries]
 
 
@@ -50,10 +50,10 @@ def tell_piece(piece: Piece) -> str:
     return "\n\n".join(map(str, piece))
 
 
-def split_pieces(told: Sequence[Told], most_tokens: int) -> list[Piece]:
+def split_pieces(told: Sequence[SummaryPiece], most_tokens: int) -> list[Piece]:
     """Split entries into pieces, in order. An entry that is too long for one piece continues in the next."""
     pieces: list[Piece] = []
-    current: list[Told] = []
+    current: list[SummaryPiece] = []
     used = 0
     for part in (part for one in told for part in _split(one, most_tokens)):
         size = estimate_tokens(str(part)) + 1
@@ -65,7 +65,7 @@ def split_pieces(told: Sequence[Told], most_tokens: int) -> list[Piece]:
     return [*pieces, tuple(current)] if current else pieces
 
 
-def digest_piece(piece: Iterable[Told], earlier: str | None = None) -> str:
+def digest_piece(piece: Iterable[SummaryPiece], earlier: str | None = None) -> str:
     """Condense a piece without a model.
 
     Results of tools are left out, because they are not part of the talk, and can be looked up again.
@@ -76,17 +76,17 @@ def digest_piece(piece: Iterable[Told], earlier: str | None = None) -> str:
     return digest_messages(said, objective=None, earlier=earlier)
 
 
-def _tell(entry: Entry) -> Told:
+def _tell(entry: Entry) -> SummaryPiece:
     match entry:
         case Asked(text=text):
-            return Told("ASKED", text)
+            return SummaryPiece("ASKED", text)
         case Answered(text=text, calls=calls):
-            return Told("AGENT", text + "".join(f"\nCALLS {call.name} {call.arguments}" for call in calls))
+            return SummaryPiece("AGENT", text + "".join(f"\nCALLS {call.name} {call.arguments}" for call in calls))
         case Returned(name=name, text=text):
-            return Told(f"{name}{_RETURNED}", text)
+            return SummaryPiece(f"{name}{_RETURNED}", text)
 
 
-def _split(told: Told, most_tokens: int) -> Iterator[Told]:
+def _split(told: SummaryPiece, most_tokens: int) -> Iterator[SummaryPiece]:
     # Leave room for the label.
     room = max(1, most_tokens - estimate_tokens(told.who) - 8)
     if estimate_tokens(told.text) <= room:
@@ -97,7 +97,7 @@ def _split(told: Told, most_tokens: int) -> Iterator[Told]:
         part = cut_to_tokens(rest[: room * _MOST_LETTERS_A_TOKEN], room) or rest[:1]
         if len(part) < len(rest):
             part = _end_at_word(part)
-        yield Told(who, part)
+        yield SummaryPiece(who, part)
         rest, who = rest[len(part) :], f"{told.who} (continued)"
 
 

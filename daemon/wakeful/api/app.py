@@ -20,11 +20,10 @@ from wakeful.api.gate.gate import Gate
 from wakeful.api.gate.login_codes import Codes
 from wakeful.api.gate.login_throttle import LoginThrottle
 from wakeful.api.gate.people import People
-from wakeful.api.gate.refusals import Refusals
 from wakeful.api.gate.scopes import RULES
 from wakeful.api.live_feed import LiveFeed
 from wakeful.api.presence import Presence
-from wakeful.api.problems import RefusedRequest, answer_problem, answer_status, name_problem
+from wakeful.api.problems import Refusals, RefusedRequest, answer_problem, answer_status, name_problem
 from wakeful.api.routes import (
     agent_work,
     bundle_transfers,

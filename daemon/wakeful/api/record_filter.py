@@ -32,7 +32,7 @@ def read_filter(request: Request, service: Service) -> tuple[set[str] | None, Re
     query = request.query_params
     patterns = tuple(query.getlist("match"))
     names = {find_named(service, one).name for one in query.getlist("name")}
-    wanted = Wanted(
+    wanted = RecordConditions(
         names=frozenset(names) if patterns else frozenset(),
         patterns=patterns,
         tags=frozenset(query.getlist("tag")),
@@ -45,7 +45,7 @@ def read_filter(request: Request, service: Service) -> tuple[set[str] | None, Re
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RecordConditions:
     """The conditions of a request. A record must meet all of them; an empty or None field is not a condition.
 
     A pattern is a template (`ticket@`) or a shell pattern. It also matches sessions that are created later."""
@@ -75,7 +75,7 @@ class Wanted:
         )
 
 
-_EVERYTHING = Wanted()
+_EVERYTHING = RecordConditions()
 
 
 def _is_failure(record: Record) -> bool:

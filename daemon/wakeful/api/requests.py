@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from wakeful.api.gate.callers import Caller
-from wakeful.api.gate.visible_sessions import Sight
+from wakeful.api.gate.visible_sessions import VisibleSessions
 from wakeful.api.service import Service
 from wakeful.core.record.state import Session
 from wakeful.errors import CallerError, UnknownSession
@@ -69,9 +69,9 @@ async def change_credentials(request: Request, change: Callable[[], ResultT]) ->
     return await changes.make(change)
 
 
-def sight_of(request: Request) -> Sight:
+def visible_to(request: Request) -> VisibleSessions:
     """The sessions that the caller may see."""
-    return Sight(service_of(request).core.state, request.app.state.people, caller_of(request))
+    return VisibleSessions(service_of(request).core.state, request.app.state.people, caller_of(request))
 
 
 _KINDS = tuple(KINDS.values())

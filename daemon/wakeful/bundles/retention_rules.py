@@ -24,7 +24,7 @@ FAILED_KEEP_SECONDS = 90.0 * _DAY_SECONDS
 USUAL_OUTPUTS = Retention(keep_seconds=30.0 * _DAY_SECONDS, size_bytes=1_000_000_000)
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class RetainedSession(msgspec.Struct, frozen=True, kw_only=True):
     """One session as retention sees it.
 
     `held` is the reason why it must stay, or None if it may be archived. `retention` has the limits of its own spec.
@@ -89,7 +89,7 @@ def judge_session(session: Session, *, is_owed: bool = False, has_open_question:
     return None
 
 
-def choose_sessions(standings: Iterable[Standing], general: Retention, now: int) -> tuple[Due, ...]:
+def choose_sessions(standings: Iterable[RetainedSession], general: Retention, now: int) -> tuple[Due, ...]:
     """Choose the sessions to archive, the longest inactive first. `now` is in microseconds.
 
     Each session is judged by its own limits, or else the daemon's. Then more are chosen until all sessions together are
@@ -122,7 +122,7 @@ def choose_outputs(outputs: Iterable[RunOutput], retention: Retention, now: int)
     return going[::-1]
 
 
-def _judge_alone(one: Standing, retention: Retention, now: int) -> str | None:
+def _judge_alone(one: RetainedSession, retention: Retention, now: int) -> str | None:
     age = (now - one.last_active_at) / _MICROSECONDS
     if retention.keep_seconds is not None and age > retention.keep_seconds:
         return f"not active for {_say_days(age)}, kept for {_say_days(retention.keep_seconds)}"
@@ -133,7 +133,7 @@ def _judge_alone(one: Standing, retention: Retention, now: int) -> str | None:
     return None
 
 
-def _relieve(standings: Sequence[Standing], due: dict[str, str], general: Retention) -> dict[str, str]:
+def _relieve(standings: Sequence[RetainedSession], due: dict[str, str], general: Retention) -> dict[str, str]:
     """Choose further sessions to archive until the rest is within the daemon's size. Held sessions always stay."""
     more: dict[str, str] = {}
     if general.size_bytes is None:

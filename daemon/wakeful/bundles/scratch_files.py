@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from wakeful.bundles.format import CHUNK_BYTES, BundleNotWritten, BundleRefused, FileLine
-from wakeful.system.blobs import Screen
+from wakeful.system.blobs import SecretFinder
 from wakeful.system.private_folders import make_private
 
 # The prefixes of temporary folders next to those of the sessions: for files that are being loaded, and for the files
@@ -68,7 +68,7 @@ def judge_name(path: str) -> str | None:
     return None
 
 
-def find_files(folder: Path, screen: Screen | None = None) -> tuple[list[FileLine], list[str]]:
+def find_files(folder: Path, screen: SecretFinder | None = None) -> tuple[list[FileLine], list[str]]:
     """Find the regular files below a folder, sorted by name, and list the files that were skipped.
 
     Skipped are links, devices, unsuitable names, and files that hold a secret.
@@ -92,7 +92,7 @@ def find_files(folder: Path, screen: Screen | None = None) -> tuple[list[FileLin
     return found, passed
 
 
-def _holds_secret(path: str, screen: Screen) -> bool:
+def _holds_secret(path: str, screen: SecretFinder) -> bool:
     """Does the file hold a secret? Each piece is searched together with the one before, as a secret may span both."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:

@@ -18,7 +18,7 @@ FOLDED = "thinks …"
 WORDS_LOST = "some words were lost; the whole answer follows when it is recorded"
 
 
-class Flow:
+class LineWrapper:
     """Wraps text that arrives in pieces into lines of a given width, each behind a lead. None does not wrap.
 
     A word is printed as soon as a part of it arrives, so a long word may be split at the end of a line.
@@ -89,10 +89,10 @@ class Flow:
         self.is_open, self._column = True, 0
 
 
-class Speech:
+class AgentWordsPrinter:
     """Prints the words of one run's agent. `remark` prints our own messages about them, one line each."""
 
-    def __init__(self, text: Flow, thoughts: Flow | None, remark: Callable[[str], None]) -> None:
+    def __init__(self, text: LineWrapper, thoughts: LineWrapper | None, remark: Callable[[str], None]) -> None:
         """`thoughts` is None if thoughts are not shown."""
         self.text = text
         self.thoughts = thoughts

@@ -1,8 +1,8 @@
 """The conversation of a session, read from the log along its line, and its compression.
 
 Messages are those that people and sessions sent, the answers of agents, the hand-offs of runs, and the summaries of
-merged forks. A `Summariser` makes a summary of old messages: without a model (`ByRule`), or from the text of the
-session's agent (`Given`). Only reads the log. Blocking: the API calls it off the loop.
+merged forks. A `Summariser` makes a summary of old messages: without a model (`SummaryWithoutModel`), or from the text
+of the session's agent (`GivenSummary`). Only reads the log. Blocking: the API calls it off the loop.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Summariser(Protocol):
     def summarise(self, request: SummaryRequest) -> str: ...
 
 
-class Given(Struct, frozen=True):
+class GivenSummary(Struct, frozen=True):
     """A summary that exists already. `name` is the model that made it."""
 
     name: str
@@ -62,7 +62,7 @@ class Given(Struct, frozen=True):
         return self.summary
 
 
-class ByRule:
+class SummaryWithoutModel:
     name = "rule"
 
     def summarise(self, request: SummaryRequest) -> str:

@@ -51,7 +51,7 @@ class Listening(Protocol):
     listeners: set[asyncio.Event]
 
 
-class Post:
+class ActiveNotifier:
     """One active notifier: its settings, its ledger, and the attempt under way."""
 
     def __init__(self, notifier: Notifier, ledger: Ledger) -> None:
@@ -90,7 +90,7 @@ class NotificationDesk:
         # Returns the URL of the dashboard for links, or None while the TCP port is closed. Set when the daemon starts.
         self.find_door: Callable[[], str | None] = lambda: None
         self._read_wall = read_wall
-        self._posts: dict[str, Post] = {}
+        self._posts: dict[str, ActiveNotifier] = {}
         self._wanted: dict[str, Notifier] = {}
         # By notifier: the end of the log when it was added, and True if it continues from an older ledger.
         self._begins: dict[str, tuple[int, bool]] = {}
@@ -129,7 +129,7 @@ class NotificationDesk:
             channel = digest_channel(notifier)
             post = self._posts.get(name)
             if post is None:
-                post = self._posts[name] = Post(notifier, await self._open_ledger(name))
+                post = self._posts[name] = ActiveNotifier(notifier, await self._open_ledger(name))
             elif post.notifier.channel != notifier.channel:
                 await self._end_attempt(post)
             post.notifier = notifier
@@ -152,7 +152,7 @@ class NotificationDesk:
         is_kept = goes_on and not found.is_idle and found.position <= begins
         return found if is_kept else replace(found, position=begins, is_idle=False)
 
-    async def _end_attempt(self, post: Post) -> None:
+    async def _end_attempt(self, post: ActiveNotifier) -> None:
         if post.attempt is not None:
             post.attempt.cancel()
             await asyncio.wait((post.attempt,))
@@ -198,7 +198,7 @@ class NotificationDesk:
             async with asyncio.timeout(min(delays, default=None)):
                 await self._heard.wait()
 
-    def _find_delay(self, post: Post) -> float | None:
+    def _find_delay(self, post: ActiveNotifier) -> float | None:
         return rules.find_delay(post.ledger, post.notifier.digest_seconds, self._read_wall())
 
     async def close(self) -> None:
@@ -217,7 +217,7 @@ class NotificationDesk:
                         self._begin_attempt(post, is_last=True)
                     await asyncio.wait([post.attempt for post in due if post.attempt is not None])
 
-    def _is_due_at_last(self, post: Post) -> bool:
+    def _is_due_at_last(self, post: ActiveNotifier) -> bool:
         """Is there a message that was never tried, or an attempt under way?"""
         ledger = post.ledger
         if ledger.disabled is not None:
@@ -233,7 +233,7 @@ class NotificationDesk:
         for position in sorted({post.ledger.position for post in self._posts.values()}):
             await self._read_on(position, [post for post in self._posts.values() if post.ledger.position == position])
 
-    async def _read_on(self, position: int, posts: list[Post]) -> None:
+    async def _read_on(self, position: int, posts: list[ActiveNotifier]) -> None:
         while True:
             position, records = await asyncio.to_thread(
                 self._log.read_after, position, READ_AT_ONCE, NOTED_KINDS, most_bytes=_READ_BYTES
@@ -247,7 +247,9 @@ class NotificationDesk:
             if not records:
                 return
 
-    async def _select(self, records: list[Record], posts: list[Post]) -> list[tuple[Record, Session, News | Ending]]:
+    async def _select(
+        self, records: list[Record], posts: list[ActiveNotifier]
+    ) -> list[tuple[Record, Session, News | Ending]]:
         """Select the records that are news. Runs that only answer a question are left out, because the person who asked
         gets the answer."""
         troubled = {session for post in posts for session in post.ledger.troubles}
@@ -269,14 +271,14 @@ class NotificationDesk:
             told.append((record, session, news))
         return told
 
-    def _take(self, record: Record, session: Session, news: News | Ending, posts: list[Post]) -> None:
+    def _take(self, record: Record, session: Session, news: News | Ending, posts: list[ActiveNotifier]) -> None:
         if isinstance(news, Ending):
             self._take_ending(record, session, news, posts)
         else:
             meant = [post for post in posts if _is_meant(session, post.notifier, self._posts)]
             self._take_news(record, session, *news, meant)
 
-    def _take_ending(self, record: Record, session: Session, ending: Ending, posts: Iterable[Post]) -> None:
+    def _take_ending(self, record: Record, session: Session, ending: Ending, posts: Iterable[ActiveNotifier]) -> None:
         for post in posts:
             is_told = ending.is_success and "recovered" in post.notifier.events
             words = f"run {ending.run} succeeded"
@@ -290,7 +292,7 @@ class NotificationDesk:
         event: NotifyEvent,
         words: str,
         run: int | None,
-        posts: Iterable[Post],
+        posts: Iterable[ActiveNotifier],
     ) -> None:
         graph, ids = self._core.graph, self._core.state.ids
         upstreams = sorted(ids[name] for name in graph.all_upstreams(session.name) if name in ids)
@@ -352,7 +354,7 @@ class NotificationDesk:
 
     # -- sending ------------------------------------------------------------------------------
 
-    def _begin_attempt(self, post: Post, *, is_last: bool = False) -> None:
+    def _begin_attempt(self, post: ActiveNotifier, *, is_last: bool = False) -> None:
         if post.attempt is not None or post.ledger.disabled is not None:
             return
         delay = self._find_delay(post)
@@ -361,7 +363,7 @@ class NotificationDesk:
         post.attempt = asyncio.get_running_loop().create_task(self._attempt(post), name=f"notify {post.notifier.name}")
         post.attempt.add_done_callback(lambda _: self._end_of_attempt(post))
 
-    def _end_of_attempt(self, post: Post) -> None:
+    def _end_of_attempt(self, post: ActiveNotifier) -> None:
         attempt, post.attempt = post.attempt, None
         self._heard.set()
         if attempt is not None and not attempt.cancelled() and (error := attempt.exception()) is not None:
@@ -369,7 +371,7 @@ class NotificationDesk:
                 {"message": f"notifier {post.notifier.name} failed, and tries again", "exception": error}
             )
 
-    async def _attempt(self, post: Post) -> None:
+    async def _attempt(self, post: ActiveNotifier) -> None:
         try:
             await self._deliver(post)
         except OSError as error:
@@ -377,7 +379,7 @@ class NotificationDesk:
             self._say(f"notifier {post.notifier.name}: its ledger cannot be written: {error.strerror or error}")
             await asyncio.sleep(_UNWRITTEN_SECONDS)
 
-    async def _deliver(self, post: Post) -> None:
+    async def _deliver(self, post: ActiveNotifier) -> None:
         now = self._read_wall()
         if post.ledger.delivery is None:
             post.ledger = rules.make_delivery(post.ledger, post.notifier.digest_seconds, now, make_id())
@@ -394,7 +396,7 @@ class NotificationDesk:
         sent = await self._sender.send(notifier.channel, message)
         return msgspec.structs.replace(sent, words=shorten(self._redact(sent.words)))
 
-    def _settle(self, post: Post, message: Message, sent: Sent) -> None:
+    def _settle(self, post: ActiveNotifier, message: Message, sent: Sent) -> None:
         now, name = self._read_wall(), post.notifier.name
         delivery = post.ledger.delivery
         assert delivery is not None
@@ -442,12 +444,12 @@ class NotificationDesk:
             self._heard.set()
         return sent
 
-    async def _save_news(self, post: Post) -> None:
+    async def _save_news(self, post: ActiveNotifier) -> None:
         """Save a ledger if more than its position changed. A position alone can be recovered by reading again."""
         if post.saved is None or _has_news(post.saved, post.ledger):
             await self._save(post)
 
-    async def _save(self, post: Post) -> None:
+    async def _save(self, post: ActiveNotifier) -> None:
         async with post.writing:
             ledger = post.ledger
             if ledger != post.saved:

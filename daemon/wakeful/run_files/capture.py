@@ -66,7 +66,7 @@ def find_limits(core: Core) -> Limits | None:
     return Limits(file_bytes=file, run_bytes=run, run_files=files) if file and run and files else None
 
 
-class Sight(Protocol):
+class SeenPath(Protocol):
     """The state of one path at a look: `digest` is 20 bytes of blake2b, empty where only the stat was compared."""
 
     @property
@@ -77,7 +77,7 @@ class Sight(Protocol):
     def size(self) -> int: ...
 
 
-class Wanted(NamedTuple):
+class WantedContent(NamedTuple):
     """A content that a record names and nobody has read yet. `root`: no link leads out of it on the way."""
 
     path: str
@@ -122,7 +122,7 @@ class Capture:
         self._files_left = limits.run_files
         self._sure_files = _SURE_FILES
         self._sure_bytes = _SURE_BYTES
-        self._wanted: list[Wanted] = []
+        self._wanted: list[WantedContent] = []
         self._wanted_digests: set[bytes] = set()
 
     @property
@@ -130,7 +130,7 @@ class Capture:
         """May nothing more be kept of this run?"""
         return self._files_left <= 0 or self._bytes_left <= 0
 
-    def take(self, root: str, seen: Mapping[str, Sight], *, is_later: bool = False) -> tuple[Entry, ...]:
+    def take(self, root: str, seen: Mapping[str, SeenPath], *, is_later: bool = False) -> tuple[Entry, ...]:
         """Every path of a look, ordered by name. Raises OSError only for the blobs' own sake: a full disk.
 
         `is_later`: contents that are known by their digest are not read now, but wanted.
@@ -141,12 +141,12 @@ class Capture:
             return self._list_later(root, paths, names, sights)
         return tuple([self._take_one(root, *one, is_later) for one in zip(paths, names, sights, strict=True)])
 
-    def hand_over(self) -> list[Wanted]:
+    def hand_over(self) -> list[WantedContent]:
         """The contents that are to be kept later; each is handed over once."""
         wanted, self._wanted = self._wanted, []
         return wanted
 
-    def _list_later(self, root: str, paths: list[str], names: list[str], sights: list[Sight]) -> tuple[Entry, ...]:
+    def _list_later(self, root: str, paths: list[str], names: list[str], sights: list[SeenPath]) -> tuple[Entry, ...]:
         """As `_take_one`, of files that are all to be kept later: a run on 1,000 of them waits for this at its end. So
         nothing is touched here, each content is judged once, and it goes column by column."""
         kinds, digests, sizes = (
@@ -158,7 +158,9 @@ class Capture:
             digest: self._refuse_later(digest, size) for digest, size in dict(zip(digests, sizes, strict=True)).items()
         }
         self._wanted += [
-            Wanted(*one, root) for one in zip(paths, digests, sizes, strict=True) if one[1] in self._wanted_digests
+            WantedContent(*one, root)
+            for one in zip(paths, digests, sizes, strict=True)
+            if one[1] in self._wanted_digests
         ]
         return tuple(
             [
@@ -167,7 +169,7 @@ class Capture:
             ]
         )
 
-    def _take_one(self, root: str, path: str, name: str, sight: Sight, is_later: bool) -> Entry:
+    def _take_one(self, root: str, path: str, name: str, sight: SeenPath, is_later: bool) -> Entry:
         shown, raw = (
             (name, None)
             if _is_text(name)
@@ -191,7 +193,7 @@ class Capture:
             facts |= {"not_kept": str(reason), "digest": "" if sight.kind == "l" else sight.digest.hex()}
         return Entry(**facts)
 
-    def _take_file(self, root: str, name: str, sight: Sight, is_later: bool) -> dict[str, Any]:
+    def _take_file(self, root: str, name: str, sight: SeenPath, is_later: bool) -> dict[str, Any]:
         if sight.kind not in _MODES:
             raise NotKept(NO_FILE)
         mode = _read_mode(os.path.join(root, name))
@@ -212,7 +214,7 @@ class Capture:
         self._keep_new(content, digest, is_later)
         return facts | {"digest": digest.hex(), "size": len(content)}
 
-    def _take_link(self, root: str, name: str, sight: Sight, is_later: bool) -> dict[str, Any]:
+    def _take_link(self, root: str, name: str, sight: SeenPath, is_later: bool) -> dict[str, Any]:
         """Its words, and the content of the file it leads to, if that was looked at and lies below root.
 
         A run may leave a link to a file that it cannot read itself: we can, and must not fetch it for anybody."""
@@ -262,7 +264,7 @@ class Capture:
         reason = self._refuse_later(digest, size)
         # Also where it is found a second time: one of both may be gone when its turn comes.
         if digest in self._wanted_digests:
-            self._wanted.append(Wanted(path, digest, size, root))
+            self._wanted.append(WantedContent(path, digest, size, root))
         return reason
 
     def _refuse_later(self, digest: bytes, size: int) -> str | None:
@@ -295,7 +297,7 @@ class Capture:
         self._bytes_left -= size
 
 
-def keep_wanted(blobs: Blobs, wanted: Wanted) -> str | None:
+def keep_wanted(blobs: Blobs, wanted: WantedContent) -> str | None:
     """Blocks.
 
     The address where it is kept; None where it holds a secret, or is no longer what was looked at.

@@ -26,7 +26,7 @@ from wakeful.core.record.observations import OutputsKept, ProcessEnded, RunRecov
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.session import FileBinding
 from wakeful.errors import WakefulError
-from wakeful.run_files.capture import LASTING, Capture, Limits, Sight
+from wakeful.run_files.capture import LASTING, Capture, Limits, SeenPath
 from wakeful.run_files.file_record import INLINE_PATHS, BindingFiles, Found, RunFiles
 from wakeful.run_files.path_lists import Listing, keep_listing
 from wakeful.run_files.pending_contents import FLUSH_SECONDS, Backlog
@@ -55,7 +55,7 @@ class Look(Protocol):
     @property
     def stamp(self) -> str: ...
     @property
-    def members(self) -> Mapping[str, Sight]: ...
+    def members(self) -> Mapping[str, SeenPath]: ...
     @property
     def is_stale(self) -> bool: ...
 
@@ -78,7 +78,7 @@ class _Snapshot:
     target: str
     version: str | None
     stamp: str
-    members: dict[str, Sight] | None
+    members: dict[str, SeenPath] | None
     last: Listing | None
     # Others may have changed these outputs since the look. Always False for inputs.
     is_stale: bool
@@ -139,7 +139,7 @@ class Keeper:
         self._open: dict[str, _OpenRecord] = {}
         self._ending: dict[str, _OpenRecord] = {}
         # Written target -> the files that its last run left: as seen at the look, and as stored.
-        self._left: dict[str, tuple[dict[str, Sight], Found]] = {}
+        self._left: dict[str, tuple[dict[str, SeenPath], Found]] = {}
         # Target -> the stamp of a look and the list made from it, oldest first.
         self._listings: dict[str, tuple[str, Listing]] = {}
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from wakeful.run_files.capture import LASTING, Capture, Sight
+from wakeful.run_files.capture import LASTING, Capture, SeenPath
 from wakeful.run_files.file_record import Entry, Found
 from wakeful.system.blobs import Blobs
 
@@ -31,12 +31,12 @@ class Listing:
 
     address: str
     parts: tuple[str, ...]
-    members: Mapping[str, Sight]
+    members: Mapping[str, SeenPath]
     unsettled: frozenset[int]
 
 
 def keep_listing(
-    capture: Capture, root: str, members: Mapping[str, Sight], last: Listing | None, *, is_later: bool = False
+    capture: Capture, root: str, members: Mapping[str, SeenPath], last: Listing | None, *, is_later: bool = False
 ) -> Listing:
     """Store a list of paths, and their contents. Blocking.
 
@@ -51,7 +51,8 @@ def keep_listing(
     moved = set(fell_to.values()) if last is not None else set(range(count))
     unsettled_before = last.unsettled if last is not None else frozenset()
     # Changed paths are read first, before contents that an earlier run did not keep use up the limits.
-    groups: dict[int, dict[str, Sight]] = {number: {} for number in (*sorted(moved), *sorted(unsettled_before - moved))}
+    wanted = (*sorted(moved), *sorted(unsettled_before - moved))
+    groups: dict[int, dict[str, SeenPath]] = {number: {} for number in wanted}
     if groups:
         still = [path for path in members if path not in fell_to]
         fell_to |= zip(still, _place(still, count), strict=True)
@@ -84,7 +85,7 @@ def read_entries(blobs: Blobs, found: Found | None) -> tuple[Entry, ...]:
     return tuple(sorted(entries, key=lambda entry: entry.path))
 
 
-def _place_moved(members: Mapping[str, Sight], last: Listing | None, count: int) -> dict[str, int]:
+def _place_moved(members: Mapping[str, SeenPath], last: Listing | None, count: int) -> dict[str, int]:
     """Return the paths that changed since the last list, each with the number of its part."""
     known = last.members if last is not None else {}
     # Compared by identity, because a look reuses the object of a path that has not changed.

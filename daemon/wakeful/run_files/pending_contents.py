@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from math import inf
 
-from wakeful.run_files.capture import Wanted, keep_wanted
+from wakeful.run_files.capture import WantedContent, keep_wanted
 from wakeful.system.blobs import Blobs
 from wakeful.system.blocking_pool import Pool
 
@@ -49,7 +49,7 @@ class Backlog:
         self._waiting = 0
         self._until = inf
 
-    def add(self, wanted: list[Wanted]) -> None:
+    def add(self, wanted: list[WantedContent]) -> None:
         """Add contents to the queue. If too many wait, they are given up at once."""
         if not wanted or self._until < inf:
             return
@@ -78,7 +78,7 @@ class Backlog:
             self._waiting += paths
             return True
 
-    def _keep(self, wanted: list[Wanted]) -> None:
+    def _keep(self, wanted: list[WantedContent]) -> None:
         way_ends = time.monotonic() + LONGEST_WAY_SECONDS
         try:
             for one in wanted:

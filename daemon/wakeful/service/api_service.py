@@ -35,7 +35,7 @@ from wakeful.run_files.content_recorder import Keeper
 from wakeful.run_files.replay import Replays
 from wakeful.runners.contract import LevelWatch, OutputLanding, Runner
 from wakeful.secrets.known import Known, KnownSecrets
-from wakeful.service.log_printer import Voice
+from wakeful.service.log_printer import LogPrinter
 from wakeful.service.reactor import Reactor, Signal, read_moment
 from wakeful.service.run_starter import RunStarter
 from wakeful.service.shutdown import Ending
@@ -67,7 +67,7 @@ class Edges:
     replays: Replays
     workspaces: Workspaces
     trust: TrustReview
-    voice: Voice
+    printer: LogPrinter
     secrets: KnownSecrets
     notifications: NotificationDesk
     log: DaemonLog
@@ -75,7 +75,7 @@ class Edges:
     handed_over: socket.socket | None = None
 
 
-class Facade:
+class ApiService:
     """`decided` and `recorded` are told by the reactor; `ending` says whether the daemon stops."""
 
     def __init__(

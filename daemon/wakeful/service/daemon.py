@@ -23,8 +23,8 @@ from wakeful.core.spec.http_settings import HttpSettings, choose_http
 from wakeful.core.spec.session import Settings
 from wakeful.errors import OperatorError
 from wakeful.eventlog.contract import StoreShort
-from wakeful.service.api_service import Edges, Facade
-from wakeful.service.log_printer import Narrator, Voice
+from wakeful.service.api_service import ApiService, Edges
+from wakeful.service.log_printer import LogPrinter, Narrator
 from wakeful.service.otel_traces import OtelTraces
 from wakeful.service.reactor import Reactor, Signal
 from wakeful.service.retention_rounds import keep_archiving
@@ -58,8 +58,8 @@ class StartProgress:
     """Tells how far a start is, once a second from the first second on, at a terminal and to systemd.
     Told in any thread."""
 
-    def __init__(self, voice: Voice, supervisor: Supervisor) -> None:
-        self._voice = voice
+    def __init__(self, printer: LogPrinter, supervisor: Supervisor) -> None:
+        self._printer = printer
         self._supervisor = supervisor
         self._began = time.monotonic()
         self._told_seconds = 0
@@ -69,7 +69,7 @@ class StartProgress:
         seconds = int(time.monotonic() - self._began)
         if not self.is_over and seconds > self._told_seconds:
             self._told_seconds = seconds
-            self._voice.show(f"starting, {seconds} s: {words}")
+            self._printer.show(f"starting, {seconds} s: {words}")
             self._supervisor.status(f"starting: {words}")
 
     def tell_read(self, done: int, total: int) -> None:
@@ -82,7 +82,7 @@ class Daemon:
 
     def __init__(
         self,
-        facade: Facade,
+        facade: ApiService,
         reactor: Reactor,
         edges: Edges,
         settings: Settings,
@@ -104,7 +104,7 @@ class Daemon:
         self._reactor = reactor
         self._edges = edges
         self._specs = edges.specs
-        self._voice = edges.voice
+        self._printer = edges.printer
         self._settings = settings
         self._narrator = narrator
         self._supervisor = supervisor
@@ -164,7 +164,7 @@ class Daemon:
         ):
             self._follow_http(control, is_start=True)
             self._edges.notifications.find_door = functools.partial(self._find_door, control)
-            keep_control = functools.partial(control.keep, self._voice.say)
+            keep_control = functools.partial(control.keep, self._printer.say)
             keeping = [
                 keepers.create_task(self._keep_on(self._keep_narrating), name="keep narrating"),
                 keepers.create_task(self._keep_on(keep_control), name="keep the control socket"),
@@ -213,7 +213,7 @@ class Daemon:
                 f"cannot write down in {state} where it listens: {error.strerror}; "
                 f"commands need --socket {self._places.socket}"
             )
-            self._voice.say(words, priority=WARNING)
+            self._printer.say(words, priority=WARNING)
         yield
         # The socket of systemd outlives us: who connects there waits for the next daemon.
         if not is_systemd:
@@ -260,7 +260,7 @@ class Daemon:
     def _tell_ready(self, url: str | None) -> None:
         self._progress.is_over = True
         http = f"; http {url}" if url is not None else ""
-        self._voice.print(f"ready: {self._summary()}; specs {self._places.specs}; socket {self._places.socket}{http}")
+        self._printer.print(f"ready: {self._summary()}; specs {self._places.specs}; socket {self._places.socket}{http}")
         self._supervisor.ready(self._summary())
 
     def _follow_http(self, control: ControlSocket, *, is_start: bool = False) -> None:
@@ -271,13 +271,13 @@ class Daemon:
         except PortRefused as refusal:
             if is_start:
                 raise
-            self._voice.say(f"{refusal}; the TCP port stays as it was", priority=WARNING)
+            self._printer.say(f"{refusal}; the TCP port stays as it was", priority=WARNING)
             return
         if is_start:
             if (problem := control.reopen_for_browsers()) is not None:
-                self._voice.say(problem, priority=WARNING)
+                self._printer.say(problem, priority=WARNING)
         elif control.tcp.url != before:
-            self._voice.say(f"listening on {control.tcp.url}" if control.tcp.url else "the TCP port is closed")
+            self._printer.say(f"listening on {control.tcp.url}" if control.tcp.url else "the TCP port is closed")
 
     def _find_door(self, control: ControlSocket) -> str | None:
         """The address of the dashboard for links in messages. A person elsewhere reaches it by the name in `hosts`."""
@@ -299,7 +299,7 @@ class Daemon:
 
     def warn(self, words: str) -> None:
         """Tell an operator to look at something."""
-        self._voice.say(words, priority=WARNING)
+        self._printer.say(words, priority=WARNING)
 
     def abandon(self, gone: OperatorError) -> None:
         """The log is gone: end in order, as far as that goes without it."""
@@ -315,7 +315,7 @@ class Daemon:
             lambda: self._ending.stopping.is_set() or not self._is_wave_going() or self._find_shortage() is not None
         )
         if not self._ending.stopping.is_set() and (shortage := self._find_shortage()) is not None:
-            self._voice.say(f"what is owed waits for {shortage}; make room and start again")
+            self._printer.say(f"what is owed waits for {shortage}; make room and start again")
             return 1
         await self._reactor.recorded_so_far()
         if self._ending.abandoned is not None:
@@ -330,7 +330,7 @@ class Daemon:
             if names
         ]
         if wrong:
-            self._voice.say(f"exit 1: {'; '.join(wrong)}", priority=WARNING)
+            self._printer.say(f"exit 1: {'; '.join(wrong)}", priority=WARNING)
         return 1 if wrong else 0
 
     def _find_shortage(self) -> str | None:
@@ -350,7 +350,7 @@ class Daemon:
                     f"still sleeps: {session.hold.words}; it runs when an input changes, or by: "
                     f"wakeful activate {session.name}"
                 )
-                self._voice.say(words, name=session.name, priority=WARNING)
+                self._printer.say(words, name=session.name, priority=WARNING)
                 if session.last_run is not None:
                     self._narrator.quote_output(session, session.last_run.run)
         return [session.name for session in held]
@@ -388,7 +388,7 @@ class Daemon:
             longest = max((run.spec.run.grace_seconds for run in ending if run.spec.run is not None), default=0.0)
             await self._until_idle(longest + 5.0, spared)
         if self._is_leaving:
-            self._voice.say(f"restarting: {len(self.core.state.running)} running, left to the next daemon")
+            self._printer.say(f"restarting: {len(self.core.state.running)} running, left to the next daemon")
         self._bound_end()
         await self._reactor.recorded_so_far()
 
@@ -437,7 +437,7 @@ class Daemon:
         self._reactor.close()
         async with contextlib.AsyncExitStack() as closing:
             # The stack closes them in reverse order: the last one registered is closed first.
-            closing.callback(self._voice.close)
+            closing.callback(self._printer.close)
             closing.callback(self.log.close)
             starter = self._edges.starter
             if not self._is_leaving:
@@ -482,7 +482,7 @@ class Daemon:
             await self._edges.notifications.open_posts()
         except OSError as error:
             words = f"the ledgers of notifiers cannot be written: {error.strerror or error}; it is tried again"
-            self._voice.say(words, priority=WARNING)
+            self._printer.say(words, priority=WARNING)
 
     async def _keep_notifying(self) -> None:
         await self._edges.notifications.keep(self._recorded)
@@ -503,7 +503,7 @@ class Daemon:
             await self._reactor.recorded_so_far()
             if self._affinity.restore():
                 # CPUAffinity= of a unit, and taskset around its start, are how a person chooses cores.
-                self._voice.say(
+                self._printer.say(
                     "somebody moved the daemon to other cores, perhaps a run; it has its own again", priority=WARNING
                 )
             self._supervisor.alive()
@@ -520,7 +520,7 @@ class Daemon:
             pause = max(COLLECTING_SECONDS, COLLECTING_PAUSES * (time.monotonic() - began))
 
     async def _keep_archiving(self) -> None:
-        await keep_archiving(self._facade, functools.partial(self._voice.say, priority=ERROR))
+        await keep_archiving(self._facade, functools.partial(self._printer.say, priority=ERROR))
 
     def _summary(self) -> str:
         state = self.core.state

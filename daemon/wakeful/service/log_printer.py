@@ -1,8 +1,8 @@
 """The daemon's own words: printed as lines, or sent to the journal of systemd, by a thread of their own.
 
-`Voice` takes lines from anywhere and prints them; `Narrator` reads the log after each record and says the lines that
-`views/narration` makes of it. Where the journal listens, or JSON was asked for, the same words go out as fields, with
-their priority, session and run.
+`LogPrinter` takes lines from any module and prints them. `Narrator` reads the log after each record, and prints the
+lines that `views/narration` makes of it. With the journal or JSON, the same text is sent as fields, with the priority,
+the session and the run.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _open_console() -> Console:
     return Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
-class Voice:
+class LogPrinter:
     """Prints plain lines on standard output, in colour where a person looks at a terminal,
     and sends entries where the journal listens.
 
@@ -205,7 +205,7 @@ class Narrator:
     """Says in words what the log took, record by record, in its order. Used on the loop."""
 
     def __init__(
-        self, core: Core, log: LogReader, blobs: Blobs, voice: Voice, state_folder: str, *, quotes_failures: bool
+        self, core: Core, log: LogReader, blobs: Blobs, printer: LogPrinter, state_folder: str, *, quotes_failures: bool
     ) -> None:
         """`quotes_failures` also prints the end of a failed run's output.
 
@@ -214,7 +214,7 @@ class Narrator:
         self._core = core
         self._log = log
         self._blobs = blobs
-        self._voice = voice
+        self._printer = printer
         self._state_folder = state_folder
         self._quotes_failures = quotes_failures
         self._position = log.position()
@@ -230,7 +230,7 @@ class Narrator:
                 if not self._is_hinted and is_at_rest():
                     self._is_hinted = True
                     what_next = suggest_edit(list(self._core.state)) or "wakeful list shows them"
-                    self._voice.say(f"all sessions rest; {what_next}")
+                    self._printer.say(f"all sessions rest; {what_next}")
                 await heard.wait()
 
     def narrate(self) -> None:
@@ -249,7 +249,9 @@ class Narrator:
                 event = decode(record.kind, record.payload)
                 line = narrate(event)
                 if line is not None:
-                    self._voice.say(line, name=session.name, at=record.at, priority=grade(event), fields=_label(record))
+                    self._printer.say(
+                        line, name=session.name, at=record.at, priority=grade(event), fields=_label(record)
+                    )
                 if self._quotes_failures and is_last_failure(event):
                     self.quote_output(session, event.run)
 
@@ -258,15 +260,17 @@ class Narrator:
         try:
             found = read_output(self._log, self._blobs, session, run)
         except WakefulError as gone:
-            self._voice.say(str(gone), name=session.name)
+            self._printer.say(str(gone), name=session.name)
             return
         tail = take_tail(found)
         more = ""
         if not tail.is_whole:
             command = f"wakeful output {session.name} --state {self._state_folder}"
             more = f", the end of {count(found.total_bytes, 'byte')}; `{command}` has more"
-        self._voice.say(f"run {run} printed{more}:" if tail.lines else f"run {run} printed nothing", name=session.name)
-        self._voice.quote(tail.lines, name=session.name, run=run)
+        self._printer.say(
+            f"run {run} printed{more}:" if tail.lines else f"run {run} printed nothing", name=session.name
+        )
+        self._printer.quote(tail.lines, name=session.name, run=run)
 
 
 def is_last_failure(event: object) -> TypeGuard[RunFinished]:

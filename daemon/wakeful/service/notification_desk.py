@@ -16,7 +16,7 @@ from wakeful.notifications.ledger_files import LedgerFiles
 from wakeful.runners.isolation.written_places import WrittenPlaces
 from wakeful.runners.process.environment import select_inherited
 from wakeful.secrets.known import KnownSecrets
-from wakeful.service.log_printer import Voice
+from wakeful.service.log_printer import LogPrinter
 from wakeful.service.reports import ObservationPort
 from wakeful.settings import Places
 from wakeful.system.journal import WARNING
@@ -30,7 +30,7 @@ def build_desk(
     core: Core,
     log: LogReader,
     known: KnownSecrets,
-    voice: Voice,
+    printer: LogPrinter,
     observe: ObservationPort,
     written: WrittenPlaces,
 ) -> NotificationDesk:
@@ -53,7 +53,7 @@ def build_desk(
         ChannelSender(programs, read_secret, host),
         host=host,
         observe=observe,
-        say=functools.partial(voice.say, priority=WARNING),
+        say=functools.partial(printer.say, priority=WARNING),
         redact=known.redact,
         read_wall=lambda: time.time_ns() // 1000,
     )

@@ -41,7 +41,7 @@ from wakeful.runners.isolation.bubblewrap import StrictnessWatch
 from wakeful.runners.isolation.written_places import WrittenPlaces, list_written_by
 from wakeful.runners.run.runner import CommandRunner
 from wakeful.secrets.known import KnownSecrets
-from wakeful.service.log_printer import Voice, is_last_failure
+from wakeful.service.log_printer import LogPrinter, is_last_failure
 from wakeful.service.reactor import Signal
 from wakeful.service.run_starter import RunStarter
 from wakeful.settings import ProjectReading
@@ -128,12 +128,12 @@ class FileReports:
 class DefectReports:
     """Unexpected exceptions met while looking, each told once."""
 
-    def __init__(self, voice: Voice, loop: asyncio.AbstractEventLoop) -> None:
-        self._voice = voice
+    def __init__(self, printer: LogPrinter, loop: asyncio.AbstractEventLoop) -> None:
+        self._printer = printer
         self._loop = loop
 
     def tell(self, words: str, error: BaseException) -> None:
-        self._voice.say(words, priority=WARNING)
+        self._printer.say(words, priority=WARNING)
         # Its traceback goes where those of libraries go, without the values of secrets.
         self._loop.call_exception_handler({"message": words, "exception": error})
 
@@ -178,7 +178,7 @@ class SpecReports:
         known: KnownSecrets,
         strictness: StrictnessWatch,
         hints: HintsSwitch,
-        voice: Voice,
+        printer: LogPrinter,
         house: SpecFolderReader,
         runner: CommandRunner,
         notifications: NotificationDesk,
@@ -189,7 +189,7 @@ class SpecReports:
         self._known = known
         self._strictness = strictness
         self._hints = hints
-        self._voice = voice
+        self._printer = printer
         self._house = house
         self._runner = runner
         self._notifications = notifications
@@ -221,14 +221,14 @@ class SpecReports:
         try:
             self._hints.choose(observation.settings.hints)
         except OperatorError as problem:
-            self._voice.say(f"{problem}; changes are noticed as before")
+            self._printer.say(f"{problem}; changes are noticed as before")
 
     def _report_agents(self, observation: AgentsRead) -> None:
         screened = self._known.screen_agents(observation)
         self._observe(screened)
         self._known.look()
         for name in screened.refused.keys() - observation.refused.keys():
-            self._voice.say(screened.refused[name], name=f"agents/{name}", priority=WARNING)
+            self._printer.say(screened.refused[name], name=f"agents/{name}", priority=WARNING)
 
     def _report_specs(self, observation: SpecsRead) -> None:
         screened = self._known.screen(observation, self._list_keys(observation))
@@ -238,10 +238,10 @@ class SpecReports:
             if name in screened.refused:
                 # One problem a line, as `check` shows them.
                 for line in words.split("\n"):
-                    self._voice.say(line, name=name, priority=WARNING)
+                    self._printer.say(line, name=name, priority=WARNING)
         for one in screened.declared:
             if one.needs_trust is not None:
-                self._voice.say(f"sleeps: {one.needs_trust}", name=one.spec.name, priority=WARNING)
+                self._printer.say(f"sleeps: {one.needs_trust}", name=one.spec.name, priority=WARNING)
 
     def _list_keys(self, read: SpecsRead) -> set[str]:
         """The keys of the agents that these specs ask something."""
@@ -253,18 +253,18 @@ class SpecReports:
 class RoomReports:
     """Reports of the disk that holds the log."""
 
-    def __init__(self, observe: ObservationPort, core: Core, voice: Voice) -> None:
+    def __init__(self, observe: ObservationPort, core: Core, printer: LogPrinter) -> None:
         self._observe = observe
         self._core = core
-        self._voice = voice
+        self._printer = printer
 
     def report(self, observation: RoomSeen) -> None:
         was_short = self._core.looked.shortage is not None
         self._observe(observation)
         if observation.words is not None and not was_short:
-            self._voice.say(f"new runs wait for {observation.words}", priority=WARNING)
+            self._printer.say(f"new runs wait for {observation.words}", priority=WARNING)
         elif observation.words is None:
-            self._voice.say("there is room on disk again; runs go on")
+            self._printer.say("there is room on disk again; runs go on")
 
 
 class SpecReading:

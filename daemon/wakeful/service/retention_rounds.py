@@ -10,7 +10,7 @@ import asyncio
 import itertools
 from collections.abc import Callable
 
-from wakeful.api.routes.bundles import Desk
+from wakeful.api.routes.bundles import BundleWork
 from wakeful.api.routes.retention import archive_due, archive_outputs, find_due, find_outputs
 from wakeful.api.service import Service
 from wakeful.core.deciding.decision import DAEMON
@@ -22,7 +22,7 @@ ROUNDS_A_DAY = 24
 
 async def keep_archiving(service: Service, tell_problem: Callable[[str], None]) -> None:
     """Archive what is due until cancelled. A round that fails is told, and the next one comes in an hour."""
-    desk = Desk(service, DAEMON, tell_nobody)
+    desk = BundleWork(service, DAEMON, tell_nobody)
     for number in itertools.count():
         await asyncio.sleep(PAUSE_SECONDS)
         try:
@@ -31,7 +31,7 @@ async def keep_archiving(service: Service, tell_problem: Callable[[str], None]) 
             tell_problem(f"archiving what is due failed: {problem}")
 
 
-async def archive_round(desk: Desk, number: int) -> None:
+async def archive_round(desk: BundleWork, number: int) -> None:
     """One round. Outputs go in the first round and then once a day: every run of the log is looked at for them."""
     await archive_due(desk, await find_due(desk.service))
     if number % ROUNDS_A_DAY == 0:

@@ -19,7 +19,7 @@ from wakeful.eventlog.sqlite import open_log
 from wakeful.eventlog.state_lock import StateLock, lock_state
 from wakeful.runners.process.children import become_subreaper
 from wakeful.runners.process.proc import can_tell_ends
-from wakeful.runners.process.process_mark import Sign
+from wakeful.runners.process.process_mark import ProcessMark
 from wakeful.service.log_printer import Style
 from wakeful.service.reports import (
     StoreReports,
@@ -114,7 +114,12 @@ def _find_specs(folder: Path, *, is_named: bool) -> None:
 
 
 async def _live(
-    places: Places, lock: StateLock, handed_over: HandedOver, is_once: bool, style: Style | None, origin: Sign | None
+    places: Places,
+    lock: StateLock,
+    handed_over: HandedOver,
+    is_once: bool,
+    style: Style | None,
+    origin: ProcessMark | None,
 ) -> int:
     loop = asyncio.get_running_loop()
     try:

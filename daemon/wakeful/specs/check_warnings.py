@@ -319,7 +319,7 @@ def _finds_any(pattern: Pattern, excludes: Excludes) -> bool:
 TELLS_SIZE = ("claude", "codex")
 
 
-class Unkept(NamedTuple):
+class UnkeptPromise(NamedTuple):
     """A promise that cannot be kept: the file of a session or an agent, the key, and the words."""
 
     file: str
@@ -329,7 +329,7 @@ class Unkept(NamedTuple):
 
 def find_unkept(
     sessions: Mapping[str, SessionSpec], agents: Mapping[str, AgentSpec], prices: Prices
-) -> Iterator[Unkept]:
+) -> Iterator[UnkeptPromise]:
     for session in sessions.values():
         agent = agents.get(session.agent or "") if isinstance(session.run, PromptRun) else None
         yield from _find_of_session(session, agent)
@@ -344,7 +344,7 @@ def find_unkept(
         yield from _find_of_agent(agent, [*(agents[name].budget for name in payers), *own], prices)
 
 
-def _find_of_session(session: SessionSpec, agent: AgentSpec | None) -> Iterator[Unkept]:
+def _find_of_session(session: SessionSpec, agent: AgentSpec | None) -> Iterator[UnkeptPromise]:
     if session.run is None:
         return
     spent = name_spent(session.budget)
@@ -353,7 +353,7 @@ def _find_of_session(session: SessionSpec, agent: AgentSpec | None) -> Iterator[
             f"a budget of {spent} does not hold for its command: nothing tells what a command spends; wall, cpu, "
             "written and runs are held"
         )
-        yield Unkept(session.name, ("budget",), words)
+        yield UnkeptPromise(session.name, ("budget",), words)
     if (
         (asks := find_asking(session, agent)) is not None
         and find_timeout(session, agent) is None
@@ -363,15 +363,15 @@ def _find_of_session(session: SessionSpec, agent: AgentSpec | None) -> Iterator[
             f"{asks}, and what wakes it comes when nobody may be there to answer: it sleeps until somebody does; "
             "ask_timeout, such as 2h, denies it then"
         )
-        yield Unkept(session.name, (), words)
+        yield UnkeptPromise(session.name, (), words)
 
 
-def _find_of_agent(agent: AgentSpec, budgets: list[Budget | None], prices: Prices) -> Iterator[Unkept]:
+def _find_of_agent(agent: AgentSpec, budgets: list[Budget | None], prices: Prices) -> Iterator[UnkeptPromise]:
     names = [model.name for model in agent.models] or [agent.model_name] * bool(agent.acp)
     if any(counts_money(budget) for budget in budgets):
         for name in names:
             if find_price(prices, name) is None:
-                yield Unkept(
+                yield UnkeptPromise(
                     f"agents/{agent.name}",
                     (),
                     f"nobody knows what {name} costs, and a budget counts money; add it to prices in wakeful.yaml",
@@ -382,7 +382,7 @@ def _find_of_agent(agent: AgentSpec, budgets: list[Budget | None], prices: Price
             f"{agent.model_name} may tell nothing of its spending while it works: a budget of {spent} is then held "
             "by our estimate of what passes through it"
         )
-        yield Unkept(f"agents/{agent.name}", (), words)
+        yield UnkeptPromise(f"agents/{agent.name}", (), words)
 
 
 def name_spent(budget: Budget | None) -> str | None:

@@ -58,7 +58,7 @@ class Sizes(NamedTuple):
     unfinished: int
 
 
-class Elsewhere(Protocol):
+class SecondStore(Protocol):
     """A second store for old blobs. It is slower, and is asked only for blobs that are not in the first store."""
 
     def holds(self, address: str) -> bool: ...
@@ -68,7 +68,7 @@ class Elsewhere(Protocol):
     def remove(self, addresses: Iterable[str]) -> None: ...
 
 
-class Screen(Protocol):
+class SecretFinder(Protocol):
     """Finds secrets in contents. False while it knows no secret."""
 
     def find(self, content: bytes) -> str | None:
@@ -80,7 +80,7 @@ class Screen(Protocol):
 class Blobs:
     """The blobs below one folder, which only this class writes to. Blobs that were moved are read from `elsewhere`."""
 
-    def __init__(self, folder: str, elsewhere: Elsewhere | None = None, screen: Screen | None = None) -> None:
+    def __init__(self, folder: str, elsewhere: SecondStore | None = None, screen: SecretFinder | None = None) -> None:
         """`screen` checks every content that is added. None if nothing is secret here."""
         self._folder = folder
         self._elsewhere = elsewhere

@@ -26,7 +26,7 @@ class ServiceDown(OperatorError):
     """The service is down; the message says what happened."""
 
 
-class Heard(NamedTuple):
+class AnswerHead(NamedTuple):
     """The head of an answer. The rest is read from `reader` as needed. Header names are in lower case."""
 
     status: int
@@ -55,7 +55,7 @@ def _encode_host(parts: SplitResult) -> str:
 
 
 @asynccontextmanager
-async def ask_http(url: str, method: str, headers: Mapping[str, str], body: bytes = b"") -> AsyncIterator[Heard]:
+async def ask_http(url: str, method: str, headers: Mapping[str, str], body: bytes = b"") -> AsyncIterator[AnswerHead]:
     """Send a request. Raises ServiceDown if no HTTP answer comes back, and whatever connecting raises."""
     parts, host, port = split_address(url)
     # In a thread, because the machine's certificates are read from disk.
@@ -72,7 +72,7 @@ async def ask_http(url: str, method: str, headers: Mapping[str, str], body: byte
         leave(writer)
 
 
-async def _read_head(url: str, reader: asyncio.StreamReader) -> Heard:
+async def _read_head(url: str, reader: asyncio.StreamReader) -> AnswerHead:
     try:
         line = await reader.readuntil(b"\n")
         words = line.split(maxsplit=2)
@@ -82,7 +82,7 @@ async def _read_head(url: str, reader: asyncio.StreamReader) -> Heard:
         for _ in range(_HEADER_LINES):
             line = await reader.readuntil(b"\n")
             if not line.strip():
-                return Heard(int(words[1]), headers, reader)
+                return AnswerHead(int(words[1]), headers, reader)
             # Further headers are read, because the body begins after the last one.
             if len(headers) < _KEPT_HEADERS:
                 key, _colon, value = line.decode("latin-1").partition(":")

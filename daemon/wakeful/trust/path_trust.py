@@ -134,7 +134,7 @@ class StepCache:
             return None
 
 
-class Hold:
+class PathOpener:
     """Opens each entry relative to its open parent folder, so that a folder swapped meanwhile cannot mix two paths."""
 
     def __init__(self) -> None:
@@ -219,7 +219,7 @@ class PathTrust:
         `stat_key` is that of the file that was read, or None if the file is gone. `guarded` is as in `judge`, or None
         if nothing shields this file.
         """
-        with Hold() as hold:
+        with PathOpener() as hold:
             steps = follow_way(path, hold.look)
         ways, last = [step for step in steps if step.mark is not None], steps[-1] if steps else None
         for step in ways:

@@ -42,7 +42,7 @@ FindReach = Callable[[SessionSpec, AgentSpec | None], tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class PinnedSpec:
     """A pinned spec: the files it depends on, by path and digest, and the reason if it is not in force."""
 
     name: str
@@ -66,7 +66,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class FolderStanding:
+class PinnedFolder:
     """A folder of specs. `pinned` is the reason why it is not followed, in words, or None if it is followed."""
 
     folder: str
@@ -123,11 +123,11 @@ class SpecFolderReader:
         self._projects: dict[str, tuple[Project, ProjectReader]] = {}
         self._renamed: dict[str, tuple[SessionSpec, SessionSpec]] = {}
         # The result of the last finished reading: a run that starts during the next one is judged by it.
-        self.standings: dict[str, Standing] = {}
-        self.folders: list[FolderStanding] = []
+        self.standings: dict[str, PinnedSpec] = {}
+        self.folders: list[PinnedFolder] = []
         # The result of the present reading, so far.
-        self._new_standings: dict[str, Standing] = {}
-        self._new_folders: list[FolderStanding] = []
+        self._new_standings: dict[str, PinnedSpec] = {}
+        self._new_folders: list[PinnedFolder] = []
         self._pools: frozenset[str] = frozenset()
         self._notifiers: frozenset[str] = frozenset()
         # Files of followed folders as they were read last, by folder and path below it.
@@ -211,7 +211,7 @@ class SpecFolderReader:
                 return f"{standing.label(path)} is new since it was trusted; wakeful trust {name} shows it"
         return None
 
-    def read_apart(self, project: Project) -> tuple[list[Standing], dict[str, str]]:
+    def read_apart(self, project: Project) -> tuple[list[PinnedSpec], dict[str, str]]:
         """Read the specs of a project as if it were attached, all pinned, and those that have problems.
 
         Changes nothing.
@@ -231,7 +231,7 @@ class SpecFolderReader:
     def _pin_main(self, settings: Settings) -> str | None:
         others = self._find_others(self._main.folder, self._specs)
         pinned = "wakeful.yaml says trust: pinned" if settings.trust == "pinned" else others
-        self._new_folders.append(FolderStanding(self._specs, None, pinned, others))
+        self._new_folders.append(PinnedFolder(self._specs, None, pinned, others))
         return pinned
 
     def _read_project(self, project: Project, settings: Settings) -> ProjectReading:
@@ -247,7 +247,7 @@ class SpecFolderReader:
         if project.is_followed:
             self._doubt_reached(reader, project.name)
             pinned = "wakeful.yaml says trust: pinned" if settings.trust == "pinned" else others
-        self._new_folders.append(FolderStanding(project.specs, project.name, pinned, others))
+        self._new_folders.append(PinnedFolder(project.specs, project.name, pinned, others))
         prefix = f"{project.name}/"
         declared = self._judge(reader, reading, prefix, pinned)
         return dataclasses.replace(
@@ -330,7 +330,7 @@ class SpecFolderReader:
                 one: digest for one, digest in files.items() if one in self._ledger.pages.doubted
             } | self._list_ways(path, *(one.path for one in file.agent_files))
         changed = [one for one, digest in files.items() if self._ledger.pages.trusted.get(one) != digest]
-        standing = Standing(session or f"{prefix}{AGENTS}/{agent.name}", around.base, None, path, files, None, agent)
+        standing = PinnedSpec(session or f"{prefix}{AGENTS}/{agent.name}", around.base, None, path, files, None, agent)
         doubt = next((self._ledger.pages.doubted[one] for one in files if one in self._ledger.pages.doubted), "")
         words = self._say(standing, changed, why or doubt) if changed else None
         if session is None and files:
@@ -420,7 +420,7 @@ class SpecFolderReader:
         file, digest, text = found
         told = f"needs trust: {self._ledger.pages.doubted[file]} (wakeful trust {SETTINGS_FILE} shows it)"
         files = {file: digest, **self._list_ways(file)}
-        self._new_standings[SETTINGS_FILE] = Standing(SETTINGS_FILE, os.path.dirname(file), None, file, files, told)
+        self._new_standings[SETTINGS_FILE] = PinnedSpec(SETTINGS_FILE, os.path.dirname(file), None, file, files, told)
         return text
 
     def _judge_one(
@@ -448,7 +448,7 @@ class SpecFolderReader:
         if not files:
             return declaration
         doubt = next((self._ledger.pages.doubted[one] for one in files if one in self._ledger.pages.doubted), None)
-        standing = Standing(
+        standing = PinnedSpec(
             name,
             os.path.dirname(specs),
             declaration.spec,
@@ -462,7 +462,7 @@ class SpecFolderReader:
         self._new_standings[name] = dataclasses.replace(standing, needs_trust=words)
         return declaration if words is None else replace(declaration, needs_trust=words)
 
-    def _say(self, standing: Standing, changed: list[str], why: str) -> str:
+    def _say(self, standing: PinnedSpec, changed: list[str], why: str) -> str:
         trusted = self._ledger.pages.trusted
         is_spec = standing.spec_file in changed
         if is_spec and trusted.get(standing.spec_file, ABSENT) == ABSENT:
@@ -510,7 +510,7 @@ class SpecFolderReader:
         files = {path: agent.digest}
         return files | {one.path: one.digest or ABSENT for one in agent.agent_files}
 
-    def _list_outposts(self, standing: Standing) -> list[str]:
+    def _list_outposts(self, standing: PinnedSpec) -> list[str]:
         return (
             []
             if standing.spec is None
@@ -535,7 +535,7 @@ class SpecFolderReader:
         return renamed
 
 
-def _list_reached(standing: Standing) -> list[str]:
+def _list_reached(standing: PinnedSpec) -> list[str]:
     """List the places of the project that its programs reach, so that a replaced one is noticed before a run is due."""
     places = (path.partition(REACH_MARK)[2] for path in standing.files if REACH_MARK in path)
     return [place for place in places if place.startswith(f"{standing.folder}/")]

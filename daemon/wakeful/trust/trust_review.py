@@ -39,8 +39,8 @@ from wakeful.trust.path_trust import WAY_MARK, read_mark
 from wakeful.trust.spec_reader import (
     DEFAULTS_MARK,
     REACH_MARK,
+    PinnedSpec,
     SpecFolderReader,
-    Standing,
     digest_files,
     show_defaults,
     show_reach,
@@ -53,7 +53,7 @@ BUNDLED = "the spec in its bundle"
 
 
 @dataclass(frozen=True, slots=True)
-class Trusting:
+class FilesToTrust:
     """The files about to be trusted: contents by path, the sessions they declare, and the names of the files for the
     record.
     """
@@ -144,7 +144,7 @@ class TrustReview:
         """List the places that the programs of a spec would reach here beyond those that it declares."""
         return sorted(self._house.find_reach(spec, agent))
 
-    def _find(self, name: str) -> Standing:
+    def _find(self, name: str) -> PinnedSpec:
         found = self._house.standings.get(name)
         if found is None:
             found = next(
@@ -157,7 +157,7 @@ class TrustReview:
             )
         return found
 
-    def _compare(self, standing: Standing, path: str, content: bytes | None) -> dict[str, Any]:
+    def _compare(self, standing: PinnedSpec, path: str, content: bytes | None) -> dict[str, Any]:
         trusted = self._ledger.pages.trusted.get(path)
         before = self._ledger.find_text(path)
         now = _digest_contents({path: content})[path]
@@ -171,7 +171,7 @@ class TrustReview:
 
     # -- trusting -----------------------------------------------------------------------------
 
-    def prepare(self, name: str, digest: str, loaded: LoadedSession | None = None) -> Trusting:
+    def prepare(self, name: str, digest: str, loaded: LoadedSession | None = None) -> FilesToTrust:
         """Read the files that are about to be trusted. Raises CallerError if they are not what was shown.
 
         `loaded` is the result of `find_loaded` for this name.
@@ -180,7 +180,7 @@ class TrustReview:
             spec = loaded.session.spec
             if spec is None or digest_spec(spec) != digest:
                 raise CallerError(f"{name} changed since it was shown; look at it again with: wakeful trust {name}")
-            return Trusting({}, {name: digest}, (BUNDLED,))
+            return FilesToTrust({}, {name: digest}, (BUNDLED,))
         standing = self._find(name)
         contents = {path: read_trusted(path) for path in standing.files}
         if digest_files(_digest_contents(contents)) != digest:
@@ -191,9 +191,9 @@ class TrustReview:
             for one in self._house.standings.values()
             if one.spec is not None and one.spec_file == standing.spec_file
         ]
-        return Trusting(contents, dict.fromkeys(same, digest), tuple(map(standing.label, contents)))
+        return FilesToTrust(contents, dict.fromkeys(same, digest), tuple(map(standing.label, contents)))
 
-    def commit(self, trusting: Trusting) -> None:
+    def commit(self, trusting: FilesToTrust) -> None:
         if trusting.files:
             self._ledger.trust(trusting.files)
 
@@ -242,7 +242,7 @@ class TrustReview:
             self._ledger.attach(project)
             return project
 
-    def prepare_project(self, project: Project, digest: str) -> Trusting:
+    def prepare_project(self, project: Project, digest: str) -> FilesToTrust:
         standings = [one for one in self._house.standings.values() if one.name.startswith(f"{project.name}/")]
         contents = {path: read_trusted(path) for one in standings for path in one.files}
         if digest_files(_digest_contents(contents)) != digest:
@@ -251,7 +251,7 @@ class TrustReview:
                 "wakeful trust lists it"
             )
         labels = tuple(dict.fromkeys(one.label(path) for one in standings for path in one.files))
-        return Trusting(contents, {one.name: one.digest for one in standings if one.spec is not None}, labels)
+        return FilesToTrust(contents, {one.name: one.digest for one in standings if one.spec is not None}, labels)
 
     def detach(self, name: str) -> Project:
         with self._changing_projects:
@@ -294,7 +294,7 @@ class TrustReview:
             raise CallerError(f"{folder} is what the daemon follows already (--specs)")
         return Project(name=chosen, folder=real)
 
-    def _read_apart(self, project: Project) -> tuple[list[Standing], dict[str, str]]:
+    def _read_apart(self, project: Project) -> tuple[list[PinnedSpec], dict[str, str]]:
         return self._house.read_apart(project)
 
 
@@ -313,11 +313,11 @@ def read_trusted(path: str) -> bytes | None:
         raise CallerError(f"{path} cannot be read: {error.strerror}; mend that first") from error
 
 
-def _list_labels(standing: Standing) -> list[str]:
+def _list_labels(standing: PinnedSpec) -> list[str]:
     return sorted(standing.label(path) for path in standing.files if REACH_MARK not in path)
 
 
-def _list_reach(standing: Standing) -> list[str]:
+def _list_reach(standing: PinnedSpec) -> list[str]:
     """List the places that the programs of a pinned spec reach beyond those that it declares."""
     return sorted(standing.label(path.partition(REACH_MARK)[2]) for path in standing.files if REACH_MARK in path)
 

@@ -22,7 +22,7 @@ from acp.interfaces import Agent
 from wakeful.agents.acp.meter import OWN_PROMPT_TOKENS, Meter
 from wakeful.agents.acp.prompt import tell_all, tell_since
 from wakeful.agents.acp.refusals import UnsupportedMethods
-from wakeful.agents.acp.tool_calls import UNKNOWN_TOOL, ReportedCalls, Told
+from wakeful.agents.acp.tool_calls import UNKNOWN_TOOL, ReportedCall, ReportedCalls
 from wakeful.agents.contract import Hearing
 from wakeful.agents.loop import Ending, Record
 from wakeful.agents.tools.bound_files import Bounds, Refused
@@ -386,7 +386,7 @@ class ExternalAgent(UnsupportedMethods):
         # A call that could not be recorded must not be carried out.
         return _choose(options, is_allowed and self._end is None and self._failure is None)
 
-    def _find_refusal(self, told: Told) -> str | None:
+    def _find_refusal(self, told: ReportedCall) -> str | None:
         """Return a refusal if the program wants to change a file that is not bound for writing, else None.
 
         The kernel's confinement is coarser, because it opens the whole folder of an output.
@@ -520,7 +520,7 @@ def _list_values(option: Any) -> list[str]:
     return [one.value for choice in choices for one in getattr(choice, "options", (choice,))]
 
 
-def _name_question(told: Told) -> str:
+def _name_question(told: ReportedCall) -> str:
     return "acp-" + hashlib.blake2b(f"{told.tool} {told.title or told.id}".encode(), digest_size=8).hexdigest()
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from wakeful.agents.acp.external_agent import LONGEST_LINE_BYTES, ExternalAgent
 from wakeful.agents.acp.session_server import find_handed, hand_over
-from wakeful.agents.live_text import Voice
+from wakeful.agents.live_text import LiveTextStream
 from wakeful.agents.loop import Ending, Record
 from wakeful.agents.run_setup import (
     begin_servers,
@@ -36,7 +36,7 @@ from wakeful.secrets.store import VARIABLE_PREFIX, name_variable
 
 
 async def work_outside(
-    beginning: work.Beginning, record: Record, link: DaemonClient, environ: Mapping[str, str], voice: Voice
+    beginning: work.Beginning, record: Record, link: DaemonClient, environ: Mapping[str, str], live_text: LiveTextStream
 ) -> Ending:
     """Carry out a run of an external agent, and leave its hand-off."""
     bounds = find_bounds(beginning, environ)
@@ -63,7 +63,7 @@ async def work_outside(
     async with begin_servers(beginning, environ) as servers:
         tools = await make_box(beginning, servers, link, environ)
         async with hand_over(find_handed(tools), environ) as handed:
-            external = ExternalAgent(beginning, bounds, tools, record, link, spawn, say, voice, handed)
+            external = ExternalAgent(beginning, bounds, tools, record, link, spawn, say, live_text, handed)
             ending = await external.run()
     if ending.words is None:
         await hand_off(link, beginning, external.last_words)

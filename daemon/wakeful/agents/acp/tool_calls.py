@@ -34,7 +34,7 @@ _LONGEST_ARGUMENTS = 10_000
 _LONGEST_RESULT = 4_000
 
 
-class Told(Struct):
+class ReportedCall(Struct):
     """One call, as far as the program has reported it."""
 
     id: str
@@ -72,12 +72,12 @@ class ReportedCalls:
     def __init__(self, record: Callable[[work.PostedStep], Awaitable[None]], say: Callable[[str], None]) -> None:
         self._record = record
         self._say = say
-        self._calls: dict[str, Told] = {}
+        self._calls: dict[str, ReportedCall] = {}
         # The library handles each message in a task of its own. The lock is fair, so it keeps their order.
         self._turn = asyncio.Lock()
 
-    def learn(self, update: Any) -> Told:
-        told = self._calls.setdefault(update.tool_call_id, Told(update.tool_call_id))
+    def learn(self, update: Any) -> ReportedCall:
+        told = self._calls.setdefault(update.tool_call_id, ReportedCall(update.tool_call_id))
         told.learn(update)
         return told
 
@@ -88,7 +88,7 @@ class ReportedCalls:
         if update.status in ("completed", "failed"):
             await self._end(told, is_error=update.status == "failed")
 
-    async def begin(self, told: Told) -> None:
+    async def begin(self, told: ReportedCall) -> None:
         """Record a call before it takes effect, if the program asks or reports before that. Idempotent."""
         async with self._turn:
             if told.is_recorded:
@@ -107,7 +107,7 @@ class ReportedCalls:
             # With the lock, all steps that were under way are on record.
             return
 
-    async def _end(self, told: Told, *, is_error: bool, how: str | None = None) -> None:
+    async def _end(self, told: ReportedCall, *, is_error: bool, how: str | None = None) -> None:
         async with self._turn:
             if told.is_over:
                 return

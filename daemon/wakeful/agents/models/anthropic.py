@@ -9,11 +9,11 @@ import msgspec
 from msgspec import Struct
 
 from wakeful.agents.contract import ModelRequest, Say, ToolOffer
-from wakeful.agents.models.encoded_conversation import EncodedTurns, Result, Told, Turn
+from wakeful.agents.models.encoded_conversation import EncodedTurns, Result, Turn, UserTurn
 from wakeful.agents.models.faults import judge_event
 from wakeful.agents.models.model_traits import find_claude
 from wakeful.agents.models.recorded_answer import Call, Part, RecordedAnswer, Text, Thought
-from wakeful.agents.models.wire_format import Endpoint, Heard, HeardParts, Post, Reason, ToolsOnce, read_event
+from wakeful.agents.models.wire_format import CompleteAnswer, Endpoint, HeardParts, Post, Reason, ToolsOnce, read_event
 from wakeful.core.agents.turns import TokenUsage
 from wakeful.core.spec.agent import Effort
 from wakeful.text.unicode import make_sendable
@@ -100,7 +100,7 @@ def _may_think(turns: Sequence[Turn]) -> bool:
     It refuses to continue after calls that no thought of its own led to.
     """
     match turns:
-        case [*_, RecordedAnswer(parts=parts), Told(results=[_, *_])]:
+        case [*_, RecordedAnswer(parts=parts), UserTurn(results=[_, *_])]:
             return any(isinstance(part, Thought) for part in parts)
         case _:
             return True
@@ -108,7 +108,7 @@ def _may_think(turns: Sequence[Turn]) -> bool:
 
 def _write_turn(turn: Turn) -> list[Any]:
     match turn:
-        case Told(results=results, texts=texts):
+        case UserTurn(results=results, texts=texts):
             content = [*(_write_result(result) for result in results), *(_write_text(text) for text in texts)]
             return [{"role": "user", "content": content}]
         case RecordedAnswer(parts=parts):
@@ -234,7 +234,7 @@ class _Listener:
             case _:
                 pass  # A ping, the end of a block, or an event that this release does not know.
 
-    def end(self) -> Heard:
+    def end(self) -> CompleteAnswer:
         told = self._usage
         read, written = told.cache_read_input_tokens or 0, told.cache_creation_input_tokens or 0
         # Anthropic's input count does not include the tokens read from or written to the cache.
@@ -244,7 +244,7 @@ class _Listener:
             cached=read,
             cache_written=written,
         )
-        return Heard(parts=self._parts.end(), reason=self._reason, usage=usage)
+        return CompleteAnswer(parts=self._parts.end(), reason=self._reason, usage=usage)
 
     def _begin(self, index: int, block: _Block) -> None:
         match block.type:

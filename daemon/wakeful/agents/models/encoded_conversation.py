@@ -55,14 +55,14 @@ class Result(Struct, frozen=True, kw_only=True):
     images: tuple[ShownImage, ...] = ()
 
 
-class Told(Struct, frozen=True):
+class UserTurn(Struct, frozen=True):
     """A turn of ours: the results of the calls of the answer before it, then texts."""
 
     results: tuple[Result, ...]
     texts: tuple[str, ...]
 
 
-Turn = Told | RecordedAnswer
+Turn = UserTurn | RecordedAnswer
 
 
 class Conversation:
@@ -125,7 +125,7 @@ class Conversation:
             self.call_ids.update(self._last_ids)
         self._kept_entries.extend(entries)
 
-    def _make_told(self, entries: Sequence[Entry]) -> Told:
+    def _make_told(self, entries: Sequence[Entry]) -> UserTurn:
         """Make the turn after an answer: the results of its calls in their order, then the texts that were asked."""
         calls = self._last.calls if self._last is not None else ()
         returned: dict[str, Returned] = {}
@@ -142,7 +142,7 @@ class Conversation:
         results = (
             _make_result(returned.get(call.id), call.name, self._last_ids[call.id], self._images) for call in calls
         )
-        return Told(tuple(results), tuple(asked))
+        return UserTurn(tuple(results), tuple(asked))
 
 
 class EncodedTurns:

@@ -11,13 +11,13 @@ import msgspec
 from msgspec import Struct
 
 from wakeful.agents.contract import ModelRequest, Say, ToolOffer
-from wakeful.agents.models.encoded_conversation import EncodedTurns, Result, ShownImage, Told, Turn
+from wakeful.agents.models.encoded_conversation import EncodedTurns, Result, ShownImage, Turn, UserTurn
 from wakeful.agents.models.faults import judge_event
 from wakeful.agents.models.model_traits import find_gemini
 from wakeful.agents.models.recorded_answer import Call, Part, RecordedAnswer, Text, Thought
 from wakeful.agents.models.wire_format import (
+    CompleteAnswer,
     Endpoint,
-    Heard,
     HeardParts,
     Post,
     Reason,
@@ -84,7 +84,7 @@ class Google:
     def _write_turn(self, turn: Turn) -> list[Any]:
         """Write a turn. Results and texts become separate items, because Google takes a mixed one for the model's."""
         match turn:
-            case Told(results=results, texts=texts):
+            case UserTurn(results=results, texts=texts):
                 responses = [self._write_result(result) for result in results]
                 # If a result cannot have images, they follow the results.
                 framed = [] if self._traits.shows_results else [part for one in results for part in _frame_images(one)]
@@ -245,14 +245,14 @@ class _Listener:
             for piece in (candidate.content.parts if candidate.content else None) or ():
                 self._add(piece)
 
-    def end(self) -> Heard:
+    def end(self) -> CompleteAnswer:
         told = self._usage
         usage = TokenUsage(
             input=(told.prompt_token_count or 0) + (told.tool_use_prompt_token_count or 0),
             output=(told.candidates_token_count or 0) + (told.thoughts_token_count or 0),
             cached=told.cached_content_token_count or 0,
         )
-        return Heard(parts=self._parts.end(), reason=self._reason, usage=usage)
+        return CompleteAnswer(parts=self._parts.end(), reason=self._reason, usage=usage)
 
     def _add(self, piece: _Piece) -> None:
         details = {"thought_signature": piece.thought_signature} if piece.thought_signature else {}

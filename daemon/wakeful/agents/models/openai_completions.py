@@ -14,13 +14,13 @@ import msgspec
 from msgspec import Struct
 
 from wakeful.agents.contract import ModelRequest, Say, ToolOffer
-from wakeful.agents.models.encoded_conversation import EncodedTurns, Result, ShownImage, Told, Turn
+from wakeful.agents.models.encoded_conversation import EncodedTurns, Result, ShownImage, Turn, UserTurn
 from wakeful.agents.models.faults import judge_event
 from wakeful.agents.models.model_traits import OpenAITraits, find_openai
 from wakeful.agents.models.recorded_answer import Call, RecordedAnswer, Text, Thought
 from wakeful.agents.models.wire_format import (
+    CompleteAnswer,
     Endpoint,
-    Heard,
     HeardParts,
     Post,
     Reason,
@@ -106,7 +106,7 @@ class OpenAICompletions:
 
     def _write_turn(self, turn: Turn) -> list[Any]:
         match turn:
-            case Told(results=results, texts=texts):
+            case UserTurn(results=results, texts=texts):
                 shown = [
                     piece for result in results for image in result.images for piece in _write_image(result, image)
                 ]
@@ -256,9 +256,9 @@ class _Listener:
             if choice.delta is not None:
                 self._add(choice.delta)
 
-    def end(self) -> Heard:
+    def end(self) -> CompleteAnswer:
         reason: Reason = "refused" if self._is_refused else self._reason
-        return Heard(parts=self._parts.end(), reason=reason, usage=self._usage)
+        return CompleteAnswer(parts=self._parts.end(), reason=reason, usage=self._usage)
 
     def _add(self, delta: _Delta) -> None:
         if delta.refusal:

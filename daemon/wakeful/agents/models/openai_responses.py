@@ -12,13 +12,13 @@ import msgspec
 from msgspec import Struct
 
 from wakeful.agents.contract import ModelRequest, Say, ToolOffer
-from wakeful.agents.models.encoded_conversation import EncodedTurns, Result, Told, Turn
+from wakeful.agents.models.encoded_conversation import EncodedTurns, Result, Turn, UserTurn
 from wakeful.agents.models.faults import judge_event
 from wakeful.agents.models.model_traits import find_openai
 from wakeful.agents.models.recorded_answer import Call, RecordedAnswer, Text, Thought
 from wakeful.agents.models.wire_format import (
+    CompleteAnswer,
     Endpoint,
-    Heard,
     HeardParts,
     Post,
     Reason,
@@ -76,7 +76,7 @@ class OpenAIResponses:
 
     def _write_turn(self, turn: Turn) -> list[Any]:
         match turn:
-            case Told(results=results, texts=texts):
+            case UserTurn(results=results, texts=texts):
                 return [
                     *(_write_result(result) for result in results),
                     *({"role": "user", "content": text} for text in texts),
@@ -275,9 +275,9 @@ class _Listener:
             case _:
                 pass  # The end of a part, or an event that this release does not know.
 
-    def end(self) -> Heard:
+    def end(self) -> CompleteAnswer:
         reason: Reason = "refused" if self._is_refused and self._reason is not None else self._reason
-        return Heard(parts=self._parts.end(), reason=reason, usage=self._usage)
+        return CompleteAnswer(parts=self._parts.end(), reason=reason, usage=self._usage)
 
     def _begin(self, item: _Item) -> None:
         match item.type:

@@ -18,7 +18,7 @@ from wakeful.agents.models.google import Google
 from wakeful.agents.models.openai_completions import OpenAICompletions
 from wakeful.agents.models.openai_responses import OpenAIResponses
 from wakeful.agents.models.recorded_answer import RecordedAnswer, make_ids_distinct, make_parts_sendable, write_raw
-from wakeful.agents.models.wire_format import Endpoint, Heard, Reason, WireFormat
+from wakeful.agents.models.wire_format import CompleteAnswer, Endpoint, Reason, WireFormat
 from wakeful.core.agents.turns import Answered, StopReason, ToolCall
 from wakeful.core.spec.agent import DEFAULT_SILENCE_SECONDS, ModelSettings, ModelSpec, Provider
 from wakeful.errors import OperatorError, WakefulError
@@ -115,7 +115,7 @@ class _ProviderModel:
             raise lost.tell(self.name, self._key) from None
         return self._make_answer(listener.end())
 
-    def _make_answer(self, heard: Heard) -> ModelAnswer:
+    def _make_answer(self, heard: CompleteAnswer) -> ModelAnswer:
         parts = make_ids_distinct(make_parts_sendable(heard.parts), self._conversation.call_ids)
         answer = RecordedAnswer(parts=parts, provider_url=self._address)
         calls = tuple(ToolCall(id=call.tool_call_id, name=call.tool_name, arguments=call.text) for call in answer.calls)

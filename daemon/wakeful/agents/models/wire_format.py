@@ -42,7 +42,7 @@ class Endpoint(Struct, frozen=True):
     key: str
 
 
-class Heard(Struct, frozen=True, kw_only=True):
+class CompleteAnswer(Struct, frozen=True, kw_only=True):
     """A complete answer."""
 
     parts: Sequence[Part]
@@ -50,18 +50,18 @@ class Heard(Struct, frozen=True, kw_only=True):
     usage: TokenUsage
 
 
-class Listener(Protocol):
+class AnswerReader(Protocol):
     """Takes the events of one answer. Raises `Trouble` if an event is an error or cannot be parsed."""
 
     def take(self, data: bytes) -> None: ...
 
-    def end(self) -> Heard: ...
+    def end(self) -> CompleteAnswer: ...
 
 
 class WireFormat(Protocol):
     def write_post(self, request: ModelRequest, turns: Sequence[Turn]) -> Post: ...
 
-    def listen(self, say: Say) -> Listener: ...
+    def listen(self, say: Say) -> AnswerReader: ...
 
 
 def read_event(data: bytes, decoder: msgspec.json.Decoder[EventT]) -> EventT:

@@ -65,7 +65,7 @@ class Narrowing(Struct, frozen=True, kw_only=True):
     looks_up_names: bool = False
 
 
-class Domain(Struct, frozen=True):
+class CommandConfinement(Struct, frozen=True):
     """The confinement that a command takes on before its first instruction: a ruleset's descriptor, and a filter.
 
     The filter is empty if this machine's architecture is not supported.
@@ -136,7 +136,7 @@ def find_obstacle() -> str | None:
 
 
 @contextlib.contextmanager
-def make_domain(narrowing: Narrowing) -> Iterator[Domain]:
+def make_domain(narrowing: Narrowing) -> Iterator[CommandConfinement]:
     """Make a command's domain. Opens every path once, and skips those that do not exist. Blocking."""
     obstacle = find_obstacle()
     if obstacle is not None:
@@ -150,7 +150,7 @@ def make_domain(narrowing: Narrowing) -> Iterator[Domain]:
         ruleset.allow_listen(narrowing.listens)
         sockets = find_sockets(narrowing.network, narrowing.listens, looks_up_names=narrowing.looks_up_names)
         program = build_socket_filter(sockets) if is_known_machine() else b""
-        yield Domain(ruleset.fd, program)
+        yield CommandConfinement(ruleset.fd, program)
 
 
 def _list_grants(narrowing: Narrowing) -> Iterator[tuple[str, int]]:

@@ -32,11 +32,10 @@ from wakeful.api.gate.network import NetworkPeer, add_headers
 from wakeful.api.gate.network_callers import STRANGER, NetworkCallers
 from wakeful.api.gate.people import People
 from wakeful.api.gate.protocol import POSITION_HEADER, VERSION_HEADER
-from wakeful.api.gate.refusals import Refusals
 from wakeful.api.gate.scopes import find_rule, judge_body, judge_request
 from wakeful.api.gate.shown_tokens import find_shown, refuse_in_address
 from wakeful.api.presence import Presence
-from wakeful.api.problems import Forbidden, RefusedRequest, Unauthorised, answer_problem, name_problem
+from wakeful.api.problems import Forbidden, Refusals, RefusedRequest, Unauthorised, answer_problem, name_problem
 from wakeful.api.requests import decode_name
 from wakeful.api.service import Service
 from wakeful.core.calls.roles import PERSON

@@ -11,8 +11,7 @@ import asyncio
 import time
 from typing import NoReturn
 
-from wakeful.api.gate.refusals import RefusalKind
-from wakeful.api.problems import TooManyTries, Unauthorised
+from wakeful.api.problems import RefusalKind, TooManyTries, Unauthorised
 
 # The wrong tries without a delay, for a person who pastes an old token a few times.
 FREE_TRIES = 5

@@ -13,7 +13,7 @@ from wakeful.core.record.state import Session, State
 from wakeful.core.spec.session import Role
 
 
-class Sight:
+class VisibleSessions:
     """The sessions and records that one caller may see."""
 
     def __init__(self, state: State, people: People, caller: Caller) -> None:

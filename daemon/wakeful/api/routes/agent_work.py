@@ -33,7 +33,7 @@ from wakeful.core.deciding.acting_agent import find_hand_off_rule, merge_tools, 
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.agent import AgentSpec, Skill, fit_window
 from wakeful.errors import CallerError
-from wakeful.history.conversation import ByRule, Given, choose_kept, make_compress
+from wakeful.history.conversation import GivenSummary, SummaryWithoutModel, choose_kept, make_compress
 from wakeful.model_context.assemble import Assembled
 from wakeful.model_context.parts import Room
 from wakeful.model_context.project_rules import read_nested_rules
@@ -321,7 +321,7 @@ async def compress(request: Request) -> Response:
     service, caller = service_of(request), caller_of(request)
     session, run, agent = _find_run(service, caller)
     summary = await _read_as(request, Summary, "the summary")
-    summariser = Given(summary.by, summary.text) if summary.text else ByRule()
+    summariser = GivenSummary(summary.by, summary.text) if summary.text else SummaryWithoutModel()
     taken = min(agent.window.compress_at, summary.most_tokens or agent.window.compress_at)
     most = int(taken * KEPT_SHARE * BYTES_PER_TOKEN)
     key = take_key(request, {})

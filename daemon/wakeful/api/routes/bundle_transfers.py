@@ -23,7 +23,7 @@ from starlette.responses import Response, StreamingResponse
 from wakeful.api.bodies import build, find_route_body
 from wakeful.api.problems import BodyTooLarge
 from wakeful.api.requests import answer_lines, caller_of, find_session, service_of
-from wakeful.api.routes.bundles import Answer, Desk, load, save_to, stream_act
+from wakeful.api.routes.bundles import Answer, BundleWork, load, save_to, stream_act
 from wakeful.api.service import Service
 from wakeful.errors import CallerError, OperatorError
 from wakeful.system.private_folders import make_private
@@ -47,7 +47,7 @@ async def send_bundle(request: Request) -> Response:
     """GET /sessions/{name}/bundle: write the bundle to a file, then send the file."""
     service, caller = service_of(request), caller_of(request)
     session = find_session(request, service)
-    desk = Desk(service, caller.author, tell_nobody, caller.uid, caller.person)
+    desk = BundleWork(service, caller.author, tell_nobody, caller.uid, caller.person)
     path = await asyncio.to_thread(_make_place, service)
     try:
         saved = await asyncio.to_thread(save_to, desk, session, path)
@@ -95,7 +95,7 @@ async def take_bundle(request: Request) -> Response:
         await asyncio.to_thread(_remove, path)
         raise
 
-    async def act(desk: Desk, body: Any) -> Answer:
+    async def act(desk: BundleWork, body: Any) -> Answer:
         try:
             answer = await load(desk, body)
         finally:

@@ -14,7 +14,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.requests import answer_json, read_bound, service_of, sight_of
+from wakeful.api.requests import answer_json, read_bound, service_of, visible_to
 from wakeful.api.service import Service
 from wakeful.bundles.format import BundleRefused
 from wakeful.bundles.load import read_payloads
@@ -82,7 +82,7 @@ async def read_costs(request: Request) -> Response:
     since = read_bound(request, service, "since")
     folder = Path(service.places.state) / "archive"
     archives = {one.id: folder / one.closed.bundle for one in service.core.state if isinstance(one.closed, Archived)}
-    ids = sight_of(request).list_ids()
+    ids = visible_to(request).list_ids()
     sums = await asyncio.to_thread(request.app.state.accounts.sum_by, service.log, keys, since, archives, ids)
     return answer_json({"since": show_time_or_none(since), **view_costs(sums, keys, _name_sessions(service))})
 

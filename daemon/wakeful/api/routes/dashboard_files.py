@@ -21,8 +21,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from wakeful.api.bodies import read_body
-from wakeful.api.gate.refusals import Refusals
-from wakeful.api.problems import WrongBody, answer_problem
+from wakeful.api.problems import Refusals, WrongBody, answer_problem
 
 FOLDER = Path(__file__).parent.parent / "dashboard"
 PAGE_FILE = "index.html"

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from wakeful.api.problems import Forbidden
-from wakeful.api.requests import answer_json, find_named, service_of, sight_of
+from wakeful.api.requests import answer_json, find_named, service_of, visible_to
 from wakeful.api.service import Service
 from wakeful.core.record.events import RunFinished, SessionMerged
 from wakeful.core.record.knowledge import close_line
@@ -31,8 +31,8 @@ WRITES = ("run_finished", "session_merged")
 async def read_diff(request: Request) -> Response:
     service = service_of(request)
     sides = [find_side(service, request.query_params.get(side), side) for side in ("a", "b")]
-    sight = sight_of(request)
-    unseen = next((one for one, _ in sides if not sight.sees(one.id)), None)
+    visible = visible_to(request)
+    unseen = next((one for one, _ in sides if not visible.sees(one.id)), None)
     if unseen is not None:
         raise Forbidden(f"you have no role in a session called {unseen.name!r}; `wakeful list` shows those you have")
     with_contents = request.query_params.get("contents") == "true"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.requests import answer_lines, find_named, read_bound, read_kinds, service_of, sight_of
+from wakeful.api.requests import answer_lines, find_named, read_bound, read_kinds, service_of, visible_to
 from wakeful.api.service import Service
 from wakeful.errors import CallerError
 from wakeful.eventlog.contract import Record
@@ -25,7 +25,7 @@ FORMATS = ("jsonl",)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ExportBounds:
     """The bounds of an export, each inclusive. None means no bound. `ids` are the ids of the sessions.
 
     `is_loaded`: include the loaded histories, which were recorded elsewhere."""
@@ -51,9 +51,9 @@ async def export(request: Request) -> Response:
     if form not in FORMATS:
         raise CallerError(f"there is no format {form!r}; expected {' or '.join(FORMATS)}")
     names = request.query_params.getlist("name")
-    ids = frozenset(find_named(service, name).id for name in names) if names else sight_of(request).list_ids()
+    ids = frozenset(find_named(service, name).id for name in names) if names else visible_to(request).list_ids()
     is_loaded = request.query_params.get("loaded") == "true"
-    wanted = Wanted(
+    wanted = ExportBounds(
         ids,
         read_kinds(request),
         read_bound(request, service, "since"),
@@ -86,7 +86,7 @@ def _encode_next(service: Service, pages: Iterator[list[Record]]) -> bytes | Non
     )
 
 
-def _pages_of_all(service: Service, wanted: Wanted) -> Iterator[list[Record]]:
+def _pages_of_all(service: Service, wanted: ExportBounds) -> Iterator[list[Record]]:
     position, end = 0, service.log.position()
     while position < end:
         position, records = service.log.read_after(position, min(PAGE, end - position), imported=wanted.is_loaded)
@@ -95,7 +95,7 @@ def _pages_of_all(service: Service, wanted: Wanted) -> Iterator[list[Record]]:
         yield [record for record in records if wanted.has(record)]
 
 
-def _pages_of_one(service: Service, session_id: str, wanted: Wanted) -> Iterator[list[Record]]:
+def _pages_of_one(service: Service, session_id: str, wanted: ExportBounds) -> Iterator[list[Record]]:
     first, head = 1, service.log.head(session_id).seq
     while first <= head:
         found = service.log.read(

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.gate.refusals import Refusals
-from wakeful.api.requests import JSON, answer_json, caller_of, service_of, sight_of
+from wakeful.api.problems import Refusals
+from wakeful.api.requests import JSON, answer_json, caller_of, service_of, visible_to
 from wakeful.api.routes.webhooks import UnrecordedDeliveries
 from wakeful.api.service import Service
 from wakeful.monitoring.health import (
@@ -34,9 +34,9 @@ UNHEALTHY = 503
 async def read_health(request: Request) -> Response:
     service = service_of(request)
     health = await find_health(service, _read_refusals(request))
-    sight = sight_of(request)
-    if not sight.is_whole and not _is_stranger(request):
-        health = narrow_health(health, sight.sees_name)
+    visible = visible_to(request)
+    if not visible.is_whole and not _is_stranger(request):
+        health = narrow_health(health, visible.sees_name)
     status = 200 if health.is_healthy or request.query_params.get("plain") == "true" else UNHEALTHY
     if _is_stranger(request):
         return Response(encode_brief(health), status_code=status, media_type=JSON)

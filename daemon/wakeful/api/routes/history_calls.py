@@ -41,7 +41,7 @@ from wakeful.errors import CallerError
 from wakeful.eventlog.chain import hash_bytes
 from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import Record
-from wakeful.history.conversation import ByRule, make_compress, summarise_fork
+from wakeful.history.conversation import SummaryWithoutModel, make_compress, summarise_fork
 from wakeful.history.positions import find_seq, fold_at, fold_position, fold_until, list_origins
 from wakeful.run_files.restore import Restore, carry_out, keep_record, plan_restore, say_write, view_done, view_restore
 from wakeful.specs.scalars import find_name_problem, parse_model_name
@@ -319,7 +319,7 @@ async def prepare_compress(service: Service, body: Any) -> Prepared:
     session = find_named(service, body.name)
     if body.keep < 0:
         raise CallerError(f"keep={body.keep}: expected a number of messages, 0 or more")
-    call = await asyncio.to_thread(make_compress, service.log, session, body.keep, ByRule())
+    call = await asyncio.to_thread(make_compress, service.log, session, body.keep, SummaryWithoutModel())
     if body.dry_run:
         return Preview(
             f"would replace {count(call.messages, 'message')} by a summary and keep {call.kept_messages}",

@@ -52,7 +52,7 @@ async def read_log(request: Request) -> Response:
             f"last={last}: at most {MOST_LAST} at once; ask for more by seq (from, to) or by time (since, until)"
         )
     archived = await asyncio.to_thread(service.log.archived, session.id)
-    wanted = Wanted(request.query_params.get("outcome"), request.query_params.get("text"))
+    wanted = UnindexedConditions(request.query_params.get("outcome"), request.query_params.get("text"))
     telling = LineFormat(
         with_words, archived, session.name, wanted, with_states=request.query_params.get("states") == "true"
     )
@@ -87,7 +87,7 @@ def _read_outcome_kinds(request: Request) -> tuple[str, ...] | None:
     return ("run_finished",)
 
 
-class Wanted(NamedTuple):
+class UnindexedConditions(NamedTuple):
     """The conditions that the log itself cannot check. A record that does not meet them is left out.
 
     `outcome`: the outcome of the run. `text`: a text that the record contains.
@@ -115,7 +115,7 @@ class LineFormat(NamedTuple):
     words: bool
     archived: Span | None
     name: str
-    wanted: Wanted = Wanted()
+    wanted: UnindexedConditions = UnindexedConditions()
     with_states: bool = False
     of: str | None = None
 

@@ -22,7 +22,7 @@ from wakeful.api.gate.scopes import list_calls, refuse_member
 from wakeful.api.live_feed import view_present
 from wakeful.api.presence import Presence
 from wakeful.api.problems import Forbidden
-from wakeful.api.requests import answer_json, caller_of, change_credentials, find_named, service_of, sight_of
+from wakeful.api.requests import answer_json, caller_of, change_credentials, find_named, service_of, visible_to
 from wakeful.api.service import Service
 from wakeful.core.calls.roles import ROLES, find_role, find_smaller
 from wakeful.core.spec.session import Role
@@ -156,13 +156,13 @@ def presence_of(request: Request) -> Presence:
 async def read_me(request: Request) -> Response:
     """Return the verbs that the caller may call, for a page to offer. The gate still judges each call, because a role
     may change in between."""
-    service, caller, sight = service_of(request), caller_of(request), sight_of(request)
+    service, caller, visible = service_of(request), caller_of(request), visible_to(request)
     only = caller.token.session if caller.token is not None else None
     usual: Role | None = None if only is not None else "maintainer" if caller.member is None else caller.member.role
     calls = {role: list_calls(caller, role) for role in ROLES}
     roles = {}
     for session in service.core.state:
-        given = sight.find_role(session) if only in (None, session.id) else None
+        given = visible.find_role(session) if only in (None, session.id) else None
         if given is None:
             continue
         role = find_smaller(find_role(session, caller.judged_as, caller.uid), given)
@@ -179,15 +179,15 @@ async def read_me(request: Request) -> Response:
 
 async def read_presence(request: Request) -> Response:
     service, name = service_of(request), request.query_params.get("name")
-    sight = sight_of(request)
-    if name is not None and not sight.sees_name(name):
+    visible = visible_to(request)
+    if name is not None and not visible.sees_name(name):
         return answer_json([])
     session = find_named(service, name).id if name is not None else None
     return answer_json(
         [
             view_present(one, service.core.state.get(one.session).name)
             for one in presence_of(request).list_present(session)
-            if sight.sees(one.session) and one.session in service.core.state.sessions
+            if visible.sees(one.session) and one.session in service.core.state.sessions
         ]
     )
 
@@ -195,7 +195,7 @@ async def read_presence(request: Request) -> Response:
 async def say_presence(request: Request) -> Response:
     """Note that the caller is still present or is typing. Sent by a page that stays open."""
     service, caller, body = service_of(request), caller_of(request), await _read(request, PresenceBody)
-    if not sight_of(request).sees_name(body.name):
+    if not visible_to(request).sees_name(body.name):
         raise Forbidden(f"you have no role in a session called {body.name!r}; `wakeful list` shows those you have")
     session = find_named(service, body.name)
     if caller.token is not None and caller.token.session not in (None, session.id):

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.routes.bundles import ACTS, ARCHIVE, Act, Answer, Desk, archive, carry
+from wakeful.api.routes.bundles import ACTS, ARCHIVE, Act, Answer, BundleWork, archive, carry
 from wakeful.api.service import Service
 from wakeful.bundles.blob_archive import BlobArchive, Moved
 from wakeful.bundles.old_outputs import DueOutputs, find_due_outputs
-from wakeful.bundles.retention_rules import USUAL_OUTPUTS, Due, Standing, choose_sessions, judge_session
+from wakeful.bundles.retention_rules import USUAL_OUTPUTS, Due, RetainedSession, choose_sessions, judge_session
 from wakeful.core.deciding.owed import owed_names
 from wakeful.core.record.state import Archived, Session
 from wakeful.core.spec.session import Retention
@@ -35,7 +35,7 @@ class Named(NamedTuple):
     name: str
 
 
-async def archive_all(desk: Desk, body: Any) -> Answer:
+async def archive_all(desk: BundleWork, body: Any) -> Answer:
     """Archive everything that is due (`archive --due`). With `dry_run`, only list it."""
     due = await find_due(desk.service)
     outputs = await find_outputs(desk)
@@ -68,7 +68,7 @@ def _view_outputs(service: Service, outputs: DueOutputs) -> list[Answer]:
     ]
 
 
-async def find_outputs(desk: Desk) -> DueOutputs:
+async def find_outputs(desk: BundleWork) -> DueOutputs:
     """Find the outputs of old runs that are due, by the bounds of the session, else of the daemon, else the default."""
     core = desk.service.core
     general = core.settings.retention
@@ -81,7 +81,7 @@ async def find_outputs(desk: Desk) -> DueOutputs:
     return await asyncio.to_thread(find_due_outputs, desk.log, _at_hand(desk), own, desk.now, usual=usual)
 
 
-async def archive_outputs(desk: Desk, due: DueOutputs) -> Moved | None:
+async def archive_outputs(desk: BundleWork, due: DueOutputs) -> Moved | None:
     """Move outputs into the archive file of the day. It is read back before the originals are removed."""
     if not due.addresses:
         return None
@@ -90,7 +90,7 @@ async def archive_outputs(desk: Desk, due: DueOutputs) -> Moved | None:
     return await asyncio.to_thread(archive.move, _at_hand(desk), due.addresses, name)
 
 
-def _at_hand(desk: Desk) -> Blobs:
+def _at_hand(desk: BundleWork) -> Blobs:
     """Return the store of the blobs that are not archived."""
     return Blobs(str(desk.state / "blobs"))
 
@@ -109,7 +109,7 @@ async def find_due(service: Service) -> tuple[Due, ...]:
         return ()
     sizes = await asyncio.to_thread(service.log.sizes) if any(bound.size_bytes is not None for bound in bounds) else {}
     standings = [
-        Standing(
+        RetainedSession(
             session=session.id,
             name=session.name,
             last_active_at=session.last_active_at,
@@ -130,7 +130,7 @@ def _is_owed(service: Service, session: Session) -> bool:
     )
 
 
-async def archive_due(desk: Desk, due: tuple[Due, ...]) -> list[Answer]:
+async def archive_due(desk: BundleWork, due: tuple[Due, ...]) -> list[Answer]:
     """Archive each session separately. A session that woke meanwhile is skipped until another time."""
     answers = []
     for one in due:

@@ -18,7 +18,7 @@ from wakeful.api.requests import (
     read_kinds,
     read_number,
     service_of,
-    sight_of,
+    visible_to,
 )
 from wakeful.api.service import Service
 from wakeful.core.record.state import Session
@@ -50,7 +50,7 @@ async def search(request: Request) -> Response:
         "author": request.query_params.get("author"),
     }
     session = find_named(service, name) if name is not None else None
-    ids = sight_of(request).list_ids() if session is None else None
+    ids = visible_to(request).list_ids() if session is None else None
     page, cursor = read_limit(request, MOST_FOUND), read_cursor(request, Place)
     if page is not None or cursor is not None:
         return await _answer_page(request, service, text, page or FOUND, cursor, bounds, session, ids)

@@ -23,7 +23,7 @@ from starlette.responses import Response, StreamingResponse
 from wakeful.api.cursors import read_cursor, read_limit, write_next
 from wakeful.api.gate.people import list_roles
 from wakeful.api.presence import Presence
-from wakeful.api.requests import JSON, answer_json, find_session, read_number, service_of, sight_of
+from wakeful.api.requests import JSON, answer_json, find_session, read_number, service_of, visible_to
 from wakeful.api.routes.offered_tools import list_down
 from wakeful.api.routes.participants import ParticipantCache, find_accounts
 from wakeful.api.routes.trace import find_hint
@@ -76,7 +76,7 @@ async def read_sessions(request: Request) -> Response:
     if limit is None:
         await rows.warm(service.core, service.moment())
     core, moment = service.core, service.moment()
-    ids = sight_of(request).list_ids()
+    ids = visible_to(request).list_ids()
     sessions: Iterable[Session] = list_by_name(core)
     if ids is not None:
         sessions = (session for session in sessions if session.id in ids)
@@ -154,9 +154,9 @@ async def read_session(request: Request) -> Response:
     # The agents that a message can be addressed to.
     shown["agents"] = sorted(service.core.agents)
     shown["present"] = _find_present(request).get(session.id, [])
-    sight = sight_of(request)
+    visible = visible_to(request)
     for neighbours in ("upstream", "readers"):
-        shown[neighbours] = [name for name in shown[neighbours] if sight.sees_name(name)]
+        shown[neighbours] = [name for name in shown[neighbours] if visible.sees_name(name)]
     given = list_roles(request.app.state.people, session, service.core.state.sessions.get)
     return answer_json(
         {
@@ -243,7 +243,7 @@ async def read_top(request: Request) -> Response:
     rows: Rows = request.app.state.rows
     moment = service.moment()
     core = service.core
-    ids = sight_of(request).list_ids()
+    ids = visible_to(request).list_ids()
     return answer_json(
         {
             "at": show_time(moment.wall),

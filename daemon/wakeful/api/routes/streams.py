@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from wakeful.api.event_stream import answer_events, wants_events, write_event
-from wakeful.api.gate.visible_sessions import Sight
+from wakeful.api.gate.visible_sessions import VisibleSessions
 from wakeful.api.live_feed import LiveFeed, Sees
 from wakeful.api.presence import Presence
 from wakeful.api.record_filter import find_position_before, read_filter
@@ -29,7 +29,7 @@ from wakeful.api.requests import (
     read_digits,
     read_number,
     service_of,
-    sight_of,
+    visible_to,
 )
 from wakeful.api.service import FollowLine, LiveLine, Service
 from wakeful.errors import CallerError
@@ -53,11 +53,11 @@ async def read_live(request: Request) -> Response:
     # Ids, so that a stream goes on when its session is renamed.
     chosen = {find_named(service, name).id for name in names}
     after = request.headers.get("last-event-id") or request.query_params.get("after")
-    sight = sight_of(request)
+    visible = visible_to(request)
     sees: Sees = chosen.__contains__ if names else None
     if caller_of(request).member is not None:
         # Checked again for every batch, because a role may be taken away while the stream is open.
-        sees = sight.sees if not names else lambda one: one in chosen and sight.sees(one)
+        sees = visible.sees if not names else lambda one: one in chosen and visible.sees(one)
     return answer_events(_hold_presence(feed.stream(after, sees), request, chosen), request)
 
 
@@ -129,7 +129,7 @@ async def follow(request: Request) -> Response:
         pause_seconds=TOGETHER_SECONDS if as_events else 0.0,
     )
     if caller_of(request).member is not None:
-        lines = _leave_out(lines, sight_of(request))
+        lines = _leave_out(lines, visible_to(request))
     # Subscribe before the headers are sent, so that a client that has them and then acts misses nothing.
     first = asyncio.ensure_future(cast("Any", anext(lines)))
     await asyncio.sleep(0)
@@ -140,21 +140,21 @@ async def follow(request: Request) -> Response:
 
 
 async def _leave_out(
-    batches: AsyncIterator[list[FollowLine | LiveLine]], sight: Sight
+    batches: AsyncIterator[list[FollowLine | LiveLine]], visible: VisibleSessions
 ) -> AsyncIterator[list[FollowLine | LiveLine]]:
     """Pass on the lines of the sessions that the caller may see at that moment."""
     async with aclosing(cast("Any", batches)):
         async for lines in batches:
-            seen = [line for line in lines if _is_seen(line, sight)]
+            seen = [line for line in lines if _is_seen(line, visible)]
             if seen:
                 yield seen
 
 
-def _is_seen(line: FollowLine | LiveLine, sight: Sight) -> bool:
+def _is_seen(line: FollowLine | LiveLine, visible: VisibleSessions) -> bool:
     if isinstance(line, FollowLine):
-        return sight.sees(line.record.session)
+        return visible.sees(line.record.session)
     # A line without a session reports that text was lost.
-    return not line.session or sight.sees_name(line.session)
+    return not line.session or visible.sees_name(line.session)
 
 
 def _read_after(request: Request, service: Service) -> int | None:

@@ -13,7 +13,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.requests import answer_json, find_named, read_bound, read_number, service_of, sight_of
+from wakeful.api.requests import answer_json, find_named, read_bound, read_number, service_of, visible_to
 from wakeful.eventlog.contract import LogReader
 from wakeful.views.session_graph import view_neighbourhood
 from wakeful.views.timeline import KINDS, Bar, Mark, Timeline, view_timeline
@@ -54,7 +54,7 @@ async def read_timeline(request: Request) -> Response:
     since = read_bound(request, service, "since") or until - DAY
     most = min(read_number(request, "limit") or SHOWN, MOST)
     wanted = request.query_params.getlist("name")
-    ids = sight_of(request).list_ids()
+    ids = visible_to(request).list_ids()
     if wanted:
         named = frozenset(find_named(service, name).id for name in wanted)
         ids = named if ids is None else named & ids
@@ -69,6 +69,6 @@ async def read_graph(request: Request) -> Response:
     focus: str | None = request.query_params.get("focus")
     depth = read_number(request, "depth")
     shown: dict[str, Any] = view_neighbourhood(
-        service.core, focus, DEPTH if depth is None else depth, sight_of(request).list_ids()
+        service.core, focus, DEPTH if depth is None else depth, visible_to(request).list_ids()
     )
     return answer_json(shown)

@@ -19,7 +19,7 @@ from wakeful.api.requests import answer_json, caller_of, decode_name, service_of
 from wakeful.api.routes.participants import refuse_by_uid
 from wakeful.api.service import Service
 from wakeful.core.calls import values as calls
-from wakeful.trust.trust_review import Trusting
+from wakeful.trust.trust_review import FilesToTrust
 
 
 async def list_trust(request: Request) -> Response:
@@ -74,7 +74,7 @@ async def follow(request: Request) -> Response:
     return answer_json({"name": project.name, "folder": project.folder, "words": words})
 
 
-async def _record(service: Service, caller: Caller, trusting: Trusting) -> None:
+async def _record(service: Service, caller: Caller, trusting: FilesToTrust) -> None:
     made = [
         calls.Trust(name=name, digest=digest, files=trusting.labels)
         for name, digest in sorted(trusting.sessions.items())

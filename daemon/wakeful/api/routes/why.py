@@ -11,9 +11,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from wakeful.api.gate.access_tokens import Tokens, TokensUnreadable
-from wakeful.api.gate.refusals import Refusals
-from wakeful.api.gate.visible_sessions import Sight
-from wakeful.api.requests import answer_json, refuse_refused, service_of, sight_of
+from wakeful.api.gate.visible_sessions import VisibleSessions
+from wakeful.api.problems import Refusals
+from wakeful.api.requests import answer_json, refuse_refused, service_of, visible_to
 from wakeful.api.routes.causal_chain import find_asked, find_chain, why_run
 from wakeful.api.routes.file_writers import find_file_writer
 from wakeful.api.routes.notify import view_notifiers
@@ -48,7 +48,7 @@ async def explain_why(request: Request) -> Response:
     caller."""
     service = service_of(request)
     x, path = request.query_params.get("x"), request.query_params.get("path")
-    ids = sight_of(request).list_ids()
+    ids = visible_to(request).list_ids()
     session, run = find_asked(service, x, request.query_params.get("run"))
     if session is not None and ids is not None and session.id not in ids:
         # Answer as if the session did not exist.
@@ -174,21 +174,21 @@ async def explain_plan(request: Request) -> Response:
     relative = next((path for path in paths if not path.startswith("/")), None)
     if relative is not None:
         raise CallerError(f"{relative!r} is not an absolute path; the daemon does not know the caller's folder")
-    sight = sight_of(request)
+    visible = visible_to(request)
     if not paths:
         plan = plan_now(service.core, service.moment())
-        return answer_json(plan | {"now": [one for one in plan["now"] if sight.sees_name(one["session"])]})
+        return answer_json(plan | {"now": [one for one in plan["now"] if visible.sees_name(one["session"])]})
     plan = plan_paths(service.core, [os.path.normpath(path) for path in paths], service.moment())
-    return answer_json(plan if sight.is_whole else _narrow_plan(plan, sight))
+    return answer_json(plan if visible.is_whole else _narrow_plan(plan, visible))
 
 
-def _narrow_plan(plan: dict[str, Any], sight: Sight) -> dict[str, Any]:
+def _narrow_plan(plan: dict[str, Any], visible: VisibleSessions) -> dict[str, Any]:
     """Remove the sessions that the caller may not see from a plan. The waves keep their numbers."""
     waves = [
         [
-            entry | {"upstream": [name for name in entry["upstream"] if sight.sees_name(name)]}
+            entry | {"upstream": [name for name in entry["upstream"] if visible.sees_name(name)]}
             for entry in wave
-            if sight.sees_name(entry["session"])
+            if visible.sees_name(entry["session"])
         ]
         for wave in plan["waves"]
     ]

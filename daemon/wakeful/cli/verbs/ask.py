@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from wakeful.cli.agent_words import THOUGHT_LEAD, Flow, Speech
+from wakeful.cli.agent_words import THOUGHT_LEAD, AgentWordsPrinter, LineWrapper
 from wakeful.cli.client import Client, Options
 from wakeful.cli.exit_codes import FAILED, Failure
 from wakeful.cli.text import columns, escape, fit, paint
@@ -41,9 +41,9 @@ def ask_verb(
         raise Failure(
             f"{escape(name)} sleeps: {escape(answer['held'])}; what you asked waits in its mailbox", code=FAILED
         )
-    speech = None if options.is_json else make_speech(with_thoughts=with_thoughts)
-    found = Following(
-        client, name, answer["record"], speech, _print_live if options.is_json and with_words else None
+    printer = None if options.is_json else make_words_printer(with_thoughts=with_thoughts)
+    found = RunFollower(
+        client, name, answer["record"], printer, _print_live if options.is_json and with_words else None
     ).follow()
     if options.is_json:
         print(json.dumps({"name": name, **found}))
@@ -95,36 +95,40 @@ def _comes_soon(descriptor: int) -> bool:
     return bool(poll.poll(PATIENCE_SECONDS * 1000))
 
 
-class Following:
+class RunFollower:
     """Follows the run that takes a question, to its end.
 
-    `speech` shows the agent's words as they come; None shows nothing. `show_live` gets each line of words in flight
+    `printer` shows the agent's words as they come; None shows nothing. `show_live` gets each line of words in flight
     unchanged. `answer_question` gets a question that the agent asks a person. It returns None if the person does not
     answer, and then following ends.
     """
 
     def __init__(
-        self, client: Client, name: str, record: int, speech: Speech | None, show_live: Callable[[dict[str, Any]],
-        None] | None = None,
+        self,
+        client: Client,
+        name: str,
+        record: int,
+        printer: AgentWordsPrinter | None,
+        show_live: Callable[[dict[str, Any]], None] | None = None,
         answer_question: Callable[[dict[str, Any]], str | None] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`record` is the seq of the message that was sent. It finds the right run when others ask at the same time."""
         self._client = client
         self._name = name
         self._record = record
-        self._speech = speech
+        self._printer = printer
         self._show_live = show_live
         self._answer_question = answer_question
         self._question: dict[str, Any] | None = None
         self._said: list[str] = []
         self._agent: str | None = None
         self.run: int | None = None
-        self.usage = Spending()
+        self.usage = AnswerCost()
 
     def follow(self) -> dict[str, Any]:
         position: int | None = None
         ended: dict[str, Any] = {}
-        is_live = self._speech is not None or self._show_live is not None
+        is_live = self._printer is not None or self._show_live is not None
         for line in records_after(self._client, self._name, self._record - 1, is_live=is_live):
             if "live" in line:
                 self._take_live(line["live"])
@@ -137,8 +141,8 @@ class Following:
                     self.run is None and position is not None and int(payload["versions"].get("message", 0)) >= position
                 ):
                     self.run, self._agent = payload["run"], (payload.get("agent") or {}).get("name")
-                    if self._speech is not None:
-                        self._speech.begin_run()
+                    if self._printer is not None:
+                        self._printer.begin_run()
                 case "turn_answered" if payload["run"] == self.run:
                     self.usage.add(payload)
                     if payload.get("sub") is None:
@@ -165,8 +169,8 @@ class Following:
         """Ask the person the agent's question until the daemon accepts an answer. False if the person gives none."""
         question, self._question = self._question, None
         assert question is not None and self._answer_question is not None
-        if self._speech is not None:
-            self._speech.pause()
+        if self._printer is not None:
+            self._printer.pause()
         while (text := self._answer_question(question)) is not None:
             try:
                 self._client.call("answer", None, name=self._name, text=text)
@@ -178,10 +182,10 @@ class Following:
 
     def _take_live(self, live: dict[str, Any]) -> None:
         if live["kind"] == "waits":
-            if self._speech is not None and self.run is None:
+            if self._printer is not None and self.run is None:
                 print(f"wakeful: {escape(self._name)} waits for {escape(live['text'])}", file=sys.stderr, flush=True)
-        elif self._speech is not None and (live["run"] is None or live["run"] == self.run):
-            self._speech.take(live)
+        elif self._printer is not None and (live["run"] is None or live["run"] == self.run):
+            self._printer.take(live)
         if self._show_live is not None:
             self._show_live(live)
 
@@ -189,12 +193,12 @@ class Following:
         answer = payload["answer"]
         if answer.get("text") and payload.get("purpose", "work") == "work":
             self._said.append(answer["text"])
-            if self._speech is not None:
-                self._speech.conclude(payload["turn"], answer["text"])
-        if self._speech is None or not sys.stderr.isatty():
+            if self._printer is not None:
+                self._printer.conclude(payload["turn"], answer["text"])
+        if self._printer is None or not sys.stderr.isatty():
             return
         for call in answer.get("calls", ()):
-            self._speech.pause()
+            self._printer.pause()
             print(
                 paint(fit(f"· {escape(call['name'])} {escape(call['arguments'])}", columns() - 1), "dim"),
                 file=sys.stderr,
@@ -202,14 +206,14 @@ class Following:
             )
 
     def _conclude(self, payload: dict[str, Any]) -> dict[str, Any]:
-        if self._speech is not None:
-            self._speech.pause()
+        if self._printer is not None:
+            self._printer.pause()
         found = {"run": self.run, "agent": self._agent, "outcome": payload["outcome"], "reason": payload.get("reason")}
         usage = {name: (payload.get("usage") or {}).get(name, 0) for name in ("tokens", "estimated_tokens", "usd")}
         return found | {"answer": self._said[-1] if self._said else None, "usage": usage}
 
 
-class Spending:
+class AnswerCost:
     """The cost of answers in tokens and money. `usd` is None if no price is known."""
 
     def __init__(self) -> None:
@@ -223,13 +227,13 @@ class Spending:
         usd = payload.get("usd")
         self.usd = None if usd is None or self.usd is None else self.usd + usd
 
-    def join(self, other: Spending) -> None:
+    def join(self, other: AnswerCost) -> None:
         self.tokens += other.tokens
         self.usd = None if other.usd is None or self.usd is None else self.usd + other.usd
 
 
-def make_speech(*, with_thoughts: bool) -> Speech:
-    """Make a `Speech`: the answer goes to standard output, and thoughts to standard error if that is a terminal."""
+def make_words_printer(*, with_thoughts: bool) -> AgentWordsPrinter:
+    """Make a printer: the answer goes to standard output, and thoughts to standard error if that is a terminal."""
 
     def write(text: str) -> None:
         sys.stdout.write(text)
@@ -240,8 +244,10 @@ def make_speech(*, with_thoughts: bool) -> Speech:
         sys.stderr.flush()
 
     thoughts = (
-        Flow(write_aside, lead=THOUGHT_LEAD, width=columns() - 1, colour="dim")
+        LineWrapper(write_aside, lead=THOUGHT_LEAD, width=columns() - 1, colour="dim")
         if with_thoughts and sys.stderr.isatty()
         else None
     )
-    return Speech(Flow(write), thoughts, lambda words: print(f"wakeful: {words}", file=sys.stderr, flush=True))
+    return AgentWordsPrinter(
+        LineWrapper(write), thoughts, lambda words: print(f"wakeful: {words}", file=sys.stderr, flush=True)
+    )

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from wakeful.cli.agent_words import TEXT_LEAD, THOUGHT_LEAD, Flow, Speech
+from wakeful.cli.agent_words import TEXT_LEAD, THOUGHT_LEAD, AgentWordsPrinter, LineWrapper
 from wakeful.cli.client import Client, Options
 from wakeful.cli.exit_codes import Failure
 from wakeful.cli.selection import is_several
@@ -107,7 +107,7 @@ class _Screen:
 
     def __init__(self, *, with_thoughts: bool) -> None:
         self._with_thoughts = with_thoughts
-        self._speeches: dict[tuple[str, int], Speech] = {}
+        self._speeches: dict[tuple[str, int], AgentWordsPrinter] = {}
         self._speaking: tuple[str, int] | None = None
 
     def take(self, line: dict[str, Any]) -> None:
@@ -138,17 +138,19 @@ class _Screen:
             self._pause()
             print(format_line(record, session), flush=True)
 
-    def _turn_to(self, key: tuple[str, int]) -> Speech:
+    def _turn_to(self, key: tuple[str, int]) -> AgentWordsPrinter:
         if self._speaking != key:
             self._pause()
         self._speaking = key
         if key not in self._speeches:
             lead, width = f"{' ' * 8}  {escape(key[0])}  ", columns() - 1
             thoughts = (
-                Flow(_write, lead=lead + THOUGHT_LEAD, width=width, colour="dim") if self._with_thoughts else None
+                LineWrapper(_write, lead=lead + THOUGHT_LEAD, width=width, colour="dim")
+                if self._with_thoughts
+                else None
             )
-            self._speeches[key] = Speech(
-                Flow(_write, lead=lead + TEXT_LEAD, width=width),
+            self._speeches[key] = AgentWordsPrinter(
+                LineWrapper(_write, lead=lead + TEXT_LEAD, width=width),
                 thoughts,
                 lambda words: _write(f"{lead}{paint(words, 'dim')}\n"),
             )

@@ -43,7 +43,7 @@ from wakeful.settings import (
     say_meant_model,
 )
 from wakeful.specs.build import Surroundings
-from wakeful.specs.check_warnings import Mistakes, Unkept, find_unkept
+from wakeful.specs.check_warnings import Mistakes, UnkeptPromise, find_unkept
 from wakeful.specs.command_words import has_shell_sign
 from wakeful.specs.file_ownership import find_others
 from wakeful.specs.folder_reading import (
@@ -271,7 +271,7 @@ def _warn_about_promises(specs: Path, reading: FolderReading) -> list[Problem]:
     )
 
 
-def _place_promise(specs: Path, reading: FolderReading, file: str, found: Unkept) -> Problem:
+def _place_promise(specs: Path, reading: FolderReading, file: str, found: UnkeptPromise) -> Problem:
     place = locate(str(specs / f"{file}{SUFFIX}"), found.key) if found.key else (1, 1)
     return Problem(_file_of(reading, file), *place, found.words)
 

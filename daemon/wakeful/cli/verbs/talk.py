@@ -1,8 +1,8 @@
 """`wakeful talk`: a conversation with a session's agent in the terminal, line by line, with history.
 
 Each message is an `ask`: the same conversation, the same records. Lines that begin with a slash are commands. The words
-of the agent and of all others pass through `Flow` and `escape`, so that they cannot control the terminal. Ctrl-C stops
-the answer, Ctrl-D ends the conversation.
+of the agent and of all others pass through `LineWrapper` and `escape`, so that they cannot control the terminal. Ctrl-C
+stops the answer, Ctrl-D ends the conversation.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any
 
 import click
 
-from wakeful.cli.agent_words import TEXT_LEAD, THOUGHT_LEAD, Flow, Speech
+from wakeful.cli.agent_words import TEXT_LEAD, THOUGHT_LEAD, AgentWordsPrinter, LineWrapper
 from wakeful.cli.client import Client, Options
 from wakeful.cli.daemon_location import find_history
 from wakeful.cli.exit_codes import Failure
 from wakeful.cli.text import columns, escape, escape_lines, is_coloured, paint, wrap
-from wakeful.cli.verbs.ask import Following, Spending
+from wakeful.cli.verbs.ask import AnswerCost, RunFollower
 from wakeful.client.refusals import DaemonUnreachable
 from wakeful.client.wire import quote_name
 from wakeful.errors import WakefulError
@@ -57,7 +57,7 @@ class _Conversation:
         self._name = name
         self._is_fresh = is_fresh
         self._with_thoughts = with_thoughts
-        self._spent = Spending()
+        self._spent = AnswerCost()
 
     def hold(self, shown: dict[str, Any]) -> None:
         """Hold the conversation until the person ends it."""
@@ -121,7 +121,7 @@ class _Conversation:
             held = answer.get("held")
             while held is None or self._offer_answer(held):
                 held = self._follow(
-                    Following(
+                    RunFollower(
                         self._client,
                         self._name,
                         answer["record"],
@@ -139,7 +139,7 @@ class _Conversation:
                 raise
             _print(str(failure), "warn")
 
-    def _follow(self, following: Following) -> str | None:
+    def _follow(self, following: RunFollower) -> str | None:
         """Follow the answer to its end. Returns the words of the hold if the session is held."""
         found: dict[str, Any] | None = None
         try:
@@ -184,12 +184,12 @@ class _Conversation:
         _print(self._client.call("answer", None, name=self._name, text=text)["words"])
         return True
 
-    def _make_speech(self) -> Speech:
+    def _make_speech(self) -> AgentWordsPrinter:
         width = columns() - 1
-        thoughts = Flow(_write, lead=THOUGHT_LEAD, width=width, colour="dim")
-        speech = Speech(Flow(_write, lead=TEXT_LEAD, width=width), thoughts, _print)
-        speech.is_folded = not self._with_thoughts
-        return speech
+        thoughts = LineWrapper(_write, lead=THOUGHT_LEAD, width=width, colour="dim")
+        printer = AgentWordsPrinter(LineWrapper(_write, lead=TEXT_LEAD, width=width), thoughts, _print)
+        printer.is_folded = not self._with_thoughts
+        return printer
 
 
 @contextlib.contextmanager
@@ -222,7 +222,7 @@ def _keep_history(readline: Any, path: str, lines: int) -> None:
         _print(f"what you typed is not kept: {path}: {error.strerror}", "warn")
 
 
-def _say_spent(spent: Spending) -> str:
+def _say_spent(spent: AnswerCost) -> str:
     if not spent.tokens:
         return ""
     return f"{spent.tokens:,} tokens" if spent.usd is None else f"{spent.usd:.4f} USD"

@@ -8,16 +8,46 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import binascii
+import hashlib
+import hmac
 import json
 import ssl
 import time
 from collections.abc import Mapping
 
 from wakeful.core.spec.notifier import NtfyChannel, UrlChannel, WebhookChannel, show_address
-from wakeful.notifications.channels.signature import read_key, sign
 from wakeful.notifications.contract import Delivered, Gone, Refused, Sent
 from wakeful.notifications.messages import Message, as_json, as_text, fill, fill_text
 from wakeful.system.http_request import ServiceDown, ask_http
+
+PREFIX = "whsec_"
+
+
+def read_key(secret: bytes) -> bytes:
+    """Read the key of a secret: `whsec_` and base64, as the standard defines. Any other secret is the key itself.
+
+    Raises ValueError if there is no base64 after the prefix.
+    """
+    text = secret.strip()
+    if not text.startswith(PREFIX.encode()):
+        return text
+    try:
+        return base64.b64decode(text[len(PREFIX) :], validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"it begins with {PREFIX}, and what follows is not base64") from error
+
+
+def sign(key: bytes, message_id: str, timestamp: int, body: bytes) -> dict[str, str]:
+    """Return the three headers of a signed message. `timestamp` is the time of this attempt, in seconds."""
+    signed = f"{message_id}.{timestamp}.".encode() + body
+    digest = base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
+    return {
+        "webhook-id": message_id,
+        "webhook-timestamp": str(timestamp),
+        "webhook-signature": f"v1,{digest}",
+    }
+
 
 _JSON = {"Content-Type": "application/json"}
 _GONE = 410

@@ -27,7 +27,7 @@ from wakeful.runners.contract import RunOrder
 from wakeful.runners.isolation.confined_spawn import Grant, Spawner
 from wakeful.runners.isolation.gaps import find_kernel_gaps, find_landlock_gaps
 from wakeful.runners.isolation.landlock import READ_FILE, SCOPE_ABI, TCP_ABI, WRITE, WRITE_FILE, Ruleset, probe_abi
-from wakeful.runners.isolation.opened_places import GoesInCircles, open_beneath
+from wakeful.runners.isolation.opened_places import LinkLoop, open_beneath
 from wakeful.runners.isolation.privileges import KEPT_CAPABILITIES, forbid_new_privileges
 from wakeful.runners.isolation.reach import Area, Reach, find_network_gaps
 from wakeful.runners.isolation.seccomp import build_filter, is_known_machine
@@ -323,7 +323,7 @@ class _View:
         spelled = grant.path if grant.beneath is None else os.path.join(grant.beneath, grant.path)
         try:
             fd = self._open(grant)
-        except (FileNotFoundError, NotADirectoryError, GoesInCircles):
+        except (FileNotFoundError, NotADirectoryError, LinkLoop):
             # As under `standard`, a place that does not exist (any more) is not granted.
             return
         # The view shows the file that was opened, at its real path, wherever links led.

@@ -25,7 +25,7 @@ from msgspec import Struct
 from wakeful.core.looking.patterns import contains
 from wakeful.runners.isolation.landlock import Ruleset
 from wakeful.runners.isolation.namespace import shield
-from wakeful.runners.isolation.opened_places import GoesInCircles, Hidden, allow_around, open_beneath
+from wakeful.runners.isolation.opened_places import Hidden, LinkLoop, allow_around, open_beneath
 from wakeful.runners.isolation.privileges import drop_capabilities, forbid_new_privileges, install_filter
 from wakeful.runners.isolation.seccomp import Sockets, build_filter, is_known_machine
 from wakeful.runners.isolation.shield import can_mount, describe_shielding, name_launcher
@@ -258,7 +258,7 @@ def _allow_granted(ruleset: Ruleset, policy: Policy) -> None:
 def _allow(ruleset: Ruleset, grant: Grant, hidden: Hidden, spared: tuple[str, ...]) -> None:
     try:
         fd = open_beneath(grant.beneath, grant.path)
-    except (FileNotFoundError, NotADirectoryError, GoesInCircles):
+    except (FileNotFoundError, NotADirectoryError, LinkLoop):
         return
     try:
         allow_around(ruleset, fd, grant.rights, hidden, spared)

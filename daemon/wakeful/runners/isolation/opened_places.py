@@ -28,7 +28,7 @@ class LeadsOutside(OperatorError):
     """A symbolic link in the path leads out of the folder."""
 
 
-class GoesInCircles(LeadsOutside):
+class LinkLoop(LeadsOutside):
     """A symbolic link in the path leads to itself, so the path leads to no file."""
 
 
@@ -44,7 +44,7 @@ def open_beneath(folder: str | None, path: str) -> int:
         return open_at(base, path, _PLACE)
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise GoesInCircles(
+            raise LinkLoop(
                 f"{os.path.join(folder, path)} is a symbolic link that leads to itself; "
                 "make it a file, or lead it elsewhere"
             ) from error

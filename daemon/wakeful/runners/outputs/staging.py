@@ -50,7 +50,7 @@ class StagedBefore(Struct, frozen=True):
     mounted: frozenset[str]
 
 
-class Beside(Struct, frozen=True):
+class ReadOnlyNeighbour(Struct, frozen=True):
     """An entry in a folder of outputs that the run may only read: its path, and an open descriptor."""
 
     path: str
@@ -74,7 +74,7 @@ class Staging:
         self._is_filled = before is not None
         # Path below `folder` -> its copy.
         self._before: dict[str, _Copied] = {} if before is None else before.copied
-        self.beside: list[Beside] = []
+        self.beside: list[ReadOnlyNeighbour] = []
         self._shown_links: set[str] = set() if before is None else set(before.shown_links)
         # Places that are mounted on top of the area, so they are not outputs.
         self._mounted: frozenset[str] = frozenset() if before is None else before.mounted
@@ -150,7 +150,7 @@ class Staging:
                     )
                     raise OperatorError(words)
                 self.beside.append(
-                    Beside(path, os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder_fd))
+                    ReadOnlyNeighbour(path, os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder_fd))
                 )
 
     def _copy(self, place: str, name: str, folder_fd: int) -> None:

@@ -20,7 +20,14 @@ from typing import NamedTuple
 from wakeful.runners.process import proc
 from wakeful.runners.process.orphans import end_orphans
 from wakeful.runners.process.output_capture import Capture, OutputPipe
-from wakeful.runners.process.program import FIRST_SAMPLE_SECONDS, SWEEP_SECONDS, Attended, Ending, Spent, Surroundings
+from wakeful.runners.process.program import (
+    FIRST_SAMPLE_SECONDS,
+    SWEEP_SECONDS,
+    Ending,
+    RunningProgram,
+    Spent,
+    Surroundings,
+)
 
 
 class LeftProcess(NamedTuple):
@@ -35,7 +42,7 @@ class LeftProcess(NamedTuple):
     output: int | None
 
 
-class AdoptedProcess(Attended):
+class AdoptedProcess(RunningProgram):
     """Watches the program from construction on. `ended` is never called from inside the constructor."""
 
     def __init__(

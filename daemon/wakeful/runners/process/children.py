@@ -18,14 +18,14 @@ from types import FrameType
 from wakeful.errors import OperatorError
 from wakeful.runners.process import proc, reserved_descriptors
 from wakeful.runners.process.proc import Reaped
-from wakeful.runners.process.process_mark import OWN, Sign, mark_own, read_mark, read_run
+from wakeful.runners.process.process_mark import OWN, ProcessMark, mark_own, read_mark, read_run
 
 _PR_SET_CHILD_SUBREAPER = 36
 # The most searches for new descendants of a run while it is being frozen.
 _FREEZING_ROUNDS = 20
 
 
-def become_subreaper() -> Sign | None:
+def become_subreaper() -> ProcessMark | None:
     """Make orphans of runs children of the daemon instead of init. Called once per daemon, before the first run.
 
     Returns the sign of the run that started this daemon; None if no run did.

@@ -31,7 +31,7 @@ _LIMIT_LINE = b"\nMax realtime timeout"
 _GROUP = re.compile(rb"/wakeful-(1[0-9a-f]{15})(?=[/\n])")
 
 
-class Sign(Struct, frozen=True):
+class ProcessMark(Struct, frozen=True):
     """The evidence that a daemon started a process, for a run or for itself.
 
     `words` describe the evidence, for a message.
@@ -50,7 +50,7 @@ def mark_of(state: str, run_id: str) -> int:
     return _LOWEST | int.from_bytes(digest) & (_LOWEST - 1)
 
 
-def mark_own() -> Sign | None:
+def mark_own() -> ProcessMark | None:
     """Set the mark OWN on this process. Called once per daemon, before it spawns anything.
 
     Returns the sign this process had before, because a run may have started this daemon.
@@ -112,7 +112,7 @@ def read_run(pid: int, runs: Mapping[int, str], state: str) -> str | None:
     return runs.get(mark_of(state, run_id)) if scratch.startswith(f"{state}/") else None
 
 
-def read_sign(pid: int, state: str) -> Sign | None:
+def read_sign(pid: int, state: str) -> ProcessMark | None:
     """Find the evidence that some daemon, not necessarily this one, started a process; None if a person started it.
 
     Raises ProcessLookupError if the process is gone, and OSError if no file descriptor is left to read /proc with.
@@ -123,19 +123,21 @@ def read_sign(pid: int, state: str) -> Sign | None:
         raise ProcessLookupError(f"process {pid} is gone")
     mark = _find_mark(limits)
     if mark is not None and mark != OWN:
-        return Sign(mark, f"its limit RLIMIT_RTTIME is the mark of a run, {mark}")
+        return ProcessMark(mark, f"its limit RLIMIT_RTTIME is the mark of a run, {mark}")
     environ = b"\0" + _read(f"/proc/{pid}/environ")
     run_id = _value(environ, b"WAKEFUL_RUN")
     if run_id is not None:
         scratch = os.path.realpath(_value(environ, b"WAKEFUL_SCRATCH") or "/")
-        return Sign(
+        return ProcessMark(
             mark_of(state if scratch.startswith(f"{state}/") else "", run_id), "WAKEFUL_RUN is set in its environment"
         )
     group = _GROUP.search(_read(f"/proc/{pid}/cgroup"))
     if group is not None:
-        return Sign(int(group[1], 16), f"its control group is that of a run, wakeful-{group[1].decode()}")
+        return ProcessMark(int(group[1], 16), f"its control group is that of a run, wakeful-{group[1].decode()}")
     return (
-        None if mark is None else Sign(mark, f"its limit RLIMIT_RTTIME is the mark of a daemon's own processes, {mark}")
+        None
+        if mark is None
+        else ProcessMark(mark, f"its limit RLIMIT_RTTIME is the mark of a daemon's own processes, {mark}")
     )
 
 

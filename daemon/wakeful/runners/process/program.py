@@ -144,7 +144,7 @@ class Spent:
         )
 
 
-class Attended(ABC):
+class RunningProgram(ABC):
     """A program of a run, started by this daemon or an earlier one.
 
     Holds its pidfd and the reading end of its output, samples its usage, and signals it.
@@ -215,7 +215,7 @@ class Attended(ABC):
         self._sampling = self._around.loop.call_later(pause, self._sample, pause)
 
 
-class Process(Attended):
+class Process(RunningProgram):
     """A spawned program and its tree."""
 
     def __init__(

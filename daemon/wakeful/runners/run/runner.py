@@ -37,7 +37,7 @@ from wakeful.runners.process.connection_holder import find_end, find_holder
 from wakeful.runners.process.environment import select_inherited
 from wakeful.runners.process.orphans import end_orphans
 from wakeful.runners.process.proc import read_status
-from wakeful.runners.process.process_mark import Sign, mark_of, read_sign
+from wakeful.runners.process.process_mark import ProcessMark, mark_of, read_sign
 from wakeful.runners.process.program import Surroundings
 from wakeful.runners.run.kept_runs import KeptRuns, LeftRun
 from wakeful.runners.run.live_run import LiveRun, Shared
@@ -73,7 +73,7 @@ class CommandRunner:
         secrets: KnownSecrets | None = None,
         kept: KeptRuns | None = None,
         left: Iterable[str] = (),
-        origin: Sign | None = None,
+        origin: ProcessMark | None = None,
     ) -> None:
         """`left` holds the ids of runs that an earlier daemon began and whose end is not in the log.
 

@@ -21,9 +21,9 @@ from wakeful.run_files.replay import ReplayEnds, Replays
 from wakeful.runners.isolation.bubblewrap import StrictnessWatch
 from wakeful.runners.isolation.written_places import list_writable
 from wakeful.runners.outputs.writers import Writers
-from wakeful.runners.process.process_mark import Sign
+from wakeful.runners.process.process_mark import ProcessMark
 from wakeful.runners.run.orders import make_replay_order
-from wakeful.service.api_service import Edges, Facade
+from wakeful.service.api_service import ApiService, Edges
 from wakeful.service.daemon import Daemon, StartProgress
 from wakeful.service.log_printer import Narrator, Style
 from wakeful.service.lookups import list_loaded, list_specs
@@ -76,7 +76,7 @@ def build_daemon(
     *,
     is_once: bool,
     style: Style | None = None,
-    origin: Sign | None = None,
+    origin: ProcessMark | None = None,
 ) -> Daemon:
     """Construct the daemon, inside the loop it will live in.
 
@@ -88,14 +88,14 @@ def build_daemon(
     _refuse_open_port(places, settings, problems)
     sessions, snapshots = load_sessions(log)
     shared = build_ground(places, log, sessions, handed_over, settings, style)
-    core, observe, known, voice = shared.core, shared.observe, shared.known, shared.voice
+    core, observe, known, printer = shared.core, shared.observe, shared.known, shared.printer
     supervisor, decided, recorded, settings_read = Supervisor(), Signal(), Signal(), Signal()
-    progress = StartProgress(voice, supervisor)
+    progress = StartProgress(printer, supervisor)
     ending = Ending(observe, decided, known.redact_text)
     lanes, bound = Lanes(), build_bound_repositories(shared)
     limits = functools.partial(find_limits, core)
-    keeper = Keeper(core, shared.blobs, observe, voice.say, limits, lists=shared.kept, is_looking=lanes.is_near_taken)
-    defects = Defects(DefectReports(voice, shared.loop).tell)
+    keeper = Keeper(core, shared.blobs, observe, printer.say, limits, lists=shared.kept, is_looking=lanes.is_near_taken)
+    defects = Defects(DefectReports(printer, shared.loop).tell)
     files, commits = build_file_sources(shared, keeper, lanes, bound, defects)
     possible_writers = PossibleWriters(core, list_writable, read_wall)
     writers, replay_ends = Writers(), ReplayEnds()
@@ -105,7 +105,7 @@ def build_daemon(
     ledger = Ledger(places.state / "trust", known.find)
     house = build_house(shared, ledger, possible_writers, progress)
     strictness = StrictnessWatch(observe, functools.partial(list_specs, core))
-    notifications = build_desk(places, core, log, known, voice, observe, shared.written.places)
+    notifications = build_desk(places, core, log, known, printer, observe, shared.written.places)
     specs = build_specs(shared, house, possible_writers, strictness, runner, notifications, settings_read)
     landing = build_landing(shared, runner, writers)
     starter = build_starter(shared, sources, runner, keeper, ProgramTrust(house, specs, observe), bound)
@@ -116,8 +116,8 @@ def build_daemon(
         specs=specs,
         landing=landing,
         strictness=strictness,
-        room=RoomWatch(shared.state, RoomReports(observe, core, voice).report),
-        clock=Clock(observe, shared.loop, read_wall, on_jump=voice.say),
+        room=RoomWatch(shared.state, RoomReports(observe, core, printer).report),
+        clock=Clock(observe, shared.loop, read_wall, on_jump=printer.say),
         runner=runner,
         starter=starter,
         blobs=shared.blobs,
@@ -125,19 +125,19 @@ def build_daemon(
         replays=Replays(shared.blobs, shared.state, functools.partial(make_replay_order, core), runner, replay_ends),
         workspaces=Workspaces(shared.blobs, shared.state, Checkouts(bound)),
         trust=TrustReview(ledger, house, functools.partial(list_loaded, core)),
-        voice=voice,
+        printer=printer,
         secrets=known,
         notifications=notifications,
         log=log,
         handed_over=handed_over.listener,
     )
-    traces = OtelTraces(core, log, places.state, recorded, functools.partial(voice.say, priority=WARNING))
+    traces = OtelTraces(core, log, places.state, recorded, functools.partial(printer.say, priority=WARNING))
     monitoring = Monitoring(core, (NotificationReport(notifications), traces))
     outside = _join_edges(edges, session_reports, monitoring.measures, decided, recorded, ending)
     reactor = Reactor(core, log, outside, snapshots=snapshots, redact=known.redact)
     observe.connect(reactor.observe)
-    facade = Facade(places, reactor, edges, live_words, monitoring, decided, recorded, ending)
-    narrator = Narrator(core, log, shared.blobs, voice, shared.state, quotes_failures=is_once)
+    facade = ApiService(places, reactor, edges, live_words, monitoring, decided, recorded, ending)
+    narrator = Narrator(core, log, shared.blobs, printer, shared.state, quotes_failures=is_once)
     return Daemon(
         facade, reactor, edges, settings, narrator, supervisor, progress, ending, decided, recorded, settings_read,
         session_reports.failed, traces, is_once=is_once,

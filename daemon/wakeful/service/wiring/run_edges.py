@@ -14,7 +14,7 @@ from wakeful.runners.outputs.writers import Writers
 from wakeful.runners.process.cgroup import find_delegated
 from wakeful.runners.process.children import Children
 from wakeful.runners.process.orphans import end_strays
-from wakeful.runners.process.process_mark import Sign, mark_of
+from wakeful.runners.process.process_mark import ProcessMark, mark_of
 from wakeful.runners.run.orders import RunLocations, make_order
 from wakeful.runners.run.run_folders import empty
 from wakeful.runners.run.runner import CommandRunner
@@ -34,7 +34,9 @@ STAGED = "staged"
 AGENT_PROGRAM = (sys.executable, "-I", "-m", "wakeful.agents")
 
 
-def build_runner(shared: SharedParts, reports: RunReports, writers: Writers, origin: Sign | None) -> CommandRunner:
+def build_runner(
+    shared: SharedParts, reports: RunReports, writers: Writers, origin: ProcessMark | None
+) -> CommandRunner:
     core, kept, cgroups = shared.core, shared.kept, find_delegated()
     running = (core.state.get(session_id).run for session_id in core.state.running)
     left = [run.run_id for run in running if run is not None]

@@ -25,7 +25,7 @@ from wakeful.runners.run.kept_runs import KeptRuns
 from wakeful.runners.run.run_folders import open_run_folders
 from wakeful.secrets.known import KnownSecrets, RedactingFormatter
 from wakeful.secrets.store import SecretPlaces, take_places
-from wakeful.service.log_printer import Style, Voice
+from wakeful.service.log_printer import LogPrinter, Style
 from wakeful.service.lookups import list_needed_secrets
 from wakeful.service.reports import (
     ObservationPort,
@@ -49,7 +49,7 @@ class SharedParts:
     log: DaemonLog
     observe: ObservationPort
     known: KnownSecrets
-    voice: Voice
+    printer: LogPrinter
     hints: HintsSwitch
     blobs: Blobs
     # The sessions as they were folded at the start.
@@ -82,17 +82,17 @@ def build_ground(
     known = _build_secrets(
         core, observe, take_places(str(settings_home(os.environ) / "wakeful" / "secrets"), os.environ)
     )
-    voice = Voice(
+    printer = LogPrinter(
         is_terminal=sys.stdout.isatty(),
         journal=find_journal() if style is None else None,
         style=style or "text",
         redact=known.redact_text,
     )
     if logging.lastResort is not None:
-        say = functools.partial(voice.say, priority=WARNING)
+        say = functools.partial(printer.say, priority=WARNING)
         logging.lastResort.filters[:] = [RepeatsFilter(Repeats(time.monotonic), say)]
     for damaged in (session for session in sessions if isinstance(session, DamagedSession)):
-        voice.say(damaged.damage_words, name=damaged.name, priority=WARNING)
+        printer.say(damaged.damage_words, name=damaged.name, priority=WARNING)
     blobs = Blobs(f"{places.state}/blobs", BlobArchive(places.state / "archive" / "outputs"), known)
     blobs.remove_unfinished()
     remove_unfinished(places.state / "scratch")
@@ -105,7 +105,7 @@ def build_ground(
         log=log,
         observe=observe,
         known=known,
-        voice=voice,
+        printer=printer,
         hints=HintsSwitch(settings.hints),
         blobs=blobs,
         sessions=tuple(sessions),

@@ -99,7 +99,7 @@ def build_specs(
         shared.known,
         strictness,
         shared.hints,
-        shared.voice,
+        shared.printer,
         house,
         runner,
         notifications,

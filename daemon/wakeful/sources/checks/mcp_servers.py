@@ -15,7 +15,7 @@ import msgspec
 
 from wakeful import __version__
 from wakeful.core.spec.agent import McpServer
-from wakeful.system.http_request import Heard, ServiceDown, ask_http
+from wakeful.system.http_request import AnswerHead, ServiceDown, ask_http
 
 _PROTOCOL = "2025-06-18"
 _SESSION = "mcp-session-id"
@@ -56,7 +56,7 @@ async def check_server(server: McpServer, root: str) -> None:
                 pass
 
 
-async def _judge(url: str, heard: Heard) -> None:
+async def _judge(url: str, heard: AnswerHead) -> None:
     # A server that wants a key works: whether the key does is for the run to find out.
     if heard.status in (401, 403):
         return
