@@ -101,6 +101,37 @@ ORDER_INSIDE: dict[str, tuple[set[str], ...]] = {
         {"declarations"},
         {"all_sources"},
     ),
+    # The gate judges a request before a route reads it; operations know the service and no HTTP; routes join both.
+    "api": (
+        {"problems", "live_words", "presence", "day_costs", "event_stream"},
+        {"service", "bodies"},
+        {"gate"},
+        {"requests", "tcp_port"},
+        {"cursors", "record_filter", "live_feed"},
+        {"operations", "openapi"},
+        {"routes"},
+        {"app"},
+        {"server"},
+    ),
+    # The reactor knows no edge; reports feed it; the daemon is above both, and only the start knows the wiring.
+    "service": (
+        {
+            "reactor",
+            "run_starter",
+            "lookups",
+            "program_reach",
+            "offline_store",
+            "notification_report",
+            "retention_rounds",
+        },
+        {"log_printer", "otel_traces"},
+        {"reports"},
+        {"shutdown", "notification_desk"},
+        {"api_service"},
+        {"daemon"},
+        {"wiring"},
+        {"startup"},
+    ),
     # Both transports use the wire and the refusals, and know nothing of each other.
     "client": ({"wire", "refusals"}, {"sync_transport", "async_client"}),
     "agents": (

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from waiting import PATIENCE_SECONDS
 from wakeful import __version__
 from wakeful.api.live_words import LiveWords
-from wakeful.api.routes.follow import RecordPages, follow_records
+from wakeful.api.operations.follow import RecordPages, follow_records
 from wakeful.api.server import ControlSocket
 from wakeful.api.service import FollowLine, LiveLine, PathVerdict, RecordFilter, RunIdentity
 from wakeful.core.calls.values import Call, Called, Reply, Work

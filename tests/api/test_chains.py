@@ -8,7 +8,7 @@ import pytest
 
 from api.conftest import Speaker
 from api.small_daemon import RunningDaemon, SmallDaemon, declare, reads, writes
-from wakeful.api.routes.causal_chain import MOST_LINKS, Walk
+from wakeful.api.operations.causal_chain import MOST_LINKS, Walk
 from wakeful.core.calls.values import Activate, Send
 from wakeful.core.deciding.core import Core
 from wakeful.core.record import events as ev

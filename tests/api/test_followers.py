@@ -15,7 +15,7 @@ from api.event_reader import read_event
 from api.small_daemon import RunningDaemon, SmallDaemon, declare, reads
 from api.test_streams import open_stream
 from wakeful.api.event_stream import SENT_AT_ONCE, SendTurns
-from wakeful.api.routes.follow import RecordPages, follow_records, read_placed
+from wakeful.api.operations.follow import RecordPages, follow_records, read_placed
 from wakeful.core.record.events import NoteAdded
 from wakeful.eventlog.codec import encode
 from wakeful.eventlog.contract import Append, Draft

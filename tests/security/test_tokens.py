@@ -25,13 +25,13 @@ from waiting import eventually
 from wakeful.api.app import ROUTES
 from wakeful.api.gate.access_tokens import Tokens
 from wakeful.api.gate.scopes import RULES
+from wakeful.api.routes import bundles as bundle_routes
 from wakeful.api.routes import calls as calling
-from wakeful.api.routes import retention as retaining
 from wakeful.core.record.observations import ProcessOwner
 from wakeful.errors import OperatorError
 from wakeful.verbs.verb import SCOPES
 
-VERBS = {"/call/{verb}": [*calling.CALLS], "/bundle/{verb}": [*retaining.ALL_ACTS]}
+VERBS = {"/call/{verb}": [*calling.CALLS], "/bundle/{verb}": [*bundle_routes.ALL_ACTS]}
 # Every route there is, found in the router itself: "GET /sessions/{name}", "POST /call/send".
 KEYS = [
     f"{method} {route.path.replace('{verb}', verb)}"

@@ -22,11 +22,13 @@ from wakeful.api.gate.login_throttle import LoginThrottle
 from wakeful.api.gate.people import People
 from wakeful.api.gate.scopes import RULES
 from wakeful.api.live_feed import LiveFeed
+from wakeful.api.operations import participants
 from wakeful.api.presence import Presence
 from wakeful.api.problems import Refusals, RefusedRequest, answer_problem, answer_status, name_problem
 from wakeful.api.routes import (
     agent_work,
     bundle_transfers,
+    bundles,
     calls,
     context,
     costs,
@@ -40,12 +42,9 @@ from wakeful.api.routes import (
     logins,
     mcp,
     notify,
-    open_session,
-    participants,
     people,
     questions,
     replay,
-    retention,
     search,
     sessions,
     streams,
@@ -81,7 +80,7 @@ HANDLERS: dict[str, Callable[[Request], Awaitable[Response]]] = {
     "GET /follow": streams.follow,
     "GET /live": streams.read_live,
     "GET /sessions/{name}/question": questions.read_question,
-    "GET /sessions/{name}/spec": open_session.read_spec,
+    "GET /sessions/{name}/spec": sessions.read_spec,
     "GET /top": sessions.read_top,
     "GET /why": why.explain_why,
     "GET /diff": diff.read_diff,
@@ -136,7 +135,7 @@ ROUTES = (
     Route("/work/words", agent_work.take_words, methods=["POST"]),
     Route("/call/{verb}", calls.call, methods=["POST"]),
     Route("/bundle/import", bundle_transfers.take_bundle, methods=["POST"]),
-    Route("/bundle/{verb}", retention.carry_all, methods=["POST"]),
+    Route("/bundle/{verb}", bundles.carry, methods=["POST"]),
     *(Route(RULES[key].path, handler, methods=[RULES[key].method]) for key, handler in HANDLERS.items()),
 )
 

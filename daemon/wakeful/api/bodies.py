@@ -10,6 +10,7 @@ import difflib
 import functools
 from collections.abc import AsyncIterator
 from typing import Any, Literal
+from urllib.parse import unquote
 
 import msgspec
 from msgspec import Struct
@@ -135,3 +136,7 @@ def check_key(key: Any) -> str | None:
     if key is not None and not (isinstance(key, str) and 0 < len(key) <= LONGEST_KEY):
         raise CallerError(f"a key that makes a call safe to repeat is text of 1 to {LONGEST_KEY} characters")
     return key
+
+
+def decode_name(segment: str) -> str:
+    return unquote(segment)

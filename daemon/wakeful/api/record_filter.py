@@ -12,8 +12,8 @@ from typing import Any
 
 from starlette.requests import Request
 
-from wakeful.api.requests import find_named, read_bound, read_kinds
-from wakeful.api.service import RecordFilter, Service
+from wakeful.api.requests import read_bound, read_kinds
+from wakeful.api.service import RecordFilter, Service, find_named
 from wakeful.core.record.state import Session
 from wakeful.core.spec.session import TEMPLATE_MARK, find_template
 from wakeful.eventlog.contract import LogReader, Record

@@ -9,24 +9,23 @@ from __future__ import annotations
 import difflib
 from collections.abc import AsyncIterator, Callable
 from typing import TypeVar
-from urllib.parse import unquote
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from wakeful.api.bodies import decode_name
 from wakeful.api.gate.callers import Caller
 from wakeful.api.gate.visible_sessions import VisibleSessions
-from wakeful.api.service import Service
+from wakeful.api.service import Service, find_named
 from wakeful.core.record.state import Session
-from wakeful.errors import CallerError, UnknownSession
+from wakeful.errors import CallerError
 from wakeful.eventlog.codec import KINDS
 from wakeful.history.positions import read_moment
 from wakeful.system.private_files import ChangesInTurn
 
 JSON = "application/json"
 LINES = "application/jsonl"
-NEWLINE = "\n"
 ResultT = TypeVar("ResultT")
 
 
@@ -36,21 +35,6 @@ def answer_json(value: object, status: int = 200) -> Response:
 
 def answer_lines(lines: AsyncIterator[bytes]) -> Response:
     return StreamingResponse(lines, media_type=LINES)
-
-
-def find_named(service: Service, name: str) -> Session:
-    """Find the session of this name. Raises UnknownSession; if a refused spec has the name, with its problem."""
-    refuse_refused(service, name)
-    return service.core.state.by_name(name)
-
-
-def refuse_refused(service: Service, name: str) -> None:
-    """Raise UnknownSession if the name belongs to a refused new spec. There is no session, and the caller needs to know
-    what is wrong with the spec."""
-    problem = None if name in service.core.state.ids else service.problems().get(name)
-    if problem is not None:
-        # A message is one line, and each problem of the file is a line of its own.
-        raise UnknownSession(f"{name} is refused: {problem.replace(NEWLINE, '; and ')}")
 
 
 def service_of(request: Request) -> Service:
@@ -79,10 +63,6 @@ _KINDS = tuple(KINDS.values())
 
 def find_session(request: Request, service: Service) -> Session:
     return find_named(service, decode_name(request.path_params["name"]))
-
-
-def decode_name(segment: str) -> str:
-    return unquote(segment)
 
 
 def read_number(request: Request, name: str) -> int | None:

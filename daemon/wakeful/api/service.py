@@ -20,6 +20,7 @@ from wakeful.core.looking.path_reports import Bounds, Compared, PathMeaning
 from wakeful.core.record.observations import Enforceable, Moment, ProcessOwner, Usage
 from wakeful.core.record.state import Session
 from wakeful.core.spec.session import SessionSpec
+from wakeful.errors import UnknownSession
 from wakeful.eventlog.contract import DaemonLog, Record
 from wakeful.monitoring.monitoring import Monitoring
 from wakeful.notifications.delivery_loop import NotificationDesk
@@ -260,3 +261,18 @@ class Service(Protocol):
         """Rename a session's file. Raises OSError if that fails. The caller then calls `read_specs`."""
 
     def stop(self) -> None: ...
+
+
+def find_named(service: Service, name: str) -> Session:
+    """Find the session of this name. Raises UnknownSession; if a refused spec has the name, with its problem."""
+    refuse_refused(service, name)
+    return service.core.state.by_name(name)
+
+
+def refuse_refused(service: Service, name: str) -> None:
+    """Raise UnknownSession if the name belongs to a refused new spec. There is no session, and the caller needs to know
+    what is wrong with the spec."""
+    problem = None if name in service.core.state.ids else service.problems().get(name)
+    if problem is not None:
+        # A message is one line, and each problem of the file is a line of its own.
+        raise UnknownSession(f"{name} is refused: {'; and '.join(problem.splitlines())}")

@@ -19,7 +19,7 @@ from typing import Any
 
 from wakeful import __version__
 from wakeful.api.live_words import LiveWords
-from wakeful.api.routes.follow import RecordPages, follow_records
+from wakeful.api.operations.follow import RecordPages, follow_records
 from wakeful.api.service import FollowLine, LiveLine, PathVerdict, RecordFilter, RunIdentity
 from wakeful.core.calls.values import Call, Rename, Reply, Work
 from wakeful.core.looking.path_reports import Bounds, Compared

@@ -1,7 +1,7 @@
 """The daemon's own rounds of retention: once an hour the sessions that are due are archived, once a day the outputs
 of old runs.
 
-`api/routes/retention.py` carries a round out, as `wakeful archive --due` does. Nothing is ever deleted.
+`api/operations/retention.py` carries a round out, as `wakeful archive --due` does. Nothing is ever deleted.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import asyncio
 import itertools
 from collections.abc import Callable
 
-from wakeful.api.routes.bundles import BundleWork
-from wakeful.api.routes.retention import archive_due, archive_outputs, find_due, find_outputs
+from wakeful.api.operations.bundles import BundleWork
+from wakeful.api.operations.retention import archive_due, archive_outputs, find_due, find_outputs
 from wakeful.api.service import Service
 from wakeful.core.deciding.decision import DAEMON
 from wakeful.errors import WakefulError
@@ -22,20 +22,20 @@ ROUNDS_A_DAY = 24
 
 async def keep_archiving(service: Service, tell_problem: Callable[[str], None]) -> None:
     """Archive what is due until cancelled. A round that fails is told, and the next one comes in an hour."""
-    desk = BundleWork(service, DAEMON, tell_nobody)
+    work = BundleWork(service, DAEMON, tell_nobody)
     for number in itertools.count():
         await asyncio.sleep(PAUSE_SECONDS)
         try:
-            await archive_round(desk, number)
+            await archive_round(work, number)
         except (WakefulError, OSError) as problem:
             tell_problem(f"archiving what is due failed: {problem}")
 
 
-async def archive_round(desk: BundleWork, number: int) -> None:
+async def archive_round(work: BundleWork, number: int) -> None:
     """One round. Outputs go in the first round and then once a day: every run of the log is looked at for them."""
-    await archive_due(desk, await find_due(desk.service))
+    await archive_due(work, await find_due(work.service))
     if number % ROUNDS_A_DAY == 0:
-        await archive_outputs(desk, await find_outputs(desk))
+        await archive_outputs(work, await find_outputs(work))
 
 
 def tell_nobody(done: int, total: int) -> None:

@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from wakeful.api.bodies import decode_body, read_body
+from wakeful.api.bodies import decode_body, decode_name, read_body
 from wakeful.api.gate.access_tokens import Token, Tokens, is_token
 from wakeful.api.gate.callers import (
     Caller,
@@ -36,7 +36,6 @@ from wakeful.api.gate.scopes import find_rule, judge_body, judge_request
 from wakeful.api.gate.shown_tokens import find_shown, refuse_in_address
 from wakeful.api.presence import Presence
 from wakeful.api.problems import Forbidden, Refusals, RefusedRequest, Unauthorised, answer_problem, name_problem
-from wakeful.api.requests import decode_name
 from wakeful.api.service import Service
 from wakeful.core.calls.roles import PERSON
 from wakeful.core.record.observations import ProcessOwner

@@ -19,11 +19,11 @@ from starlette.routing import Match
 from starlette.routing import Route as StarletteRoute
 from starlette.types import Scope as Asked
 
+from wakeful.api.bodies import decode_name
 from wakeful.api.gate.access_tokens import Token
 from wakeful.api.gate.callers import Caller
 from wakeful.api.gate.people import Person, is_enough
 from wakeful.api.problems import Forbidden
-from wakeful.api.requests import decode_name
 from wakeful.api.service import Service
 from wakeful.core.record.state import Session
 from wakeful.core.spec.session import Role

@@ -21,10 +21,10 @@ from starlette.responses import Response
 from wakeful.api.bodies import check_key, read_body, read_lines, take_key
 from wakeful.api.gate.callers import Caller
 from wakeful.api.live_words import Said
+from wakeful.api.operations.offered_tools import find_slow_servers
 from wakeful.api.problems import Forbidden
 from wakeful.api.requests import answer_json, caller_of, service_of
 from wakeful.api.routes.context import assemble_for, assemble_for_sub, drop_changed_raw
-from wakeful.api.routes.offered_tools import find_slow_servers
 from wakeful.api.service import Service
 from wakeful.core.agents import steps as work
 from wakeful.core.agents.turns import Answered, Asked, Returned, SubWork

@@ -21,9 +21,10 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from wakeful.api.bodies import build, find_route_body
+from wakeful.api.operations.bundles import Answer, BundleWork, load, save_to
 from wakeful.api.problems import BodyTooLarge
 from wakeful.api.requests import answer_lines, caller_of, find_session, service_of
-from wakeful.api.routes.bundles import Answer, BundleWork, load, save_to, stream_act
+from wakeful.api.routes.bundles import stream_act
 from wakeful.api.service import Service
 from wakeful.errors import CallerError, OperatorError
 from wakeful.system.private_folders import make_private
@@ -47,10 +48,10 @@ async def send_bundle(request: Request) -> Response:
     """GET /sessions/{name}/bundle: write the bundle to a file, then send the file."""
     service, caller = service_of(request), caller_of(request)
     session = find_session(request, service)
-    desk = BundleWork(service, caller.author, tell_nobody, caller.uid, caller.person)
+    work = BundleWork(service, caller.author, tell_nobody, caller.uid, caller.person)
     path = await asyncio.to_thread(_make_place, service)
     try:
-        saved = await asyncio.to_thread(save_to, desk, session, path)
+        saved = await asyncio.to_thread(save_to, work, session, path)
         size = (await asyncio.to_thread(path.stat)).st_size
     except BaseException:
         await asyncio.to_thread(_remove, path)
@@ -95,9 +96,9 @@ async def take_bundle(request: Request) -> Response:
         await asyncio.to_thread(_remove, path)
         raise
 
-    async def act(desk: BundleWork, body: Any) -> Answer:
+    async def act(work: BundleWork, body: Any) -> Answer:
         try:
-            answer = await load(desk, body)
+            answer = await load(work, body)
         finally:
             await asyncio.to_thread(_remove, path)
         # The path of our temporary file is of no use to the caller.

@@ -20,13 +20,13 @@ from starlette.responses import Response
 from wakeful.api.bodies import build, decode_body, find_body_type, read_body, take_key
 from wakeful.api.gate.callers import Caller
 from wakeful.api.gate.scopes import refuse_member
+from wakeful.api.operations.all_calls import list_steps
+from wakeful.api.operations.call_steps import CallSteps, Done, Preview
+from wakeful.api.operations.participants import refuse_by_uid
 from wakeful.api.problems import Forbidden, KeyInUse
-from wakeful.api.requests import answer_json, caller_of, refuse_refused, service_of
-from wakeful.api.routes import history_calls, lifecycle_calls, trace
-from wakeful.api.routes.call_steps import CallSteps, Done, Preview
-from wakeful.api.routes.participants import refuse_by_uid
+from wakeful.api.requests import answer_json, caller_of, service_of
 from wakeful.api.routes.people import presence_of
-from wakeful.api.service import Service
+from wakeful.api.service import Service, refuse_refused
 from wakeful.core.calls import values as calls
 from wakeful.core.calls.roles import find_called
 from wakeful.core.calls.rules import CALL_RULES
@@ -35,7 +35,7 @@ from wakeful.history.repeated_calls import Named, find_first, say_repeated
 from wakeful.verbs.table import VERBS
 from wakeful.views.times import say_time, show_time_or_none
 
-CALLS: dict[str, CallSteps] = {**lifecycle_calls.CALLS, **history_calls.CALLS, **trace.CALLS}
+CALLS = list_steps(VERBS)
 
 
 async def call(request: Request) -> Response:

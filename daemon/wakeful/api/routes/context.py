@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
+from wakeful.api.operations.offered_tools import read_offered
 from wakeful.api.requests import answer_json, find_session, service_of
-from wakeful.api.routes.offered_tools import read_offered
 from wakeful.api.service import Service
 from wakeful.core.agents.token_count import estimate_definition, estimate_entry
 from wakeful.core.agents.turns import Answered, Asked, Entry, Returned, ToolCall

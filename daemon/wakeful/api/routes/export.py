@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.requests import answer_lines, find_named, read_bound, read_kinds, service_of, visible_to
-from wakeful.api.service import Service
+from wakeful.api.requests import answer_lines, read_bound, read_kinds, service_of, visible_to
+from wakeful.api.service import Service, find_named
 from wakeful.errors import CallerError
 from wakeful.eventlog.contract import Record
 from wakeful.views.records import encode_export

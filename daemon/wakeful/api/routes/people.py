@@ -22,8 +22,8 @@ from wakeful.api.gate.scopes import list_calls, refuse_member
 from wakeful.api.live_feed import view_present
 from wakeful.api.presence import Presence
 from wakeful.api.problems import Forbidden
-from wakeful.api.requests import answer_json, caller_of, change_credentials, find_named, service_of, visible_to
-from wakeful.api.service import Service
+from wakeful.api.requests import answer_json, caller_of, change_credentials, service_of, visible_to
+from wakeful.api.service import Service, find_named
 from wakeful.core.calls.roles import ROLES, find_role, find_smaller
 from wakeful.core.spec.session import Role
 from wakeful.errors import CallerError

@@ -7,8 +7,6 @@ file that it would write. Also finds the last answer, for a person who answers s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -16,20 +14,18 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
+from wakeful.api.operations.last_answer import LastAnswer, find_last_answer, read_answer
 from wakeful.api.requests import answer_json, find_session, service_of
 from wakeful.api.routes.context import BOUNDS
 from wakeful.api.service import Service
-from wakeful.core.calls import values as calls
-from wakeful.core.calls.lifecycle import NothingAsked
 from wakeful.core.deciding.dispatch import gather_causes
 from wakeful.core.looking.path_reports import Changed, Compared
 from wakeful.core.looking.targets import target_of
 from wakeful.core.record import events as ev
 from wakeful.core.record.state import Question, Session
 from wakeful.core.spec.session import CommitsBinding, SessionSpec
-from wakeful.errors import CallerError
 from wakeful.eventlog.codec import decode
-from wakeful.eventlog.contract import LogReader, Record
+from wakeful.eventlog.contract import LogReader
 from wakeful.model_context.diffs import FileSides, diff_sides, read_now
 from wakeful.views.causes import view_causes
 from wakeful.views.times import say_time, show_time, show_time_or_none
@@ -37,25 +33,8 @@ from wakeful.views.why import describe_cause
 
 # The most records searched for the call that an agent asks about. It is nearly always in the last turn.
 MOST_TURNS = 20
-# The most records searched for an answer.
-MOST_ANSWERS = 20
 # The most characters of a diff. A longer diff is cut, with a remark that the person should read the file.
 LONGEST_DIFF = 200_000
-
-
-class LastAnswer(Struct, frozen=True):
-    """The answer to the last question of a session: its author, time, text and reason."""
-
-    author: str
-    at: int
-    text: str
-    rationale: str | None
-
-    @property
-    def words(self) -> str:
-        who = self.author.removeprefix("person:")
-        because = f": {self.rationale}" if self.rationale else ""
-        return f"{who} said {self.text} at {say_time(self.at)}{because}"
 
 
 async def read_question(request: Request) -> Response:
@@ -170,25 +149,6 @@ def _view_writing(service: Service, session: Session, tool: str, arguments: str)
     return _view_diff(service, Changed(given.path, before, after))
 
 
-def find_last_answer(log: LogReader, session: Session) -> LastAnswer | None:
-    """Find the newest answer of a person, or of the daemon if no person answered in time. Blocking."""
-    kinds = ("question_answered", "wake_withdrawn")
-    for record in log.read(session.id, kinds=kinds, newest_first=True, limit=MOST_ANSWERS):
-        found = _read_answer(record)
-        if found is not None:
-            return found
-    return None
-
-
-def _read_answer(record: Record) -> LastAnswer | None:
-    match decode(record.kind, record.payload) if record.payload is not None else None:
-        case ev.QuestionAnswered(text=text, rationale=rationale):
-            return LastAnswer(record.author, record.at, text, rationale)
-        case ev.WakeWithdrawn(reason=reason, rationale=rationale) if reason.startswith("refused by "):
-            return LastAnswer(record.author, record.at, "no", rationale)
-    return None
-
-
 def view_answer(service: Service, last: LastAnswer | None) -> dict[str, Any] | None:
     if last is None:
         return None
@@ -206,22 +166,8 @@ def say_refusal(log: LogReader, session: Session) -> list[str]:
         return []
     kinds = ("wake_withdrawn", "run_started", "wake_requested")
     last = next(log.read(session.id, kinds=kinds, newest_first=True, limit=1), None)
-    found = _read_answer(last) if last is not None and last.kind == "wake_withdrawn" else None
+    found = read_answer(last) if last is not None and last.kind == "wake_withdrawn" else None
     if found is None:
         return []
     who, because = found.author.removeprefix("person:"), f": {found.rationale}" if found.rationale else ""
     return [f"Its last run was refused by {who} at {say_time(found.at)}{because}."]
-
-
-@asynccontextmanager
-async def tell_first(service: Service, call: calls.Answer) -> AsyncIterator[None]:
-    """Refuse a second answer with a CallerError that names the person who answered first, and their answer."""
-    try:
-        yield
-    except NothingAsked as refusal:
-        session = service.core.state.by_name(call.name)
-        await service.recorded_so_far()
-        last = await asyncio.to_thread(find_last_answer, service.log, session)
-        if last is None:
-            raise
-        raise CallerError(f"{call.name} asks nothing any more: {last.words}") from refusal

@@ -16,8 +16,8 @@ from starlette.responses import Response
 
 from wakeful.api.bodies import read_routed
 from wakeful.api.problems import WrongBody
-from wakeful.api.requests import answer_lines, find_named, service_of
-from wakeful.api.service import Service
+from wakeful.api.requests import answer_lines, service_of
+from wakeful.api.service import Service, find_named
 from wakeful.core.record.events import RunFinished
 from wakeful.core.record.state import Session
 from wakeful.errors import CallerError, InternalError

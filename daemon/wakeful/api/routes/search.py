@@ -10,17 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from wakeful.api.cursors import read_cursor, read_limit, write_next
-from wakeful.api.requests import (
-    LINES,
-    answer_lines,
-    find_named,
-    read_bound,
-    read_kinds,
-    read_number,
-    service_of,
-    visible_to,
-)
-from wakeful.api.service import Service
+from wakeful.api.requests import LINES, answer_lines, read_bound, read_kinds, read_number, service_of, visible_to
+from wakeful.api.service import Service, find_named
 from wakeful.core.record.state import Session
 from wakeful.errors import CallerError
 from wakeful.history.positions import list_origins

@@ -22,15 +22,18 @@ from starlette.responses import Response, StreamingResponse
 
 from wakeful.api.cursors import read_cursor, read_limit, write_next
 from wakeful.api.gate.people import list_roles
+from wakeful.api.operations.offered_tools import list_down
+from wakeful.api.operations.participants import ParticipantCache, find_accounts
 from wakeful.api.presence import Presence
 from wakeful.api.requests import JSON, answer_json, find_session, read_number, service_of, visible_to
-from wakeful.api.routes.offered_tools import list_down
-from wakeful.api.routes.participants import ParticipantCache, find_accounts
 from wakeful.api.routes.trace import find_hint
 from wakeful.api.service import Service
+from wakeful.core.record.erased_payloads import ERASED
+from wakeful.core.record.events import SpecDeclared
 from wakeful.core.record.state import Session
 from wakeful.errors import CallerError
-from wakeful.eventlog.codec import hash_state
+from wakeful.eventlog.codec import decode, hash_state
+from wakeful.eventlog.contract import LogReader
 from wakeful.history.positions import fold_position
 from wakeful.history.run_output import RunOutput, check_run, find_in_output, find_lines
 from wakeful.views.records import view_runs
@@ -278,3 +281,23 @@ def _view_runs(service: Service) -> dict[str, dict[str, object]]:
                 "usage": service.usage(session_id),
             }
     return found
+
+
+async def read_spec(request: Request) -> Response:
+    service = service_of(request)
+    session = find_session(request, service)
+    text = await asyncio.to_thread(find_text, service.log, session)
+    return answer_json(
+        {"name": session.name, "id": session.id, "is_filed": session.declaration.is_filed, "text": service.redact(text)}
+    )
+
+
+def find_text(log: LogReader, session: Session) -> str | None:
+    """Find the text that a session was opened with. None if a file declares it, or if there is no text. Blocking."""
+    if session.declaration.is_filed:
+        return None
+    for record in log.read(session.id, kinds=("spec_declared",), newest_first=True):
+        event = decode(record.kind, record.payload) if record.payload is not None else None
+        if isinstance(event, SpecDeclared) and event.text is not None:
+            return event.text if event.text != ERASED else None
+    return None

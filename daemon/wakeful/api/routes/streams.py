@@ -21,17 +21,8 @@ from wakeful.api.gate.visible_sessions import VisibleSessions
 from wakeful.api.live_feed import LiveFeed, Sees
 from wakeful.api.presence import Presence
 from wakeful.api.record_filter import find_position_before, read_filter
-from wakeful.api.requests import (
-    answer_lines,
-    caller_of,
-    find_named,
-    read_bound,
-    read_digits,
-    read_number,
-    service_of,
-    visible_to,
-)
-from wakeful.api.service import FollowLine, LiveLine, Service
+from wakeful.api.requests import answer_lines, caller_of, read_bound, read_digits, read_number, service_of, visible_to
+from wakeful.api.service import FollowLine, LiveLine, Service, find_named
 from wakeful.errors import CallerError
 from wakeful.eventlog.codec import decode
 from wakeful.views.narration import narrate

@@ -13,7 +13,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.requests import answer_json, find_named, read_bound, read_number, service_of, visible_to
+from wakeful.api.requests import answer_json, read_bound, read_number, service_of, visible_to
+from wakeful.api.service import find_named
 from wakeful.eventlog.contract import LogReader
 from wakeful.views.session_graph import view_neighbourhood
 from wakeful.views.timeline import KINDS, Bar, Mark, Timeline, view_timeline

@@ -17,30 +17,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from wakeful.api.requests import answer_json, find_session, read_number, service_of
-from wakeful.api.routes.call_steps import CallSteps
 from wakeful.api.service import Service
-from wakeful.core.calls import values as calls
 from wakeful.core.record.events import RunFinished
 from wakeful.core.record.observations import Traced
 from wakeful.core.record.state import Session
-from wakeful.errors import CallerError, OperatorError
+from wakeful.errors import CallerError
 from wakeful.eventlog.codec import decode
 from wakeful.specs.trace_suggestions import SpecSuggestion, spell, suggest
 from wakeful.text.display import count
 
 # The number of latest runs that are searched for a trace if no run is named.
 _LATEST = 100
-
-
-async def prepare_trace(service: Service, body: Any) -> calls.Trace:
-    """Raise OperatorError if no run can be traced, such as without strace, before anything runs."""
-    obstacle = await asyncio.to_thread(service.find_tracing_obstacle)
-    if obstacle is not None:
-        raise OperatorError(obstacle)
-    return calls.Trace(name=body.name, observe=body.observe)
-
-
-CALLS = {"trace": CallSteps(makes=(calls.Trace,), prepare=prepare_trace)}
 
 
 async def read_trace(request: Request) -> Response:

@@ -13,10 +13,10 @@ from functools import partial
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.bodies import read_routed
+from wakeful.api.bodies import decode_name, read_routed
 from wakeful.api.gate.callers import Caller
-from wakeful.api.requests import answer_json, caller_of, decode_name, service_of
-from wakeful.api.routes.participants import refuse_by_uid
+from wakeful.api.operations.participants import refuse_by_uid
+from wakeful.api.requests import answer_json, caller_of, service_of
 from wakeful.api.service import Service
 from wakeful.core.calls import values as calls
 from wakeful.trust.trust_review import FilesToTrust

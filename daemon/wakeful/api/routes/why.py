@@ -12,16 +12,16 @@ from starlette.responses import Response
 
 from wakeful.api.gate.access_tokens import Tokens, TokensUnreadable
 from wakeful.api.gate.visible_sessions import VisibleSessions
+from wakeful.api.operations.causal_chain import find_asked, find_chain, why_run
+from wakeful.api.operations.file_writers import find_file_writer
+from wakeful.api.operations.offered_tools import list_down
 from wakeful.api.problems import Refusals
-from wakeful.api.requests import answer_json, refuse_refused, service_of, visible_to
-from wakeful.api.routes.causal_chain import find_asked, find_chain, why_run
-from wakeful.api.routes.file_writers import find_file_writer
+from wakeful.api.requests import answer_json, service_of, visible_to
 from wakeful.api.routes.notify import view_notifiers
-from wakeful.api.routes.offered_tools import list_down
 from wakeful.api.routes.questions import say_refusal
 from wakeful.api.routes.sessions import find_problem
 from wakeful.api.routes.trace import find_hint
-from wakeful.api.service import PathVerdict, Service
+from wakeful.api.service import PathVerdict, Service, refuse_refused
 from wakeful.api.tcp_port import TcpPort
 from wakeful.core.deciding.core import Core
 from wakeful.core.looking.path_reports import CannotTell, Excluded, Found, NearlyMatched, NotYetLooked

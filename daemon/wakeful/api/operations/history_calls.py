@@ -17,9 +17,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wakeful.api.requests import find_named
-from wakeful.api.routes.call_steps import CallSteps, Done, More, Preview
-from wakeful.api.routes.workspaces import (
+from wakeful.api.operations.call_steps import CallSteps, Done, More, Preview
+from wakeful.api.operations.workspaces import (
     finish_files,
     finish_merge,
     keeping_place,
@@ -28,7 +27,7 @@ from wakeful.api.routes.workspaces import (
     prepare_workspace,
     say_place,
 )  # fmt: skip
-from wakeful.api.service import Service
+from wakeful.api.service import Service, find_named
 from wakeful.bundles.erasure import erase_from_archives, find_in_bundle
 from wakeful.bundles.format import BundleRefused
 from wakeful.core.calls import values as calls

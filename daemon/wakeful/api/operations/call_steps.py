@@ -1,7 +1,7 @@
 """The daemon's side of a verb that is a call: the calls that its body may become, and the work before and after each.
 
-Each such verb has an entry in `CALLS` of `lifecycle_calls`, `history_calls` or `trace`; `calls` joins them. The table
-of verbs does not import them, so that the command line can import the table.
+`all_calls` lists the steps of every verb. The table of verbs does not import them, so that the command line can import
+the table.
 """
 
 from __future__ import annotations

@@ -1,15 +1,18 @@
-"""The calls about a session's life and memory. Most bodies become their call unchanged; `rename` and `open` also handle
-the spec's file.
+"""The calls about a session's life that need steps before or after them. `rename` and `open` also handle the spec's
+file.
 """
 
 from __future__ import annotations
 
-from wakeful.api.routes.call_steps import CallSteps, Done, More
-from wakeful.api.routes.open_session import finish_open, is_new, prepare_open
-from wakeful.api.routes.questions import tell_first
+import asyncio
+from typing import Any
+
+from wakeful.api.operations.call_steps import CallSteps, Done, More
+from wakeful.api.operations.last_answer import tell_first
+from wakeful.api.operations.open_session import finish_open, is_new, prepare_open
 from wakeful.api.service import Service
 from wakeful.core.calls import values as calls
-from wakeful.errors import CallerError
+from wakeful.errors import CallerError, OperatorError
 from wakeful.specs.scalars import find_name_problem
 
 
@@ -53,25 +56,20 @@ async def _rename_file(service: Service, old: str, new: str, words: str, *, is_r
     return {"name": new}
 
 
+async def prepare_trace(service: Service, body: Any) -> calls.Trace:
+    """Raise OperatorError if no run can be traced, such as without strace, before anything runs."""
+    obstacle = await asyncio.to_thread(service.find_tracing_obstacle)
+    if obstacle is not None:
+        raise OperatorError(obstacle)
+    return calls.Trace(name=body.name, observe=body.observe)
+
+
 CALLS: dict[str, CallSteps] = {
-    "activate": CallSteps(makes=(calls.Activate,)),
-    "resume": CallSteps(makes=(calls.Resume,)),
-    "suspend": CallSteps(makes=(calls.Suspend,)),
-    "sleep": CallSteps(makes=(calls.Sleep,)),
-    "sleep_all": CallSteps(makes=(calls.SleepAll,)),
-    "resume_all": CallSteps(makes=(calls.ResumeAll,)),
     "answer": CallSteps(makes=(calls.Answer,), around=tell_first),
-    "interrupt": CallSteps(makes=(calls.Interrupt,)),
-    "cancel": CallSteps(makes=(calls.Cancel,)),
-    "terminate": CallSteps(makes=(calls.Terminate,)),
     "open": CallSteps(makes=(calls.Open,), prepare=prepare_open, finish=finish_open, is_owners=is_new),
     "rename": CallSteps(
         makes=(calls.Rename,), prepare=prepare_rename, finish=finish_rename, finish_again=finish_rename_again
     ),
     "send": CallSteps(makes=(calls.Send,), is_to_others=True),
-    "ask": CallSteps(makes=(calls.Ask,)),
-    "note": CallSteps(makes=(calls.Note,)),
-    "remember": CallSteps(makes=(calls.Remember,)),
-    "forget": CallSteps(makes=(calls.Forget,)),
-    "todo": CallSteps(makes=(calls.Todo,)),
+    "trace": CallSteps(makes=(calls.Trace,), prepare=prepare_trace),
 }

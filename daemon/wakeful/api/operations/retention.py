@@ -11,10 +11,7 @@ import asyncio
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from starlette.requests import Request
-from starlette.responses import Response
-
-from wakeful.api.routes.bundles import ACTS, ARCHIVE, Act, Answer, BundleWork, archive, carry
+from wakeful.api.operations.bundles import ARCHIVE, Answer, BundleWork, archive
 from wakeful.api.service import Service
 from wakeful.bundles.blob_archive import BlobArchive, Moved
 from wakeful.bundles.old_outputs import DueOutputs, find_due_outputs
@@ -35,17 +32,17 @@ class Named(NamedTuple):
     name: str
 
 
-async def archive_all(desk: BundleWork, body: Any) -> Answer:
+async def archive_all(work: BundleWork, body: Any) -> Answer:
     """Archive everything that is due (`archive --due`). With `dry_run`, only list it."""
-    due = await find_due(desk.service)
-    outputs = await find_outputs(desk)
+    due = await find_due(work.service)
+    outputs = await find_outputs(work)
     if body.dry_run:
         answers = [{"name": one.name, "why": one.why} for one in due]
     else:
-        answers = await archive_due(desk, due)
-        await archive_outputs(desk, outputs)
+        answers = await archive_due(work, due)
+        await archive_outputs(work, outputs)
     words = _say_due("would archive" if body.dry_run else "archived", len(answers), outputs)
-    return {"name": "archive", "words": words, "sessions": answers, "outputs": _view_outputs(desk.service, outputs)}
+    return {"name": "archive", "words": words, "sessions": answers, "outputs": _view_outputs(work.service, outputs)}
 
 
 def _say_due(done: str, sessions: int, outputs: DueOutputs) -> str:
@@ -68,9 +65,9 @@ def _view_outputs(service: Service, outputs: DueOutputs) -> list[Answer]:
     ]
 
 
-async def find_outputs(desk: BundleWork) -> DueOutputs:
+async def find_outputs(work: BundleWork) -> DueOutputs:
     """Find the outputs of old runs that are due, by the bounds of the session, else of the daemon, else the default."""
-    core = desk.service.core
+    core = work.service.core
     general = core.settings.retention
     usual = general if general != Retention() else USUAL_OUTPUTS
     own = {
@@ -78,21 +75,21 @@ async def find_outputs(desk: BundleWork) -> DueOutputs:
         for session in core.state
         if session.spec is not None and session.spec.retention is not None
     }
-    return await asyncio.to_thread(find_due_outputs, desk.log, _at_hand(desk), own, desk.now, usual=usual)
+    return await asyncio.to_thread(find_due_outputs, work.log, _at_hand(work), own, work.now, usual=usual)
 
 
-async def archive_outputs(desk: BundleWork, due: DueOutputs) -> Moved | None:
+async def archive_outputs(work: BundleWork, due: DueOutputs) -> Moved | None:
     """Move outputs into the archive file of the day. It is read back before the originals are removed."""
     if not due.addresses:
         return None
-    archive = BlobArchive(desk.state / ARCHIVE / OUTPUTS)
-    name = datetime.fromtimestamp(desk.now / 1_000_000, UTC).strftime("%Y-%m-%d")
-    return await asyncio.to_thread(archive.move, _at_hand(desk), due.addresses, name)
+    archive = BlobArchive(work.state / ARCHIVE / OUTPUTS)
+    name = datetime.fromtimestamp(work.now / 1_000_000, UTC).strftime("%Y-%m-%d")
+    return await asyncio.to_thread(archive.move, _at_hand(work), due.addresses, name)
 
 
-def _at_hand(desk: BundleWork) -> Blobs:
+def _at_hand(work: BundleWork) -> Blobs:
     """Return the store of the blobs that are not archived."""
-    return Blobs(str(desk.state / "blobs"))
+    return Blobs(str(work.state / "blobs"))
 
 
 async def find_due(service: Service) -> tuple[Due, ...]:
@@ -130,20 +127,12 @@ def _is_owed(service: Service, session: Session) -> bool:
     )
 
 
-async def archive_due(desk: BundleWork, due: tuple[Due, ...]) -> list[Answer]:
+async def archive_due(work: BundleWork, due: tuple[Due, ...]) -> list[Answer]:
     """Archive each session separately. A session that woke meanwhile is skipped until another time."""
     answers = []
     for one in due:
         try:
-            answers.append({**await archive(desk, Named(one.name)), "why": one.why})
+            answers.append({**await archive(work, Named(one.name)), "why": one.why})
         except CallerError as refused:
             answers.append({"name": one.name, "words": f"left alone: {refused}", "why": one.why})
     return answers
-
-
-ALL_ACTS: dict[str, Act] = {**ACTS, "due": archive_all}
-
-
-async def carry_all(request: Request) -> Response:
-    """POST /bundle/{verb}, including `due`, which concerns all sessions."""
-    return await carry(request, ALL_ACTS)

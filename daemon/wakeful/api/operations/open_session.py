@@ -12,19 +12,11 @@ import os
 from typing import Any
 
 from msgspec.structs import asdict
-from starlette.requests import Request
-from starlette.responses import Response
 
-from wakeful.api.requests import answer_json, find_session, service_of
-from wakeful.api.routes.call_steps import Done, More
+from wakeful.api.operations.call_steps import Done, More
 from wakeful.api.service import Service
 from wakeful.core.calls import values as calls
-from wakeful.core.record.erased_payloads import ERASED
-from wakeful.core.record.events import SpecDeclared
-from wakeful.core.record.state import Session
 from wakeful.errors import CallerError
-from wakeful.eventlog.codec import decode
-from wakeful.eventlog.contract import LogReader
 from wakeful.specs.new import Answers, render_open
 
 
@@ -72,23 +64,3 @@ async def finish_open(service: Service, done: Done) -> More:
         service.report_spec_again(done.call.name)
     await service.read_specs()
     return {}
-
-
-async def read_spec(request: Request) -> Response:
-    service = service_of(request)
-    session = find_session(request, service)
-    text = await asyncio.to_thread(find_text, service.log, session)
-    return answer_json(
-        {"name": session.name, "id": session.id, "is_filed": session.declaration.is_filed, "text": service.redact(text)}
-    )
-
-
-def find_text(log: LogReader, session: Session) -> str | None:
-    """Find the text that a session was opened with. None if a file declares it, or if there is no text. Blocking."""
-    if session.declaration.is_filed:
-        return None
-    for record in log.read(session.id, kinds=("spec_declared",), newest_first=True):
-        event = decode(record.kind, record.payload) if record.payload is not None else None
-        if isinstance(event, SpecDeclared) and event.text is not None:
-            return event.text if event.text != ERASED else None
-    return None
