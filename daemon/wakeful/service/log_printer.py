@@ -103,7 +103,7 @@ class LogPrinter:
         self._repeats = Repeats(time.monotonic)
         # Whether a passing line stands where the next one goes.
         self._is_over_another = False
-        self._printing = Thread(target=self._print_lines, name="voice", daemon=True)
+        self._printing = Thread(target=self._print_lines, name="printer", daemon=True)
         self._printing.start()
 
     def say(

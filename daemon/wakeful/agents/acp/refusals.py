@@ -1,7 +1,7 @@
 """The methods of the Agent Client Protocol that we do not support: terminals, questions and extensions.
 
 We announce no capability for them. An agent that calls one anyway gets the error that the method is unknown. The base
-class of `ExternalAgent` in agent.py.
+class of `ExternalAgent`.
 """
 
 from __future__ import annotations
