@@ -92,8 +92,9 @@ def save(
                 f"{scratch} holds {len(files):,} files, a bundle takes {limits.files:,}; clear it first"
             )
         for line in files:
+            assert scratch is not None
             writer.put(line)
-            writer.put_content(read_file(scratch, line))  # type: ignore[arg-type]
+            writer.put_content(read_file(scratch, line))
         digest = writer.finish(head.seq, kept, len(files))
     contents = Contents(
         manifest=manifest, digest=digest, total_bytes=writer.total_bytes, records=head.seq, erased=erased,

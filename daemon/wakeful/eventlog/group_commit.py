@@ -142,7 +142,9 @@ class Group:
             self.rows.imported.append((session, fresh[0].seq, fresh[-1].seq))
         if fresh:
             self.tips[session] = self._add_records(session, fresh, tip)
-        return Head(max(head, records[-1].seq), self.tip(session).hash)  # type: ignore[union-attr]
+        newest = self.tip(session)
+        assert newest is not None
+        return Head(max(head, records[-1].seq), newest.hash)
 
     def tip(self, session: str) -> SessionHead | None:
         return self.tips.get(session) or self._known.tip(session)

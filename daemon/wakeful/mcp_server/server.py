@@ -302,6 +302,7 @@ def build_server(find_reach: FindReach, own: str | None = None) -> Server[Any]:
         description="Sessions that rest until something they depend on changes",
         instructions=OWN_INSTRUCTIONS.format(own=own) if own is not None else INSTRUCTIONS,
         on_list_tools=handlers.list_tools,
+        # Also answers with the results of the tasks extension, which the type of the package does not know.
         on_call_tool=handlers.call_tool,  # type: ignore[arg-type]
         on_list_resources=handlers.list_resources,
         on_list_resource_templates=handlers.list_templates,

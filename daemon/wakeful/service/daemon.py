@@ -289,9 +289,11 @@ class Daemon:
     async def _keep_http(self, control: ControlSocket) -> None:
         """Follow `http` of wakeful.yaml, until cancelled."""
         while True:
-            seen = self.core.settings.http
-            await self._settings_read.wait_until(lambda seen=seen: self.core.settings.http != seen)  # type: ignore[misc]
+            await self._wait_for_other_http(self.core.settings.http)
             self._follow_http(control)
+
+    async def _wait_for_other_http(self, seen: HttpSettings | str | None) -> None:
+        await self._settings_read.wait_until(lambda: self.core.settings.http != seen)
 
     async def _wait_for_stop(self) -> int:
         await self._ending.stopping.wait()

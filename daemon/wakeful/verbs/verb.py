@@ -5,6 +5,9 @@ The families (`lifecycle.py`, `history.py`, …) are lists of these values. Four
 - `api/app.py` makes the routes;
 - `api/bodies.py` makes the type of the request body;
 - `api/gate/scopes.py` checks tokens against the routes.
+
+Verbs and arguments are named tuples, not models of pydantic: every command of the command line imports the table, and
+pydantic would double its start. `api/bodies.py` makes a type with checks from them, once, in the daemon.
 """
 
 from __future__ import annotations

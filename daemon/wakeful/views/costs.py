@@ -234,7 +234,7 @@ def _name_cause(cause: _Cause) -> str:
 
 def read_keys(text: str) -> tuple[Key, ...]:
     """`session,day` as keys, in their order."""
-    words = tuple(text.split(","))
+    words = text.split(",")
     for word in words:
         if word not in KEYS:
             raise CallerError(
@@ -242,7 +242,7 @@ def read_keys(text: str) -> tuple[Key, ...]:
             )
     if len(set(words)) < len(words):
         raise CallerError(f"{text!r} names a key twice; expected each of {', '.join(KEYS)} at most once")
-    return words  # type: ignore[return-value]
+    return tuple(key for word in words for key in KEYS if key == word)
 
 
 def view_costs(sums: dict[tuple[Any, ...], list[float]], keys: Sequence[Key], names: dict[str, str]) -> dict[str, Any]:

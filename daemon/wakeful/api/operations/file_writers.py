@@ -15,7 +15,7 @@ from wakeful.core.record.state import Session
 from wakeful.core.spec.session import FileBinding
 from wakeful.errors import OperatorError
 from wakeful.eventlog.codec import decode
-from wakeful.run_files.file_record import Entry, read_record
+from wakeful.run_files.file_record import Entry, Found, read_record
 from wakeful.run_files.path_lists import read_entries
 from wakeful.run_files.present_files import PathBlocked, look_at
 from wakeful.run_files.restore import is_same
@@ -65,8 +65,8 @@ def _find_change(
     return None
 
 
-def _find_entry(service: Service, side: object, name: str) -> Entry | None:
-    return next((entry for entry in read_entries(service.blobs, side) if entry.name == name), None)  # type: ignore[arg-type]
+def _find_entry(service: Service, side: Found | None, name: str) -> Entry | None:
+    return next((entry for entry in read_entries(service.blobs, side) if entry.name == name), None)
 
 
 def _is_drifted(root: str, name: str, left: Entry | None) -> bool:
