@@ -1,8 +1,8 @@
-"""Events to JSON payloads and back, and states to snapshots and back. Pure.
+"""Encodes events as JSON payloads and states as snapshots, and decodes them. Pure.
 
 The kind is part of the envelope, so a payload holds only the fields. Unknown fields of a newer release are ignored and
-missing ones take their defaults: old logs fold for ever. A snapshot is a cache of one version of the fold (`FOLD`): a
-snapshot of another version is not read, and a new one replaces it.
+missing ones take their defaults, so old logs can always be folded. A snapshot is a cache of one version of the fold
+(`FOLD`). A snapshot of another version is not read, and a new one replaces it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from wakeful.errors import InternalError
 from wakeful.eventlog.chain import hash_bytes
 from wakeful.eventlog.contract import Record
 
-# Incremented with every change after which an old log folds to another state. A new field of the state is such a
-# change.
+# The version of the fold. Incremented with every change after which an old log folds to another state. A new field of
+# the state is such a change.
 FOLD = 12
 
 
@@ -35,7 +35,7 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def encode(event: Event) -> tuple[str, bytes]:
-    """The kind and the JSON payload of an event."""
+    """Return the kind and the JSON payload of an event."""
     return KINDS[type(event)], _ENCODER.encode(event)
 
 
@@ -50,9 +50,10 @@ def decode(kind: str, payload: bytes) -> Event:
 
 
 def gather_stand_ins(erasures: Iterable[Record]) -> dict[int, bytes]:
-    """The stand-ins for erased payloads, by seq. `erasures` are all `payload_erased` records of a session.
+    """Return the stand-ins for erased payloads, by seq. `erasures` are all `payload_erased` records of a session.
 
-    They are read from the newest on, because the record of an erasure may have been erased itself by a later one."""
+    They are read from the newest on, because the record of an erasure may have been erased by a later one.
+    """
     stand_ins: dict[int, bytes] = {}
     for record in reversed(list(erasures)):
         payload = record.payload if record.payload is not None else stand_ins.get(record.seq)
@@ -70,10 +71,12 @@ def encode_state(session: Session) -> bytes:
 
 
 def hash_state(session: Session) -> str:
-    """The hash of a session's state, as in its snapshot. Two hosts of one release that fold the same records agree."""
+    """Hash a session's state, as in its snapshot. Two hosts of one release that fold the same records get the same
+    hash.
+    """
     return hash_bytes(encode_state(session)).hex()
 
 
 def decode_state(state: bytes) -> Session | None:
-    """The state in a snapshot; None if another version of the fold made it."""
+    """Decode the state in a snapshot. None if another version of the fold made it."""
     return decode_flat(memoryview(state)[len(_MARK) :]) if state.startswith(_MARK) else None

@@ -25,7 +25,7 @@ Progress: TypeAlias = Callable[[int, int], None]
 
 
 class Conflict(InternalError):
-    """The session's head is not where the append expected it, or another record stands there; nothing was written."""
+    """The session's head is not where the append expected it, or another record is at that seq. Nothing was written."""
 
 
 class BadAppend(CallerError):
@@ -70,7 +70,7 @@ class StoreFailed(OperatorError):
 
 
 class StoreGone(StoreFailed):
-    """The files of the open log were deleted, replaced or cut short. Nobody would find a record written now."""
+    """The files of the open log were deleted, replaced or truncated. A record written now would be lost."""
 
 
 class StoreFull(OperatorError):
@@ -94,7 +94,7 @@ class BackupRefused(OperatorError):
 
 
 class RestoreRefused(OperatorError):
-    """The restore would put aside something newer than the backup, or the backup does not verify."""
+    """The restore would replace something newer than the backup, or the backup does not verify."""
 
 
 class StateInUse(OperatorError):
@@ -113,10 +113,12 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
 
 
 class Append(msgspec.Struct, frozen=True):
-    """Drafts for one session. `expected_seq` is its head before them (0: a new session); `key` is unique per session.
+    """Drafts for one session.
 
-    `digest` names the content that the key stands for, if the caller wants to compare it later.
-    `finishes_import`: the drafts follow imported records, and finish that import in the same step."""
+    `expected_seq` is the session's head before them (0 for a new session). `key` is unique per session. `digest`
+    identifies the content of the call, if the caller wants to compare it later. With `finishes_import`, the drafts
+    follow imported records, and finish that import in the same step.
+    """
 
     session: str
     expected_seq: int
@@ -127,9 +129,10 @@ class Append(msgspec.Struct, frozen=True):
 
 
 class Appended(msgspec.Struct, frozen=True, gc=False):
-    """The place of an append. A duplicate gives the seqs of the first time, and 0 where it had no key of its own.
+    """The seqs of an append. A duplicate has the seqs of the first time, or 0 if this append had no key.
 
-    `digest` is the one that was given with the key; an append itself answers without it."""
+    `digest` is the one that was stored with the key. The answer to an append does not have it.
+    """
 
     session: str
     first_seq: int
@@ -139,9 +142,10 @@ class Appended(msgspec.Struct, frozen=True, gc=False):
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """One event as recorded. `at` is microseconds UTC. An erased or archived payload is None; its hash stays.
+    """One event as recorded. `at` is in microseconds, UTC. An erased or archived payload is None; its hash stays.
 
-    `is_damaged`: the stored payload is not the one that was recorded, so it is not given out."""
+    `is_damaged` means that the stored payload is not the recorded one, so it is not returned.
+    """
 
     session: str
     seq: int
@@ -189,10 +193,10 @@ class Span(msgspec.Struct, frozen=True, gc=False):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One damage: where ("session payroll, seq 12", "anchor", "store") and what was found there.
+    """One damage: its place ("session payroll, seq 12", "anchor", "store") and what was found there.
 
-    `is_derived`: the damage is not in a record but in something derived from the records, which can be derived
-    again."""
+    `is_derived` means that the damage is not in a record but in data that can be derived again from the records.
+    """
 
     where: str
     what: str
@@ -200,8 +204,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Mended(msgspec.Struct, frozen=True):
-    """The result of a mend: what was done, in words; the copy made before it; what verification still finds
-    afterwards."""
+    """The result of a mend: what was done, the copy made before it, and what verification still finds."""
 
     done: tuple[str, ...]
     copy: Path | None
@@ -209,7 +212,7 @@ class Mended(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """How much verification looked at, and what it found."""
+    """How much verification checked, and what it found."""
 
     sessions: int
     records: int
@@ -227,14 +230,15 @@ class Report(msgspec.Struct, frozen=True):
 class Durable(asyncio.Future[tuple[Appended, ...]]):
     """The answer to an append: done once the append is durable, or refused.
 
-    `cancel` does nothing: the writer has the append already and writes it, whether or not its caller still waits."""
+    `cancel` does nothing, because the writer already has the append and writes it even if the caller no longer waits.
+    """
 
     def cancel(self, msg: object = None) -> bool:
         return False
 
 
 class LogReader(Protocol):
-    """Reading the log. Every call is short and blocks its caller; any number of threads may read at once."""
+    """Reads the log. Every call is short and blocking. Any number of threads may read at once."""
 
     @property
     def store(self) -> str:
@@ -253,30 +257,35 @@ class LogReader(Protocol):
         limit: int | None = None,
         newest_first: bool = False,
     ) -> Iterator[Record]:
-        """The records within all given bounds (each inclusive), in the order of seqs, whatever the clock did."""
+        """Read the records within all given bounds (each inclusive), in the order of seqs, even if the clock was set
+        back.
+        """
 
     def head(self, session: str) -> Head: ...
 
     def heads(self) -> dict[str, Head]:
-        """The head of every session. During an import a session keeps its old head; a new session is left out."""
+        """Return the head of every session. During an import a session keeps its old head, and a new session is left
+        out.
+        """
 
     def find_key(self, session: str, key: str) -> Appended | None:
-        """Where the append with this key landed."""
+        """Find the seqs of the append with this key."""
 
     def find_keys(self, key: str) -> list[Appended]:
-        """Where appends with this key landed, in all sessions."""
+        """Find the seqs of appends with this key, in all sessions."""
 
     def snapshot(self, session: str, at_or_before: int | None = None) -> Snapshot | None:
-        """The newest undamaged snapshot (at or before a seq)."""
+        """Return the newest undamaged snapshot (at or before a seq)."""
 
     def tails(self) -> Iterator[tuple[str, Snapshot | None, list[Record] | StoreDamaged]]:
-        """Every session with its newest snapshot and the records after it, in one pass: all that a start needs.
+        """Read every session with its newest snapshot and the records after it, in one pass: all that a start needs.
 
-        During an import a session has its old records only, and a new session is left out: half a history has no state.
-        A session whose records cannot be read comes with the reason."""
+        During an import a session has only its old records, and a new session is left out, because half a history has
+        no state. A session whose records cannot be read comes with the reason.
+        """
 
     def position(self) -> int:
-        """The position of the newest record in the order of all sessions; 0 when there is none."""
+        """Return the position of the newest record in the order of all sessions. 0 if there is none."""
 
     def read_after(
         self,
@@ -287,11 +296,13 @@ class LogReader(Protocol):
         imported: bool = False,
         most_bytes: int | None = None,
     ) -> tuple[int, list[Record]]:
-        """The next records of all sessions (of these kinds) in the order of recording, and the position after them.
+        """Read the next records of all sessions (of these kinds) in the order of recording. Returns the position after
+        them too.
 
-        Reading stops once the payloads reach `most_bytes` together; at least one record is read, so that a reader
-        advances. Imported records are left out unless `imported`: they happened elsewhere, and a follower of this log
-        has missed nothing."""
+        Reading stops once the payloads reach `most_bytes` together. At least one record is read, so that a reader
+        advances. Imported records are left out unless `imported`, because they were recorded elsewhere and a follower
+        of this log has missed nothing.
+        """
 
 
 class EventLog(LogReader, Protocol):
@@ -301,86 +312,93 @@ class EventLog(LogReader, Protocol):
 
     @property
     def read_only(self) -> str | None:
-        """Why nothing can be appended, in words; None when appends are taken."""
+        """Why nothing can be appended. None if appends are accepted."""
 
     def append(self, appends: Sequence[Append], at: int) -> Durable:
-        """Record all of `appends` or nothing; done once durable.
+        """Record all of `appends` or nothing. The result is done once they are durable.
 
-        If one (session, key) is known, nothing of the call is written."""
+        If any (session, key) is already known, nothing of the call is written.
+        """
 
     def append_blocking(self, appends: Sequence[Append], at: int) -> tuple[Appended, ...]:
-        """The same for callers without an event loop."""
+        """Record all of `appends` or nothing, for callers without an event loop. Blocking."""
 
     def save_snapshot(self, session: str, seq: int, state: bytes) -> asyncio.Future[None]:
-        """Keep `state` as the fold up to `seq`. Older snapshots are thinned out; the newest is always kept."""
+        """Store `state` as the fold up to `seq`. Older snapshots are thinned out; the newest is always kept."""
 
     def save_snapshot_blocking(self, session: str, seq: int, state: bytes) -> None:
-        """The same for callers without an event loop."""
+        """Store a snapshot, for callers without an event loop. Blocking."""
 
     def close(self) -> None:
-        """Finish the calls taken so far, then release the store."""
+        """Finish the calls accepted so far, then release the store."""
 
 
 class PayloadStore(Protocol):
     """Payloads that leave the log: erased for good, or archived elsewhere and restored later. Their hashes stay.
 
-    These calls take as long as the history is large and block their caller: off the loop. Appends go on meanwhile."""
+    Blocking, for a time that grows with the history, so called off the loop. Appends continue meanwhile.
+    """
 
     def erase(self, session: str, seqs: Iterable[int]) -> int:
-        """Erase these payloads for good; returns how many were still there. The records and their hashes stay.
+        """Erase these payloads for good. Returns how many were still there. The records and their hashes stay.
 
-        When this returns, the log holds the bytes nowhere: in no snapshot of the session, not in the search index, and
-        in no copy that the log made of itself. A backup made by a person is that person's to delete."""
+        When this returns, the log no longer contains the bytes: not in a snapshot of the session, not in the search
+        index, and not in a copy that the log made of itself. A backup made by a person must be deleted by that person.
+        """
 
     def archive(self, session: str, through_seq: int) -> int:
-        """Take the payloads up to a seq out of the log, for payloads kept elsewhere; returns how many."""
+        """Remove the payloads up to a seq from the log, after they were stored elsewhere. Returns how many."""
 
     def restore_payloads(self, session: str, records: Sequence[Record]) -> int:
-        """Put archived payloads back, in the order of seqs, each checked against its hash; returns how many.
+        """Put archived payloads back, in the order of seqs, each checked against its hash. Returns how many.
 
-        The records begin where the archived span begins; earlier ones are passed over. A payload that was erased
-        meanwhile stays erased."""
+        The records begin where the archived span begins; earlier ones are ignored. A payload that was erased meanwhile
+        stays erased.
+        """
 
     def archived(self, session: str) -> Span | None:
-        """The span of a session's archived payloads: those in it that were not erased."""
+        """Return the span of a session's archived payloads. Those in it that were erased stay erased."""
 
     def sizes(self) -> dict[str, int]:
-        """How many bytes of payloads each session has at hand. Reads all payloads."""
+        """Measure the bytes of payloads that each session has in the log. Reads all payloads."""
 
 
 class RecordImports(Protocol):
-    """Records of another log, taken in with their seqs, times, authors and hashes. Blocks its caller: off the loop."""
+    """Imports records of another log with their seqs, times, authors and hashes. Blocking, so called off the loop."""
 
     def begin_import(self, session: str, last_seq: int, head: bytes, *, extend: bool = False) -> int:
         """Announce the records of a session up to `last_seq`, whose hash is `head`.
 
-        Returns the seq of the first missing record; `last_seq` + 1 means that all are here, and nothing was begun. A
-        session that is here and shorter is continued only with `extend`; another history of it is a Conflict. Until the
-        import is finished the session takes no append but one with `finishes_import`. The same announcement again
-        resumes the import. A longer one replaces it, if it was never finished: the records that came are then compared
-        with the longer history."""
+        Returns the seq of the first missing record. `last_seq` + 1 means that all are here, and no import was begun. A
+        shorter session that is here is continued only with `extend`. Another history of the session is a Conflict.
+        Until the import is finished, the session accepts only an append with `finishes_import`. The same announcement
+        again resumes the import. A longer one replaces an unfinished import, and the records that arrived are then
+        compared with the longer history.
+        """
 
     def import_records(self, session: str, records: Sequence[Record]) -> Head:
-        """Record them unchanged. Each is checked against the chain before it is written.
+        """Record these unchanged. Each is checked against the chain before it is written.
 
-        Records that are here already and equal are passed over. A different one is a Conflict and one that does not
-        verify a BadImport; then nothing of this call is written. A payload of None is recorded as erased."""
+        Equal records that are already here are skipped. A different record is a Conflict, and one that does not verify
+        is a BadImport; then nothing of this call is written. A payload of None is recorded as erased.
+        """
 
     def import_next(self, session: str, record: Record) -> Head:
         """Import the one record that follows the session's last: announced, checked and finished in one step."""
 
     def finish_import(self, session: str, *, is_inert: bool = False) -> Head:
-        """Show the imported session. A BadImport if it has not come to the announced head.
+        """Show the imported session. Raises BadImport if it has not reached the announced head.
 
-        An inert session can be read by its id and searched, but heads and tails pass it over, until its import is
-        finished again without `is_inert`."""
+        An inert session can be read by its id and searched, but heads and tails leave it out, until its import is
+        finished again without `is_inert`.
+        """
 
     def imports(self) -> tuple[Import, ...]:
-        """The imports that were begun and not finished. Heads, tails and search hide their records."""
+        """List the imports that were begun and not finished. Heads, tails and search hide their records."""
 
 
 class RecordSearch(Protocol):
-    """Full-text search. Blocks its caller: off the loop."""
+    """Full-text search. Blocking, so called off the loop."""
 
     def search(
         self,
@@ -392,37 +410,39 @@ class RecordSearch(Protocol):
         author: str | None = None,
         limit: int = 100,
     ) -> list[Record]:
-        """The records whose payload or rationale holds all words of `text`, the newest recorded first.
+        """Find the records whose payload or rationale contains all words of `text`, the newest recorded first.
 
-        A word that ends in * matches every word that begins so; "several words" in quotes stand together. Erased and
-        archived payloads and unfinished imports are not found."""
+        A word that ends in * matches every word with that beginning. "several words" in quotes must be next to each
+        other. Erased and archived payloads and unfinished imports are not found.
+        """
 
 
 class LogVerification(Protocol):
-    """Recomputing the hashes of the log. Blocks its caller: off the loop."""
+    """Recomputes the hashes of the log. Blocking, so called off the loop."""
 
     def verify(self, session: str | None = None, progress: Progress | None = None) -> Report:
-        """Recompute all hashes, of one session or of all, and name every record or span that does not hold."""
+        """Recompute all hashes, of one session or of all, and report every record or span that fails."""
 
 
 class LogBackup(Protocol):
-    """Copies of a log that is in use. Blocks its caller: off the loop."""
+    """Copies a log that is in use. Blocking, so called off the loop."""
 
     def backup(self, path: Path, progress: Progress | None = None) -> Report:
-        """Write a verified copy to `path` while appends go on."""
+        """Write a verified copy to `path` while appends continue."""
 
 
 class StoreHealth(Protocol):
-    """The files below an open log."""
+    """Checks the files of an open log."""
 
     def find_loss(self) -> StoreGone | None:
-        """The loss of the store's files, if they are no longer the files that were opened.
+        """Return the loss of the store's files, if they are no longer the files that were opened.
 
-        Appends check this themselves."""
+        Appends check this themselves.
+        """
 
     def read_anchored(self) -> int | None:
-        """The position that the anchor holds, which no restart may fall behind; None: the anchor cannot be read."""
+        """Return the position in the anchor, behind which no restart may fall. None if the anchor cannot be read."""
 
 
 class DaemonLog(EventLog, PayloadStore, RecordImports, RecordSearch, LogVerification, StoreHealth, Protocol):
-    """The log of a running daemon: every port but the backup, which runs in a process of its own."""
+    """The log of a running daemon: every port except the backup, which runs in its own process."""

@@ -1,13 +1,14 @@
 """The plan of one group commit: queued calls in, rows and answers out. Pure; every engine plans its writes here.
 
 An engine fills a group with the calls that wait, then writes the rows in one step. The group decides which call
-conflicts, which one repeats a key, and what every record hashes to. It writes nothing, and asks the engine through
-`Known` what the store holds. A refused call leaves the group as it was.
+conflicts, which one repeats a key, and the hash of every record. It writes nothing, and reads the content of the store
+through `Known`. A refused call leaves the group as it was.
 
-`choose_dropped` says which snapshots of a session are dropped when a new one is saved. Opening needs the newest; a look
-at the past, a fork and a rewind need one not far before any seq. So the oldest and the newest few stay. Between them
-snapshots are sparser with age: the gap around a seq is about an eighth of its age, and at most 1,000 records, which
-fold in some 7 ms. A session of a million events keeps about a thousand snapshots, a few megabytes beside its gigabyte.
+`choose_dropped` selects the snapshots of a session that are dropped when a new one is saved. Opening needs the newest.
+A look at the past, a fork and a rewind need one not far before any seq. So the oldest and the newest few stay. Between
+them snapshots become sparser with age: the gap around a seq is about an eighth of its age, and at most 1,000 records,
+which fold in some 7 ms. A session of a million events keeps about a thousand snapshots, a few megabytes next to its
+gigabyte.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ NEWEST_KEPT = 4
 SPACING = 8
 WIDEST_GAP = 1_000
 
-# position, session key, seq, at, kind, author, run, parent, rationale, payload hash, chain hash
+# The columns: position, session key, seq, at, kind, author, run, parent, rationale, payload hash, chain hash.
 EventRow = tuple[int, int, int, int, str, str, int | None, str | None, str | None, bytes, bytes]
 
 
 class SessionHead(msgspec.Struct, frozen=True, gc=False):
-    """The end of a session, as its engine knows it; `key` is the store's own number for the session."""
+    """The end of a session, as its engine knows it. `key` is the store's own number for the session."""
 
     key: int
     seq: int
@@ -101,10 +102,12 @@ class Group:
         return [row[-1] for row in self.rows.events]
 
     def add(self, appends: Sequence[Append], at: int) -> tuple[Appended, ...]:
-        """Take one call whole, or raise and take nothing of it: Conflict, BadAppend, or the error of a value that
-        cannot be hashed.
+        """Add one whole call, or raise and add nothing of it: Conflict, BadAppend, or the error of a value that cannot
+        be hashed.
 
-        A repeated key is looked for before a conflict: a repeated call expects the head that its first attempt saw."""
+        A repeated key is checked before a conflict, because a repeated call expects the head that its first attempt
+        saw.
+        """
         repeated = self._find_repeated(appends)
         if repeated is not None:
             return repeated
@@ -119,10 +122,11 @@ class Group:
             raise
 
     def add_records(self, session: str, records: Sequence[Record], *, is_whole: bool = False) -> Head:
-        """Take a batch of an import whole, or raise Conflict or BadImport and take nothing of it.
+        """Add a whole batch of an import, or raise Conflict or BadImport and add nothing of it.
 
-        `is_whole`: the batch is the whole import, and was not announced. A batch is in a group of its own, because it
-        continues the records that `Known` has."""
+        `is_whole` means that the batch is the whole import, and was not announced. A batch has its own group, because
+        it continues the records that `Known` has.
+        """
         if not records:
             raise BadImport(f"session {session}: an import of no records; give it at least one")
         tip = self._known.tip(session)
@@ -254,7 +258,9 @@ class Group:
 
 
 def choose_dropped(seqs: Sequence[int]) -> list[int]:
-    """Of ascending seqs, those whose snapshots are dropped: the gap that each leaves is still small for its age."""
+    """Choose the seqs, of these ascending ones, whose snapshots are dropped: the gap that each leaves is small for its
+    age.
+    """
     dropped: list[int] = []
     if not seqs:
         return dropped

@@ -1,8 +1,8 @@
-"""The rules of an import: which records from elsewhere a log takes in. Pure; every engine asks here.
+"""The rules of an import: which records of another log are accepted. Pure; every engine uses them.
 
-`begin_import` asks `judge_import`, `import_records` asks `check_records`, `finish_import` asks `check_finished`. A
-batch must continue the chain of the records that are here: a wrong record is refused with its place. Whether a session
-may be brought in at all is decided by the caller.
+`begin_import` calls `judge_import`, `import_records` calls `check_records`, `finish_import` calls `check_finished`. A
+batch must continue the chain of the records that are here. A wrong record is refused with its place. The caller decides
+whether a session may be imported at all.
 """
 
 from __future__ import annotations
@@ -17,17 +17,20 @@ from wakeful.eventlog.contract import BadImport, Conflict, Head, Import, Record
 class Beginning(Enum):
     """How an import begins."""
 
-    # All of its records are here: nothing is announced.
+    # All of its records are here, so nothing is announced.
     COMPLETE = "complete"
     NEW = "new"
-    # It was announced before and goes on where it was left.
+    # It was announced before and continues where it stopped.
     RESUMED = "resumed"
-    # It takes the place of a shorter one of the same session that was never finished: all records are compared again.
+    # It replaces a shorter, unfinished import of the same session. All records are compared again.
     LONGER = "longer"
 
 
 def judge_import(wanted: Import, here: Head, begun: Import | None, held: bytes | None, *, extend: bool) -> Beginning:
-    """How the import `wanted` begins, or Conflict. `held` is the hash of the record that stands at its last seq."""
+    """Decide how the import `wanted` begins.
+
+    Raises Conflict. `held` is the hash of the present record at its last seq.
+    """
     session, last_seq = wanted.session, wanted.last_seq
     if last_seq < 1 or len(wanted.head) != len(NOTHING):
         raise BadImport(
@@ -57,7 +60,7 @@ def judge_import(wanted: Import, here: Head, begun: Import | None, held: bytes |
 
 
 def announce_whole(session: str, records: Sequence[Record], begun: Import | None) -> Import:
-    """The import that consists of these records alone; Conflict if another one is not finished."""
+    """Return the import that consists of only these records. Raises Conflict if another import is not finished."""
     if begun is not None:
         raise _refuse_second(begun)
     last = records[-1]
@@ -76,8 +79,9 @@ def check_records(
 ) -> None:
     """Raise BadImport unless the batch follows `previous`, Conflict unless it repeats the hashes in `held`.
 
-    `held` are the hashes that stand here from the first seq of the batch on. A chain hash covers the whole record, so
-    equal hashes mean equal records."""
+    `held` are the present hashes from the first seq of the batch on. A chain hash covers the whole record, so equal
+    hashes mean equal records.
+    """
     if announced is None:
         raise BadImport(f"session {session}: no import was begun; announce its head first")
     seq = records[0].seq - 1
@@ -99,7 +103,7 @@ def check_records(
 
 
 def check_finished(begun: Import | None, here: Head) -> None:
-    """Raise BadImport unless the import has come to the head it announced."""
+    """Raise BadImport unless the import has reached the head that it announced."""
     if begun is not None and (begun.last_seq, begun.head) != (here.seq, here.hash):
         raise BadImport(
             f"session {begun.session}: its import has come to seq {here.seq} of {begun.last_seq}; bring the rest first"
@@ -107,7 +111,7 @@ def check_finished(begun: Import | None, here: Head) -> None:
 
 
 def check_payload(record: Record, recorded: bytes) -> None:
-    """Raise BadImport unless an archived payload that comes back has the hash that was recorded."""
+    """Raise BadImport unless a restored payload has the recorded hash."""
     found = record.payload_hash if record.payload is None else hash_bytes(record.payload)
     if found != recorded:
         raise BadImport(f"session {record.session}, seq {record.seq}: {CHANGED_PAYLOAD}; the archive is damaged")

@@ -1,8 +1,8 @@
 """The engine of the log in memory: for tests, and as the smallest complete example of an engine.
 
-A `MemoryStore` holds the records, a `MemoryLog` is one opening of it: closed and opened again, the store is as it was.
-Nothing survives the process, so "durable" means here that the store holds it. The engine plans every write with
-`group_commit` and `imports`, as the SQLite engine does. It offers every port but `LogBackup`.
+A `MemoryStore` holds the records, and a `MemoryLog` is one opening of it. A store that is closed and opened again is
+unchanged. Nothing survives the process, so "durable" means that the store holds it. The engine plans every write with
+`group_commit` and `imports`, as the SQLite engine does. It implements every port except `LogBackup`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class MemoryStore:
         self.lock = threading.RLock()
         # In the order of their keys, which is the order of their first records.
         self.sessions: dict[str, _Session] = {}
-        # The place of every record in the order of recording; its position is its index + 1.
+        # The place of every record in the order of recording. Its position is its index + 1.
         self.order: list[tuple[str, int]] = []
         self.begun: dict[str, Import] = {}
         self.imported: dict[str, list[Span]] = {}
@@ -88,13 +88,13 @@ class MemoryStore:
         held = self.sessions.get(session)
         return held.keys.get(key) if held is not None else None
 
-    # Writing.
+    # Writing
 
     def plan(self) -> Group:
         return Group(self, len(self.order), len(self.sessions))
 
     def write(self, group: Group) -> None:
-        """Take in the rows of a group."""
+        """Store the rows of a group."""
         rows = group.rows
         for key, session in rows.sessions:
             self.sessions[session] = _Session(key)
@@ -120,10 +120,10 @@ class MemoryStore:
     def set_payload(self, held: _Session, seq: int, payload: bytes | None) -> None:
         held.records[seq - 1] = replace(held.records[seq - 1], payload=payload)
 
-    # Which records are shown while imports are not finished.
+    # Which records are shown while imports are not finished
 
     def find_end(self, session: str) -> int:
-        """The last seq that is shown: of a session under import, its last before that import began."""
+        """Return the last seq that is shown. For a session under import, its last seq before that import began."""
         begun = self.begun.get(session)
         if begun is None:
             return len(self.sessions[session].records)
@@ -131,7 +131,7 @@ class MemoryStore:
         return max((span.first for span in spans if span.last == begun.last_seq), default=1) - 1
 
     def list_shown(self) -> list[tuple[str, _Session, int]]:
-        """The sessions that count, each with its last seq that is shown."""
+        """List the sessions that are shown, each with its last shown seq."""
         ends = [(name, held, self.find_end(name)) for name, held in self.sessions.items() if name not in self.inert]
         return [(name, held, end) for name, held, end in ends if end]
 
@@ -464,16 +464,16 @@ class MemoryLog:
     # StoreHealth
 
     def find_loss(self) -> StoreGone | None:
-        """None: there are no files that could be lost."""
+        """Return None, because there are no files that could be lost."""
         return None
 
     def read_anchored(self) -> int | None:
-        """The newest position: nothing here outlives the process."""
+        """Return the newest position, because nothing here outlives the process."""
         return self.position()
 
 
 def _check_types(appends: Sequence[Append], at: int) -> None:
-    """Raise for values that another engine could not store; the hashes themselves refuse most others."""
+    """Raise for values that another engine could not store. Hashing refuses most others."""
     for append in appends:
         for draft in append.drafts:
             if not isinstance(draft.kind, str) or not isinstance(draft.author, str):

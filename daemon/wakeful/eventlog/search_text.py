@@ -1,7 +1,7 @@
-"""The words of a search and the text of a record. Pure; every engine that can search asks here.
+"""The words of a search and the text of a record. Pure; every engine that can search uses it.
 
-`parse_phrases` reads what a person typed, `read_text` gives the text of a record that may be found. An engine with an
-index of its own asks that index; `has_phrases` is the plain comparison for an engine without one.
+`parse_phrases` parses the words of a person, and `read_text` returns the searchable text of a record. An engine with
+its own index asks that index. `has_phrases` is the plain comparison for an engine without one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _WORDS = re.compile(r'"([^"]*)"|(\S+)')
 
 
 class Phrase(msgspec.Struct, frozen=True):
-    """Words that must stand together. `is_prefix`: the last one may go on."""
+    """Words that must be next to each other. `is_prefix` means that the last word may be longer."""
 
     text: str
     is_prefix: bool = False
@@ -37,7 +37,7 @@ class Query(msgspec.Struct, frozen=True):
     limit: int = 100
 
     def admits(self, record: Record) -> bool:
-        """Does the record lie within the bounds, and is its payload here? The words are not compared."""
+        """Is the record within the bounds, and is its payload here? The words are not compared."""
         return (
             record.payload is not None
             and (self.session is None or record.session == self.session)
@@ -49,13 +49,14 @@ class Query(msgspec.Struct, frozen=True):
 
 
 def parse_phrases(text: str) -> list[Phrase]:
-    """The phrases of a search, in order: each word is one, and so are several words in quotes.
+    """Parse the phrases of a search, in order. Each word is a phrase, and so are several words in quotes.
 
-    Only * and quotes have a meaning of their own."""
+    Only * and quotes have a special meaning.
+    """
     phrases = []
     for quoted, word in _WORDS.findall(text):
         phrase = Phrase(quoted) if quoted else Phrase(word.rstrip("*"), word.endswith("*"))
-        # Punctuation alone has no word to look for.
+        # Punctuation alone contains no word.
         if has_word(phrase.text):
             phrases.append(phrase)
     if not phrases:
@@ -68,8 +69,9 @@ def has_word(text: str) -> bool:
 
 
 def read_text(record: Record) -> str:
-    """The text of a record that a person could have read: the values of its payload and its rationale, without the
-    names of fields."""
+    """Return the readable text of a record: the values of its payload and its rationale, without the names of
+    fields.
+    """
     assert record.payload is not None
     parts: list[str] = [record.rationale] if record.rationale else []
     try:
@@ -80,7 +82,7 @@ def read_text(record: Record) -> str:
 
 
 def has_phrases(text: str, phrases: Sequence[Phrase]) -> bool:
-    """Does the text hold all of the phrases? Case and accents do not count."""
+    """Does the text contain all of the phrases? Case and accents are ignored."""
     words = _split(text)
     return all(_has_phrase(words, phrase) for phrase in phrases)
 

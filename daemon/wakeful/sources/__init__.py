@@ -1,1 +1,1 @@
-"""Code that looks at the outside world: each source turns targets into versions, and hints into looks."""
+"""Sources look at the outside world. Each source turns targets into versions, and reports hints when to look."""

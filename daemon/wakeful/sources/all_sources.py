@@ -1,6 +1,6 @@
-"""All sources as one: each target goes to the source of its kind.
+"""Combines all sources into one: each target goes to the source of its kind.
 
-Wiring constructs it over the four sources; the daemon knows it as `contract.Sources`. It looks at nothing itself.
+The wiring constructs it over the four sources. The daemon uses it as `contract.Sources`. It looks at nothing itself.
 """
 
 from __future__ import annotations

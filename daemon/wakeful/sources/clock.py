@@ -1,8 +1,9 @@
-"""The alarm clock: rings when something is due, and never decides what.
+"""The alarm clock: it rings when something is due, and does not decide what.
 
-The reactor sets the next due moment with `wake_at`; each ring reports one `ClockTicked`, upon which the core compares
-what is due with the moment it is told. APScheduler keeps the one alarm, in memory; a tick every half minute bounds how
-late a ring can be when the machine slept or its clock was set. No truth lives here: a lost ring costs half a minute.
+The reactor sets the next due moment with `wake_at`. Each ring reports one `ClockTicked`, and the core then compares
+what is due with the present moment. APScheduler keeps the one alarm, in memory. A tick every half minute limits how
+late a ring can be after the machine slept or its clock was set. Nothing is stored here: a lost ring costs half a
+minute.
 """
 
 from __future__ import annotations
@@ -20,20 +21,22 @@ from wakeful.core.record.observations import ClockTicked
 from wakeful.sources.contract import read_boot_seconds
 
 TICK_SECONDS = 30.0
-# Slewing by NTP moves a clock by 500 ppm, 15 ms between two ticks: whatever moves it this far set it.
+# NTP slews a clock by at most 500 ppm, which is 15 ms between two ticks. A larger move means that the clock was set.
 JUMP_SECONDS = 2.0
 _ALARM = "due"
-# The last moment a datetime can hold; anything later is never.
+# The last moment that a datetime can hold. A later moment is treated as never.
 _LAST_US = int(datetime(9999, 12, 31, tzinfo=UTC).timestamp()) * 1_000_000
 
 
 def read_wall() -> int:
-    """The wall clock, in microseconds since 1970."""
+    """Read the wall clock, in microseconds since 1970."""
     return time.time_ns() // 1000
 
 
 class Clocks(NamedTuple):
-    """The three clocks of the machine in seconds: boot runs on while it sleeps, monotonic does not, wall can be set."""
+    """The three clocks of the machine, in seconds. Boot time counts sleep, monotonic time does not, wall time can be
+    set.
+    """
 
     wall: float
     monotonic: float
@@ -54,7 +57,9 @@ def describe_jump(before: Clocks, after: Clocks) -> str | None:
 
 
 class Clock:
-    """Rings at the next due moment and at least every half minute. `on_jump` hears of sleep and set clocks in words."""
+    """Rings at the next due moment and at least every half minute. `on_jump` gets a text when the machine slept or its
+    clock was set.
+    """
 
     def __init__(
         self,
@@ -75,7 +80,8 @@ class Clock:
         self._alarm_us: int | None = None
         self._ticking: asyncio.TimerHandle | None = None
         self._last = self._read()
-        # misfire_grace_time is one second by default: a busy loop would lose the alarm with a warning.
+        # The default misfire_grace_time is one second, with which a busy loop would lose the alarm and only log a
+        # warning.
         self._scheduler = AsyncIOScheduler(
             event_loop=loop,
             timezone=UTC,
@@ -83,13 +89,13 @@ class Clock:
         )
 
     def start(self) -> None:
-        """Begin to tick; called once, inside the running loop."""
+        """Begin to tick. Called once, on the loop."""
         self._last = self._read()
         self._scheduler.start()
         self._schedule_tick()
 
     def stop(self) -> None:
-        """Ring no more."""
+        """Stop ringing."""
         if self._ticking is not None:
             self._ticking.cancel()
             self._ticking = None
@@ -97,13 +103,13 @@ class Clock:
             self._scheduler.shutdown(wait=False)
 
     def wake_at(self, wall_us: int | None) -> None:
-        """Keep one alarm, at this moment; None where nothing is due. A moment in the past rings at once."""
+        """Set the one alarm to this moment, or to none if nothing is due. A moment in the past rings at once."""
         if wall_us is not None and wall_us > _LAST_US:
             wall_us = None
         if wall_us == self._alarm_us:
             return
         if wall_us is None:
-            # Gone already when it is ringing this very moment.
+            # The job is already gone if it is ringing at this moment.
             if self._scheduler.get_job(_ALARM) is not None:
                 self._scheduler.remove_job(_ALARM)
         else:
@@ -118,8 +124,8 @@ class Clock:
         self._report(ClockTicked())
 
     def _schedule_tick(self) -> None:
-        # The loop's own timer, not an APScheduler interval: that one counts by the wall clock, and after the clock is
-        # set back by an hour it would stay silent for an hour.
+        # The loop's own timer is used. An APScheduler interval counts by the wall clock, and would stay silent for an
+        # hour after the clock is set back by an hour.
         self._ticking = self._loop.call_later(self._tick_seconds, self._tick)
 
     def _tick(self) -> None:
@@ -127,7 +133,7 @@ class Clock:
         before, self._last = self._last, self._read()
         words = describe_jump(before, self._last)
         if words is not None:
-            # The alarm was set as a span of monotonic time, which no longer ends at its moment.
+            # The alarm was set as a span of monotonic time, which no longer ends at the due moment.
             self._scheduler.wakeup()
             if self._on_jump is not None:
                 self._on_jump(words)

@@ -1,8 +1,8 @@
 """The contract of a source: follow targets, look when asked, report observations.
 
-Reports come on the loop, as `TargetsHinted` (look sooner) and `TargetLooked` (what was found). A source decides
-nothing. It does not compare a version with the one a session has seen, writes nothing to the log, and may report too
-often. `Defects` collects the unexpected exceptions that all sources meet.
+Reports arrive on the loop, as `TargetsHinted` (look sooner) and `TargetLooked` (the result of a look). A source decides
+nothing: it does not compare a version with the one that a session has seen, and writes nothing to the log. It may
+report too often. `Defects` collects the unexpected exceptions of all sources.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from wakeful.core.record.observations import TargetLooked, TargetsHinted
 
 SourceReport = Callable[[TargetsHinted | TargetLooked], None]
 TargetT = TypeVar("TargetT", bound=Target, contravariant=True)
-# The type of a reading of the specs: the daemon only passes it on.
+# The type of a reading of the specs. The daemon only passes it on.
 ReadingT = TypeVar("ReadingT")
 
 
 class Source(Protocol[TargetT]):
-    """One kind of target. Every method is called on the loop."""
+    """A source for one kind of target. Every method is called on the loop."""
 
     def follow(self, targets: Iterable[TargetT]) -> None:
-        """Begin to watch these targets; known keys are left alone.
+        """Begin to watch these targets. Keys that are already followed are left alone.
 
-        Reports nothing: the first look must be asked for.
+        Reports nothing. The caller must ask for the first look.
         """
         ...
 
     def forget(self, keys: Iterable[str]) -> None:
-        """Stop watching these targets. A look under way for one of them reports nothing."""
+        """Stop watching these targets. A look at one of them that is under way reports nothing."""
         ...
 
     def look(self, key: str, generation: int) -> None:
-        """Look now and report a `TargetLooked` of this generation: at once if the look is cheap, else soon."""
+        """Look now and report a `TargetLooked` of this generation. A cheap look reports at once, other looks soon."""
         ...
 
     async def close(self) -> None: ...
@@ -69,8 +69,8 @@ class SeenPath(Protocol):
 class LatestLook:
     """The members of a file target at its latest look.
 
-    `members` belongs to the source: copy it before the loop goes on. `stamp` moves whenever a stat key moved, and is
-    empty where there is nothing to compare it with. `is_stale`: a hint has come since.
+    `members` belongs to the source: copy it before the loop goes on. `stamp` changes whenever a stat key changes, and
+    is empty if there is nothing to compare it with. `is_stale` means that a hint has arrived since.
     """
 
     version: str | None
@@ -80,9 +80,8 @@ class LatestLook:
 
 
 class Sources(Protocol):
-    """All sources as the daemon knows them.
-
-    It has targets of every kind, and the questions that only files or commits can answer.
+    """All sources, as the daemon uses them: targets of every kind, and the queries that only files or commits can
+    answer.
     """
 
     def follow(self, targets: Iterable[Target]) -> None: ...
@@ -96,92 +95,98 @@ class Sources(Protocol):
         ...
 
     def list_defects(self) -> dict[str, int]:
-        """Unexpected exceptions met while looking, in words, and how often each was met."""
+        """Count the unexpected exceptions of looks, by their message."""
         ...
 
     def explain(self, path: str) -> list[tuple[str, PathMeaning]]:
-        """The meaning of this path to each file target that matches it, excludes it or nearly matches it, by key."""
+        """Explain this path for each file target that matches it, excludes it or nearly matches it. Returns pairs of
+        key and meaning.
+        """
         ...
 
     def describe(self, key: str) -> str | None:
-        """A target in words: how it is watched and how much was found there. None if nobody follows it."""
+        """Describe a target: how it is watched, and how much was found there. None if the target is not followed."""
         ...
 
     def find(self, key: str) -> LatestLook | None:
-        """The result of the latest look at a file target; None before the first look,
-        and for every other kind of target."""
+        """Return the latest look at a file target. None before the first look, and for every other kind of target."""
         ...
 
     def peek(self, key: str) -> LatestLook | None:
-        """The members of a file target at this very moment; None if finding out would take too long."""
+        """Return the members of a file target at this moment. None if that would take too long."""
         ...
 
     async def export(self, key: str, version: str, folder: str) -> None:
-        """A clean copy of this version of a commits target, in a folder that is not there yet;
-        raises WakefulError or OSError."""
+        """Write a clean copy of this version of a commits target to a folder that does not exist yet. Raises
+        WakefulError or OSError.
+        """
         ...
 
     async def compare(self, key: str, old: str, new: str, bounds: Bounds) -> Compared:
-        """Two versions of a commits target side by side, with contents; or the reason why they cannot be compared."""
+        """Compare two versions of a commits target, with contents. Returns the reason if they cannot be compared."""
         ...
 
     async def close(self) -> None: ...
 
 
 class SpecWatch(Protocol[ReadingT]):
-    """The watch over the declarations themselves, as the daemon knows it."""
+    """The watch over the declarations, as the daemon uses it."""
 
     @property
     def hinted(self) -> asyncio.Future[None] | None:
-        """The reading under way that a hint began; None: there is none."""
+        """The reading under way that a hint began. None if there is none."""
         ...
 
     async def look(self) -> ReadingT:
-        """Read the files off the loop, for `take`: at a start nothing may be decided before they are read."""
+        """Read the files off the loop, for `take`. At a start nothing may be decided before they are read."""
         ...
 
     def take(self, reading: ReadingT) -> bool:
-        """Report the differences; whether another reading must follow."""
+        """Report the differences. Returns True if another reading must follow."""
         ...
 
     def read(self) -> Awaitable[None]:
-        """Begin a reading; done when its differences are reported. Asked for during another, it follows that."""
+        """Begin a reading. The result is done when the differences are reported. A call during another reading starts
+        one after it.
+        """
         ...
 
     def outdate(self) -> None:
-        """A file gets another name: a reading under way is made again."""
+        """Repeat the reading under way, because a file is being renamed."""
         ...
 
     def report_again(self, name: str) -> None: ...
 
     async def keep(self) -> None:
-        """Read again and again, unasked, until cancelled."""
+        """Read the files repeatedly, without a request, until cancelled."""
         ...
 
     def close(self) -> None: ...
 
 
 class DiskWatch(Protocol):
-    """The watch over the room on disk, as the daemon knows it."""
+    """The watch over the free disk space, as the daemon uses it."""
 
     def look(self) -> float:
-        """Report a change; returns the seconds until the next look."""
+        """Report a change. Returns the seconds until the next look."""
         ...
 
     async def keep(self) -> None:
-        """Look again and again, until cancelled."""
+        """Look repeatedly, until cancelled."""
         ...
 
 
 def read_boot_seconds() -> float:
-    """Seconds since boot, sleep included; where the system has no such clock,
-    sleep shows as a jump of the wall clock."""
+    """Return the seconds since boot, including sleep.
+
+    Without such a clock, a sleep shows as a jump of the wall clock.
+    """
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if clock is None else time.clock_gettime(clock)
 
 
 class WallClock(Protocol):
-    """The clock as the daemon knows it: it rings at a wall time, and says when the wall clock jumped."""
+    """The clock as the daemon uses it: it rings at a wall time, and reports when the wall clock jumped."""
 
     def start(self) -> None: ...
 
@@ -191,19 +196,19 @@ class WallClock(Protocol):
 
 
 class RepositoryNow(Struct, frozen=True, kw_only=True):
-    """The repository around a folder, as it stands now. `prefix` is the folder's path in it, empty at its top."""
+    """The present state of the repository around a folder. `prefix` is the folder's path in it, empty at its top."""
 
     git_dir: str
     common_dir: str
     prefix: str
     commit: str
-    # The branch HEAD names, None where it is detached.
+    # The branch that HEAD names. None if HEAD is detached.
     branch: str | None
     object_format: str
 
 
 class MergedText(Struct, frozen=True, kw_only=True):
-    """A merged text. `conflicts` is None where git takes one of the three for a binary file."""
+    """A merged text. `conflicts` is None if git treats one of the three texts as binary."""
 
     text: bytes
     conflicts: int | None
@@ -212,13 +217,12 @@ class MergedText(Struct, frozen=True, kw_only=True):
 class Git(Protocol):
     """Git for workspaces.
 
-    Nothing is written into a user's repository, and nothing that the repository configures is run.
-
-    Raises OperatorError with git's own words if git fails or refuses.
+    Nothing is written to a user's repository, and no command that the repository configures is run. Raises
+    OperatorError with git's own message if git fails or refuses.
     """
 
     async def find(self, folder: str) -> RepositoryNow | None:
-        """The repository around a folder; None if there is none, or if it has no commit."""
+        """Find the repository around a folder. None if there is none, or if it has no commit."""
         ...
 
     async def check_out(self, repository: RepositoryNow, folder: str, branches: Sequence[str]) -> None:
@@ -228,13 +232,13 @@ class Git(Protocol):
     async def merge_texts(self, base: bytes, ours: bytes, theirs: bytes, names: tuple[str, str, str]) -> MergedText: ...
 
 
-# A defect that takes a new form with every path must not fill the memory.
+# The most kinds of defects that are stored. A defect that looks different for every path must not fill the memory.
 _MOST_KEPT = 50
 
 
 @dataclass(slots=True)
 class Defect:
-    """One kind of exception at one line of our code. The words name the path or target that was looked at first."""
+    """One kind of exception at one line of our code. `words` names the first path or target that met it."""
 
     words: str
     count: int
@@ -247,7 +251,7 @@ class Defects:
         self._met: dict[str, Defect] = {}
 
     def take(self, what: str, error: BaseException) -> str:
-        """Count an exception that was met while looking at `what`. Returns the words for the target's problem."""
+        """Count an exception that occurred while looking at `what`. Returns the text of the target's problem."""
         frames = traceback.extract_tb(error.__traceback__)
         place = f"{frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno}" if frames else "an unknown place"
         kind = f"{type(error).__name__} in {place}"

@@ -1,6 +1,6 @@
 """Watches the free space of the disk that holds the log.
 
-`RoomWatch` reports when runs must wait for room, and when they need wait no more. Wiring constructs it.
+`RoomWatch` reports when runs must wait for free space, and when they no longer need to. The wiring constructs it.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from wakeful.core.record.observations import RoomSeen
 from wakeful.core.spec.limits import find_mark, judge_room
 
 LOOK_SECONDS = 2.0
-# Runs can write faster than we look: near the mark we look more often.
+# The factor of the limit below which the disk is checked more often, because runs can write faster than the usual
+# checks.
 NEAR_FACTOR = 10
 LOOK_NEAR_SECONDS = 0.2
 
 
 class RoomWatch:
-    """The daemon looks once before anything may start, and then keeps this beside everything else.
+    """The daemon looks once before anything may start, and then runs `keep` as a task.
 
-    A look is one `statvfs`, on the loop: a few microseconds,
-    since the state folder never lies on a network file system.
+    A look is one `statvfs` on the loop. It takes a few microseconds, because the state folder is never on a network
+    file system.
     """
 
     def __init__(self, folder: str, report: Callable[[RoomSeen], None]) -> None:
@@ -31,11 +32,11 @@ class RoomWatch:
         self._words: str | None = None
 
     def look(self) -> float:
-        """Report what changed; returns the seconds until the next look."""
+        """Report a change. Returns the seconds until the next look."""
         try:
             found = os.statvfs(self._folder)
         except FileNotFoundError:
-            # The state folder was deleted: the log notices, and ends the daemon in words.
+            # The state folder was deleted. The log notices this, and ends the daemon with a message.
             return LOOK_SECONDS
         free, total = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
         words = judge_room(free, total, is_short=self._words is not None)
@@ -45,6 +46,6 @@ class RoomWatch:
         return LOOK_NEAR_SECONDS if free < find_mark(total) * NEAR_FACTOR else LOOK_SECONDS
 
     async def keep(self) -> None:
-        """Look again and again, until cancelled."""
+        """Look repeatedly, until cancelled."""
         while True:  # noqa: ASYNC110 - no event tells of the room on a disk
             await asyncio.sleep(self.look())

@@ -1,9 +1,9 @@
-"""Short processes of sources: git and probes are started and ended here.
+"""Starts and ends the short processes of sources: git and probes.
 
-Two traps of asyncio are closed here. Both were found by tests that hung. A start that is cancelled half-way waits for
-ever for pipes that it never connected. `Process.wait` waits for the pipes too, and a grandchild that left the group may
-keep them open. A probe is spawned by the runner, which confines it; this module reads it and ends it.
-Every process has a session of its own, and so a process group; ending the process ends the group.
+It avoids two problems of asyncio that made tests hang. A start that is cancelled half-way waits forever for pipes that
+it never connected. `Process.wait` also waits for the pipes, which a grandchild outside the group may keep open. The
+runner spawns and confines a probe; this module reads and ends it. Every process has its own session, and so its own
+process group. Ending the process ends the group.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import IO
 async def start_process(
     argv: Sequence[str], folder: str, env: dict[str, str], *, has_stdin: bool
 ) -> asyncio.subprocess.Process:
-    """Start in a session of its own, with both outputs piped. Raises what `exec` raises."""
+    """Start a process in its own session, with both outputs piped. Raises the errors of `exec`."""
     pipe = asyncio.subprocess.PIPE
     starting = asyncio.ensure_future(
         asyncio.create_subprocess_exec(
@@ -40,10 +40,11 @@ async def start_process(
 
 
 async def end_process(process: asyncio.subprocess.Process) -> None:
-    """Kill what is left of the process group and close the pipes. Harmless if the process ended by itself."""
+    """Kill the rest of the process group and close the pipes. Harmless if the process ended by itself."""
     signal_group(process.pid, signal.SIGKILL)
-    # Process has no way of its own to close its outputs; without it the wait below ends only with the last holder of a
-    # pipe. Pipe by pipe, because closing the transport as a whole may reap the child before the loop's watcher does.
+    # Process has no method to close its outputs. Without this, the wait below lasts until the last holder closes its
+    # pipe. Each pipe is closed by itself, because closing the whole transport may reap the child before the loop's
+    # watcher does.
     transport: asyncio.SubprocessTransport = process._transport  # type: ignore[attr-defined]
     for number in (0, 1, 2):
         if (pipe := transport.get_pipe_transport(number)) is not None:
@@ -52,7 +53,7 @@ async def end_process(process: asyncio.subprocess.Process) -> None:
 
 
 class PipedProcess:
-    """A child with both outputs piped, which was spawned a moment ago: read, waited for and ended on the loop."""
+    """A child process that was just spawned, with both outputs piped. It is read, waited for and ended on the loop."""
 
     stdout: asyncio.StreamReader
     stderr: asyncio.StreamReader
@@ -68,7 +69,7 @@ class PipedProcess:
 
     @classmethod
     async def attend(cls, popen: subprocess.Popen[bytes]) -> PipedProcess:
-        """Raises OSError where there are no descriptors left; the child is ended then."""
+        """Attach to a process. Raises OSError if there are no descriptors left; the child is ended then."""
         try:
             process = cls(popen)
         except OSError:
@@ -84,19 +85,21 @@ class PipedProcess:
         return process
 
     async def wait(self) -> int:
-        """Until the program itself is over; its exit code, or the signal that ended it, negative."""
+        """Wait until the program itself has ended. Returns its exit code, or the negative number of the signal that
+        ended it.
+        """
         await self._is_over.wait()
         return self._popen.returncode
 
     async def end(self) -> None:
-        """Kill what is left of the process group and close the pipes. Harmless if the process ended by itself."""
+        """Kill the rest of the process group and close the pipes. Harmless if the process ended by itself."""
         signal_group(self.pid, signal.SIGKILL)
         for transport in self._pipes:
             transport.close()
         for pipe in (self._popen.stdout, self._popen.stderr)[len(self._pipes) :]:
             if pipe is not None:
                 pipe.close()
-        # Also where whoever asked was cancelled: nobody else takes its end.
+        # Shielded, so that a cancelled caller does not leave the end of the process unhandled.
         await asyncio.shield(self._is_over.wait())
 
     async def _connect(self, pipe: IO[bytes] | None) -> asyncio.StreamReader:
@@ -118,5 +121,5 @@ def signal_group(group: int, number: signal.Signals) -> None:
     try:
         os.killpg(group, number)
     except ProcessLookupError:
-        # Nobody is left in it.
+        # No process is left in the group.
         pass

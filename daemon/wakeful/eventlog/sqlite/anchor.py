@@ -1,11 +1,11 @@
 """The anchor: the position of the newest acknowledged record, kept in a file outside the database.
 
-A prefix of a hash chain is a valid chain: one flipped bit in the write-ahead log silently dropped 501 of 1,000
+A prefix of a hash chain is a valid chain. One flipped bit in the write-ahead log silently dropped 501 of 1,000
 acknowledged events while every check inside the database said ok. So the writer notes the store's mark here after each
-commit and before it acknowledges. The kernel has the note then, so a killed daemon loses nothing of it. The flush of
-the note comes milliseconds later (`writer.ANCHOR_SECONDS`), so a power cut may leave the anchor a few groups behind.
-The file has two slots, each with its own checksum in its own 4 KiB block. A note is never written to the slot that was
-flushed last: a torn write can spoil the newer slot, never both.
+commit and before it acknowledges. The kernel then has the note, so a killed daemon does not lose it. The note is
+flushed milliseconds later (`writer.ANCHOR_SECONDS`), so a power cut may leave the anchor a few groups behind. The file
+has two slots, each with its own checksum in its own 4 KiB block. A note is never written to the slot that was flushed
+last, so a torn write can destroy the newer slot, never both.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _CHECKSUM_BYTES = 32
 
 class Mark(msgspec.Struct, frozen=True, gc=False):
     """The position of a store after a flush: its id, the number of flushes, the number of records, and the roll over
-    all of them."""
+    them.
+    """
 
     store: bytes
     flush: int
@@ -37,10 +38,11 @@ class Mark(msgspec.Struct, frozen=True, gc=False):
 
 
 def judge_store(anchor: Mark | None, newest: Mark, roll_at_anchor: bytes | None) -> str | None:
-    """Why the store must not be written, in words; None if it holds everything that was acknowledged.
+    """Return why the store must not be written. None if it contains everything that was acknowledged.
 
-    `roll_at_anchor` is the roll that the store itself has for the anchor's flush. A store ahead of its anchor is sound:
-    a crash came between the commit and the note, and the records ahead were never acknowledged."""
+    `roll_at_anchor` is the roll that the store itself has for the anchor's flush. A store ahead of its anchor is sound.
+    A crash came between the commit and the note, and the records ahead were never acknowledged.
+    """
     if anchor is None and newest.flush == 0:
         return None
     if anchor is None:
@@ -57,7 +59,7 @@ def judge_store(anchor: Mark | None, newest: Mark, roll_at_anchor: bytes | None)
 
 
 class AnchorFile:
-    """The open anchor file. One writer owns it; anybody may read it."""
+    """The open anchor file. One writer owns it; any process may read it."""
 
     def __init__(self, path: Path, mark: Mark) -> None:
         """Open the file for writing and bring it to `mark`. A new file appears complete or not at all."""
@@ -67,7 +69,7 @@ class AnchorFile:
             _create(path)
         self._file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         if newest is not None:
-            # A killed daemon may have noted it without a flush.
+            # A killed daemon may have written the mark without a flush.
             os.fdatasync(self._file)
         self._slot = 0 if newest is None else 1 - slots.index(newest)
         # The number of notes that wait for the next flush.
@@ -77,7 +79,9 @@ class AnchorFile:
             self.flush()
 
     def note(self, mark: Mark) -> None:
-        """Write the mark in place, with a fixed size: its flush touches no metadata and cannot run out of space."""
+        """Write the mark in place, with a fixed size, so that its flush changes no metadata and cannot run out of
+        space.
+        """
         body = _LAYOUT.pack(_MAGIC, mark.store, mark.flush, mark.position, mark.roll)
         slot = body + sha256(body).digest()
         written = os.pwrite(self._file, slot, self._slot * _SLOT_BYTES)
@@ -98,7 +102,7 @@ class AnchorFile:
 
 
 def read_anchor(path: Path) -> Mark | None:
-    """The newest undamaged mark, or None."""
+    """Read the newest undamaged mark. None if there is none."""
     return _choose_newest(_read_slots(path))
 
 
@@ -107,7 +111,7 @@ def _choose_newest(slots: tuple[Mark | None, ...]) -> Mark | None:
 
 
 def _read_slots(path: Path) -> tuple[Mark | None, ...]:
-    """The mark of each slot; None for a slot that is empty or damaged."""
+    """Read the mark of each slot. None for a slot that is empty or damaged."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -125,7 +129,10 @@ def _parse_slot(slot: bytes) -> Mark | None:
 
 
 def _create(path: Path) -> None:
-    """Make a file of two empty slots. Its blocks are allocated now: a full disk must not stop the anchor later."""
+    """Make a file of two empty slots.
+
+    Its blocks are allocated now, so that a full disk does not stop the anchor later.
+    """
     fresh = path.with_name(path.name + ".new")
     file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:

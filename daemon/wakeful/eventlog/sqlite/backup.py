@@ -1,8 +1,8 @@
 """Backup and restore of a store. Every copy is verified.
 
-`back_up` runs beside a live daemon; `restore` needs the daemon stopped and takes its lock. A restore builds the new
-folder completely, then swaps it in by renames; if it is killed between them, the next open finishes it. The old folder
-is always kept.
+`back_up` runs next to a live daemon. `restore` needs the daemon stopped and takes its lock. A restore builds the new
+folder completely, then swaps it in by renames. If it is killed in between, the next open finishes it. The old folder is
+always kept.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from wakeful.text.display import count
 
 
 def back_up(files: StoreFiles, path: Path, progress: Progress | None = None) -> Report:
-    """Copy the store to a new file while appends go on, and verify the copy; `progress` counts verified records."""
+    """Copy the store to a new file while appends continue, and verify the copy. `progress` counts verified records."""
     if path.exists():
         raise BackupRefused(f"{path} exists; a backup never overwrites, choose another name")
     if not path.parent.is_dir():
@@ -47,10 +47,11 @@ def back_up(files: StoreFiles, path: Path, progress: Progress | None = None) -> 
 def restore(
     backup: Path, state_dir: Path, *, even_if_newer: bool = False, progress: Progress | None = None
 ) -> Path | None:
-    """Replace the store by a backup; returns the folder in which the old store is kept, None if there was none.
+    """Replace the store by a backup. Returns the folder in which the old store is kept, None if there was none.
 
     Refused while a daemon runs. Also refused, unless `even_if_newer`, if the store or its anchor has records that the
-    backup lacks."""
+    backup lacks.
+    """
     if not backup.is_file():
         raise RestoreRefused(f"{backup} is not a file; give the path of a backup")
     files = StoreFiles(state_dir)
@@ -69,7 +70,7 @@ def restore(
 
 
 def finish_restore(files: StoreFiles) -> None:
-    """Swap in a complete incoming folder once the old one is moved away; does nothing otherwise."""
+    """Swap in a complete incoming folder once the old one is moved away. Otherwise does nothing."""
     if files.incoming.is_dir() and not files.database.exists() and not files.anchor.exists():
         if files.folder.is_dir():
             files.folder.rmdir()
@@ -90,11 +91,11 @@ def _check_backup(backup: Path, progress: Progress | None) -> None:
 
 
 def _refuse_newer_store(files: StoreFiles, backup: Path) -> None:
-    """Refuse a backup that lacks acknowledged records, whether the store still has them or only its anchor knows of
-    them.
+    """Refuse a backup that lacks acknowledged records, even if the store has lost them and only its anchor proves them.
 
-    The backup must hold the mark of the store and the mark of the anchor with the same roll: fewer records are refused,
-    and so is another history of the same length."""
+    The backup must contain the mark of the store and the mark of the anchor with the same roll. Fewer records are
+    refused, and so is another history of the same length.
+    """
     anchor, newest = read_anchor(files.anchor), _read_newest(files)
     marks = [mark for mark in (anchor, newest) if mark is not None and mark.position]
     connection = connect_reader(backup)
@@ -115,7 +116,7 @@ def _refuse_newer_store(files: StoreFiles, backup: Path) -> None:
 
 
 def _read_newest(files: StoreFiles) -> Mark | None:
-    """The mark of the present store; None if it is gone or cannot be read."""
+    """Read the mark of the present store. None if it is gone or cannot be read."""
     if not files.database.exists():
         return None
     try:

@@ -1,8 +1,8 @@
-"""Opening the SQLite log, and the open log itself.
+"""Opens the SQLite log, and implements the open log.
 
-The wiring calls `open_log` once; tools beside a running daemon call `open_reader`. A store is first checked through a
-reading connection: a writing connection would overwrite what might be rescued from a damaged store. Writes go to the
-writer's queue; reads happen here, on the caller's thread.
+The wiring calls `open_log` once. Tools next to a running daemon call `open_reader`. A store is first checked through a
+reading connection, because a writing connection would overwrite what might be rescued from a damaged store. Writes go
+to the writer's queue; reads happen here, on the caller's thread.
 """
 
 from __future__ import annotations
@@ -78,17 +78,20 @@ from wakeful.text.display import count
 
 Kept = TypeVar("Kept")
 
-# Folders of the state folder whose content comes only from recorded runs and calls.
+# The folders of the state folder whose content comes only from recorded runs and calls.
 _REMAINS = ("blobs", "archive", "scratch", "workspaces")
 _WHAT_TO_DO = "look at it with: wakeful doctor; go back to a backup with: wakeful restore BACKUP"
 
 
 def exit_process(failed: StoreFailed) -> None:
-    """The default reaction to a failed write: say so and end at once, without any clean-up that might write."""
+    """Print the message and end at once, without any clean-up that might write.
+
+    The default reaction to a failed write.
+    """
     try:
         print(f"wakeful: {failed}", file=sys.stderr, flush=True)
     finally:
-        # Also if there is no memory for the message, or nobody reads it.
+        # Also if there is no memory for the message, or stderr is closed.
         os._exit(1)
 
 
@@ -99,11 +102,11 @@ def open_log(
     on_fatal: Callable[[StoreFailed], None] = exit_process,
     tell: Callable[[str], None] = lambda words: None,
 ) -> SqliteLog:
-    """Open the store of a state folder for appending; create or migrate it first if needed.
+    """Open the store of a state folder for appending. Create or migrate it first if needed.
 
-    Without a `lock` it takes its own.
-
-    `on_fatal` (a failed write) and `tell` (news for the operator) are called on the writer's thread."""
+    Without a `lock` it takes its own. `on_fatal` (a failed write) and `tell` (messages for the operator) are called on
+    the writer's thread.
+    """
     refuse_affected(apsw.sqlite_lib_version())
     files = StoreFiles(state_dir)
     held = lock or lock_state(state_dir)
@@ -126,7 +129,7 @@ def open_log(
 
 
 def open_reader(state_dir: Path) -> SqliteLog:
-    """Open for reading only, beside a daemon or without one. Takes no lock and changes nothing."""
+    """Open for reading only, with or without a running daemon. Takes no lock and changes nothing."""
     files = StoreFiles(state_dir)
     if not files.database.exists():
         raise StoreDamaged(f"{files.database} does not exist; is {state_dir} the state folder of a daemon that ran?")
@@ -141,10 +144,10 @@ def open_reader(state_dir: Path) -> SqliteLog:
 
 
 def judge_state(state_dir: Path) -> str | None:
-    """Why a daemon would not write to the store of this folder, in words; None if it would, also if there is no store
-    yet.
+    """Return why a daemon would not write to the store of this folder. None if it would, and if there is no store yet.
 
-    Only compares the end of the store with its anchor: quick, takes no lock and changes nothing."""
+    Only compares the end of the store with its anchor. Quick; takes no lock and changes nothing.
+    """
     files = StoreFiles(state_dir)
     try:
         if not files.database.exists():
@@ -175,7 +178,7 @@ def _open_locked(
     backup.finish_restore(files)
     migrations = load_migrations()
     if is_blank(files.database):
-        # Nothing of it was ever acknowledged: the rest of a first start that was cut short is replaced.
+        # Nothing of it was ever acknowledged, so the remains of an interrupted first start are replaced.
         _refuse_empty_start(files)
         remove_database(files.database)
         create_database(files, lambda fresh: migrate(fresh, migrations, files.database))
@@ -201,9 +204,10 @@ def _open_locked(
 
 
 def _judge_present(files: StoreFiles, connection: apsw.Connection) -> str | None:
-    """Why an existing database is not written to, in words; None if it is.
+    """Return why an existing database is not written to. None if it is.
 
-    Raises if it cannot even be read as a log."""
+    Raises if it cannot even be read as a log.
+    """
     refuse_newer(connection, load_migrations(), files.database)
     if read_version(connection) == 0:
         if count_tables(connection) == 0:
@@ -218,8 +222,9 @@ def _judge_present(files: StoreFiles, connection: apsw.Connection) -> str | None
 
 
 def _refuse_empty_start(files: StoreFiles) -> None:
-    """Refuse an empty store if its anchor knows of records, or if runs of an earlier log left files: starting empty
-    would hide the loss."""
+    """Refuse an empty store if its anchor proves records, or if runs of an earlier log left files. An empty start would
+    hide the loss.
+    """
     anchor = read_anchor(files.anchor)
     if anchor is not None and anchor.flush > 0:
         raise StoreBehindAnchor(
@@ -251,7 +256,7 @@ def _judge(files: StoreFiles, connection: apsw.Connection) -> str | None:
 
 
 class SqliteLog:
-    """An open log: every port of the contract."""
+    """An open log. Implements every port of the contract."""
 
     def __init__(
         self, files: StoreFiles, writer: Writer | None, read_only: str | None, lock: StateLock | None = None
@@ -262,7 +267,7 @@ class SqliteLog:
         self._lock = lock
         self._is_closed = False
         self._own = threading.local()
-        # Weak: the connection of an ended thread is collected with it.
+        # Weak, so that the connection of an ended thread is collected with it.
         self._readers: weakref.WeakSet[apsw.Connection] = weakref.WeakSet()
 
     @functools.cached_property
@@ -343,7 +348,7 @@ class SqliteLog:
         return Appended(session, row[0], row[1], digest=row[2]) if row is not None else None
 
     def find_keys(self, key: str) -> list[Appended]:
-        # One seek per session: an index by key alone would slow down every append with a key.
+        # One seek per session, because an index by key alone would slow down every append with a key.
         rows = self._reader().execute(
             "SELECT s.id, i.first_seq, i.last_seq, i.digest FROM session s CROSS JOIN idempotency i "
             "ON i.session = s.key AND i.key = ? ORDER BY s.key",
@@ -357,7 +362,7 @@ class SqliteLog:
             row = self._read_snapshot(session, bound)
             if row is None:
                 return None
-            # A damaged snapshot is passed over: an older one and a longer tail give the same state.
+            # A damaged snapshot is skipped: an older one and a longer tail give the same state.
             if chain.hash_bytes(row[1]) == row[2]:
                 return Snapshot(*row)
             bound = row[0] - 1
@@ -386,7 +391,7 @@ class SqliteLog:
                 else:
                     yield self._read_tail(session)
         except payload_check.UNREADABLE:
-            # Damaged pages of one session stopped the pass over all: the remaining ones are read one by one.
+            # Damaged pages of one session stopped the pass over all. The remaining sessions are read one by one.
             with self._explaining_damage("the table of sessions"):
                 left = [session for session in queries.read_sessions(self._reader()) if session not in yielded]
             for session in left:
@@ -475,7 +480,7 @@ class SqliteLog:
         )
 
     def _keep(self, work: Callable[[apsw.Connection], Kept], *, is_erasing: bool = False) -> Kept:
-        """Let the writer do this work in a transaction, and wait for it."""
+        """Let the writer do this work in a transaction, and wait for it. Blocking."""
         waiter: concurrent.futures.Future[Kept] = concurrent.futures.Future()
         self._put(KeepCall(work, waiter, is_erasing))
         return waiter.result()
@@ -517,7 +522,7 @@ class SqliteLog:
             raise StoreDamaged(f"{self._files.database}: {what} cannot be read: {error}; {_WHAT_TO_DO}") from error
 
     def _reader(self) -> apsw.Connection:
-        """The reading connection of this thread: two threads must not use one connection at once."""
+        """Return the reading connection of this thread, because two threads must not use one connection at once."""
         if self._is_closed:
             raise StoreClosed(f"{self._files.database}: the log is closed; open it again to read")
         connection = getattr(self._own, "connection", None)

@@ -1,9 +1,9 @@
-"""Detects that the files of an open store were deleted, replaced or cut short.
+"""Detects that the files of an open store were deleted, replaced or truncated.
 
-SQLite goes on writing to a deleted file, and nobody finds those records. So the writer checks before it acknowledges a
-group, and every few seconds at rest: each file must have the device and inode it had when the store was opened, and
-must not have become shorter. That is five calls of `stat`. A folder that is gone or replaced takes its files with it,
-so folders are checked only to word the message.
+SQLite continues to write to a deleted file, and those records are lost. So the writer checks before it acknowledges a
+group, and every few seconds at rest. Each file must have the device and inode it had when the store was opened, and
+must not have become shorter. That is five calls of `stat`. If a folder is gone or replaced, so are its files, so
+folders are checked only for the message.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ class _Known(msgspec.Struct):
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """A file that is gone, replaced or cut.
+    """A file that is gone, replaced or truncated.
 
-    `is_whole`: the open file still has all its bytes, under another name or none."""
+    `is_whole` means that the open file still has all its bytes, under another name or none.
+    """
 
     words: str
     is_whole: bool
 
 
 class FileIdentity:
-    """The files of one store as its writer opened them. Made while all of them exist."""
+    """The files of one store as its writer opened them. Constructed while all of them exist."""
 
     def __init__(self, files: StoreFiles, page_bytes: int) -> None:
         self.frame_bytes = page_bytes + _FRAME_HEADER_BYTES
@@ -45,9 +46,10 @@ class FileIdentity:
         self._folders = {name: _look(name) for name in (str(files.state_dir), str(files.folder))}
 
     def find_loss(self, wal_frames: int = 0) -> Loss | None:
-        """The first file that is not the opened one; None if all are.
+        """Return the first file that is not the opened one. None if all are.
 
-        The write-ahead log must hold `wal_frames` frames."""
+        The write-ahead log must contain `wal_frames` frames.
+        """
         for path, known in self._files.items():
             found = _find(path)
             if found is None or not _is_same(known, found):
@@ -63,14 +65,15 @@ class FileIdentity:
         return found is not None and found.st_size >= self._find_wal_bytes(wal_frames)
 
     def has_database(self) -> bool:
-        """Is the main file still the opened one, whatever happened to the files beside it?"""
+        """Is the main file still the opened one? The files next to it do not count."""
         found = _find(self._database)
         return found is not None and _is_same(self._files[self._database], found)
 
     def _describe(self, path: str, found: os.stat_result | None) -> Loss:
-        """The words for a loss.
+        """Describe a loss.
 
-        A folder that is gone or replaced is named instead of its files, the outermost first."""
+        If a folder is gone or replaced, it is named instead of its files, the outermost first.
+        """
         for folder, known in self._folders.items():
             seen = _find(folder)
             if seen is None or not _is_same(known, seen):
@@ -79,9 +82,10 @@ class FileIdentity:
         return Loss(f"{path} is gone" if found is None else f"{path} was replaced by another", is_whole=True)
 
     def _find_least(self, path: str, known: _Known, size: int, wal_frames: int) -> int:
-        """The least size a file must have.
+        """Return the least size that a file must have.
 
-        The main file and the anchor never shrink while the store is open; the writer may cut the write-ahead log."""
+        The main file and the anchor never shrink while the store is open. The writer may truncate the write-ahead log.
+        """
         if path in (self._database, self._anchor):
             least, known.size = known.size, max(known.size, size)
             return least

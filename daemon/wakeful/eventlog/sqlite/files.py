@@ -1,9 +1,9 @@
-"""The files of the SQLite store: their paths, their permissions, and the only two ways to open them.
+"""The files of the SQLite store: their paths, their permissions, and the only two functions that open them.
 
-Called by the engine, by verification and by backup. Nothing opens the database or its index except through SQLite:
-closing any other descriptor drops SQLite's locks, and the next reader then deletes the live write-ahead log (measured:
-100 acknowledged, 0 survived). The write-ahead log itself is never locked; its one writer makes it longer here. Exactly
-one connection writes, and it also does all checkpoints.
+Called by the engine, by verification and by backup. Only SQLite may open the database or its index. Closing any other
+descriptor drops SQLite's locks, and the next reader then deletes the live write-ahead log (measured: 100 acknowledged,
+0 survived). The write-ahead log itself is never locked; its one writer makes it longer here. Exactly one connection
+writes, and it also does all checkpoints.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from wakeful.system.private_folders import make_private, sync_folder
 
 BUSY_MILLISECONDS = 10_000
 _READER_CACHE_KIB = 512
-# A store with an older schema can still be read, from a backup or beside the older daemon: tables that came later are
-# empty.
+# The tables by the schema that added them. A store with an older schema can still be read, from a backup or next to the
+# older daemon: its missing tables are empty.
 _CAME_WITH = {
     2: """
     CREATE TEMP TABLE import (session, last_seq, head);
@@ -37,20 +37,22 @@ _CAME_WITH = {
     """,
     3: "CREATE TEMP TABLE imported (session, first_seq, last_seq)",
 }
-# Three records of 1 KiB fill a page of 4 KiB and waste a quarter of it: 1,501 bytes a record, 1,312 with 8 KiB, appends
-# as fast.
+# Three records of 1 KiB fill a page of 4 KiB and waste a quarter of it. A record takes 1,501 bytes, and 1,312 with 8
+# KiB. Appends are as fast.
 _PAGE_BYTES = 8192
-# A checkpoint cuts the write-ahead log to this size. A longer one is held by a reader, and grows with every append.
+# The size to which a checkpoint truncates the write-ahead log. A longer one is held by a reader, and grows with every
+# append.
 WAL_KEPT_BYTES = 64 * 1024 * 1024
 _WAL_HEADER_BYTES = 32
 _STEP_BYTES = 64 * 1024
-_FREE_TIMES = 100  # so many times the preallocated size must be free
+_FREE_TIMES = 100  # the multiple of the preallocated size that must be free
 
 
 class StoreFiles:
     """The paths of a store inside a state folder.
 
-    The log has a folder of its own, so that a restore can swap it in one step."""
+    The log has its own folder, so that a restore can swap it in one step.
+    """
 
     def __init__(self, state_dir: Path) -> None:
         self.state_dir = state_dir
@@ -97,10 +99,9 @@ def prepare_folder(files: StoreFiles) -> None:
 def create_database(files: StoreFiles, migrate: Callable[[apsw.Connection], None]) -> None:
     """Make a database with its schema and no records.
 
-    Only its owner can read it, whatever the umask; SQLite gives -wal and -shm the same mode.
-
-    It is made under another name and renamed when it is complete and on disk: a start that is cut short leaves nothing
-    that looks like a log."""
+    Only its owner can read it, with any umask. SQLite gives -wal and -shm the same mode. It is made under another name
+    and renamed when it is complete and on disk, so that an interrupted start leaves nothing that looks like a log.
+    """
     fresh = files.database.with_name(f"{files.database.name}.new")
     remove_database(fresh)
     os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
@@ -116,16 +117,18 @@ def create_database(files: StoreFiles, migrate: Callable[[apsw.Connection], None
 def remove_database(database: Path) -> None:
     """Remove a database without acknowledged records.
 
-    The files that SQLite keeps beside it go first: they mean nothing without it."""
+    SQLite's files next to it are removed first, because they are useless without it.
+    """
     for end in ("-journal", "-wal", "-shm", ""):
         database.with_name(database.name + end).unlink(missing_ok=True)
 
 
 def is_blank(database: Path) -> bool:
-    """Is there no database, or one without a schema? Call it under the lock.
+    """Is there no database, or one without a schema? Called under the lock.
 
-    A first start that was cut short left such a file in earlier releases, perhaps with a rollback journal; a finished
-    store has none."""
+    In earlier releases an interrupted first start left such a file, perhaps with a rollback journal. A finished store
+    has none.
+    """
     if not database.exists():
         return True
     try:
@@ -139,7 +142,7 @@ def is_blank(database: Path) -> bool:
 
 
 def read_code(error: apsw.Error) -> int:
-    """The extended result code of SQLite, which the types of apsw lack."""
+    """Return the extended result code of SQLite, which the type stubs of apsw lack."""
     code: int = getattr(error, "extendedresult", 0)
     return code
 
@@ -170,7 +173,7 @@ def connect_writer(database: Path) -> apsw.Connection:
         f"page_size = {_PAGE_BYTES}",  # for a new file; an existing one keeps its own
         "journal_mode = WAL",
         "synchronous = FULL",
-        "wal_autocheckpoint = 0",  # the writer decides when, so that no append pays for a checkpoint
+        "wal_autocheckpoint = 0",  # the writer decides when, so that no append waits for a checkpoint
         f"journal_size_limit = {WAL_KEPT_BYTES}",
         "foreign_keys = ON",
         "secure_delete = ON",  # the bytes of an erased payload must leave the pages, too
@@ -182,17 +185,17 @@ def connect_writer(database: Path) -> apsw.Connection:
 
 
 def lay_out_wal(path: Path, size: int) -> None:
-    """Preallocate the write-ahead log: write and flush zeros up to `size` bytes.
+    """Preallocate the write-ahead log: write and flush zeros up to `size` bytes. Called by its one writer between two
+    commits.
 
-    For its one writer, between two commits.
-
-    A commit then overwrites existing blocks, and its flush has no new length to record: 0.20 ms beside 0.36 for a
+    A commit then overwrites existing blocks, and its flush has no new length to record: 0.20 ms instead of 0.36 for a
     growing log. To a reader, zeros end the log, as the torn frame of a crash does. Bytes that SQLite wrote are not
-    touched. On a nearly full disk nothing is preallocated, because this only makes commits quicker."""
+    touched. On a nearly full disk nothing is preallocated, because this only makes commits quicker.
+    """
     try:
         file = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
-        # Commits go on without it, on the open descriptors.
+        # Commits continue without it, on the open descriptors.
         if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
             raise
         return
@@ -227,7 +230,8 @@ def has_descriptor() -> bool:
 def connect_reader(database: Path) -> apsw.Connection:
     """Open a connection that cannot write.
 
-    It reads the schema at once, so that a file that is no database is refused in words."""
+    It reads the schema at once, so that a file that is not a database is refused with a message.
+    """
     _refuse_hollow(database)
     try:
         return _connect_to_read(str(database), apsw.SQLITE_OPEN_READONLY)
@@ -257,8 +261,9 @@ def connect_reader(database: Path) -> apsw.Connection:
 
 
 def _refuse_hollow(database: Path) -> None:
-    """Refuse an empty file before SQLite opens it: SQLite would delete the write-ahead log beside it, which may hold
-    every record."""
+    """Refuse an empty file before SQLite opens it. SQLite would delete the write-ahead log next to it, which may
+    contain every record.
+    """
     if not database.is_file() or database.stat().st_size:
         return
     wal = database.with_name(f"{database.name}-wal")
@@ -279,7 +284,7 @@ def say_unfinished(database: Path) -> StoreUnfinished:
 def _connect_to_read(name: str, flags: int) -> apsw.Connection:
     connection = apsw.Connection(name, flags=flags)
     connection.set_busy_timeout(BUSY_MILLISECONDS)
-    # Every thread of the daemon has a connection of its own: with SQLite's default of 2 MB their caches held 20 MB.
+    # Every thread of the daemon has its own connection. With SQLite's default of 2 MB their caches held 20 MB.
     connection.execute(f"PRAGMA cache_size = -{_READER_CACHE_KIB}")
     version = connection.execute("PRAGMA user_version").get
     for number, tables in _CAME_WITH.items():
@@ -291,7 +296,8 @@ def _connect_to_read(name: str, flags: int) -> apsw.Connection:
 def _connect_beside_no_writer(database: Path) -> apsw.Connection:
     """Open a store on a read-only mount, where SQLite cannot make the index of a write-ahead log.
 
-    A properly closed store has no such log."""
+    A properly closed store has no such log.
+    """
     wal = database.with_name(f"{database.name}-wal")
     if wal.exists() and _holds_frames(wal):
         raise StoreUnsafe(
@@ -305,7 +311,7 @@ def _connect_beside_no_writer(database: Path) -> apsw.Connection:
 
 
 def measure_wal(state_dir: Path) -> int:
-    """The size of the write-ahead log of a state folder in bytes; 0 if there is none."""
+    """Measure the write-ahead log of a state folder in bytes. 0 if there is none."""
     try:
         return os.stat(f"{StoreFiles(state_dir).database}-wal").st_size
     except FileNotFoundError:
@@ -313,7 +319,7 @@ def measure_wal(state_dir: Path) -> int:
 
 
 def _holds_frames(wal: Path) -> bool:
-    """A write-ahead log that was only preallocated has no header yet."""
+    """Does the write-ahead log contain records? One that was only preallocated has no header yet."""
     with wal.open("rb") as file:
         return any(file.read(_WAL_HEADER_BYTES))
 
@@ -323,7 +329,7 @@ def _is_mounted_read_only(folder: Path) -> bool:
 
 
 def read_mark(connection: apsw.Connection) -> Mark:
-    """The store's newest mark, to be compared with its anchor."""
+    """Read the store's newest mark, to compare it with its anchor."""
     store = connection.execute("SELECT id FROM store").get
     row = connection.execute("SELECT number, last_event, roll FROM flush ORDER BY number DESC LIMIT 1").get
     flush, position, roll = row if row is not None else (0, 0, NOTHING)
@@ -331,7 +337,7 @@ def read_mark(connection: apsw.Connection) -> Mark:
 
 
 def read_roll(connection: apsw.Connection, flush: int) -> bytes | None:
-    """The roll that the store has for one flush; None if it has no such flush."""
+    """Read the roll that the store has for one flush. None if it has no such flush."""
     if flush == 0:
         return NOTHING
     roll: bytes | None = connection.execute("SELECT roll FROM flush WHERE number = ?", (flush,)).get

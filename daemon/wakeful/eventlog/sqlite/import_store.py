@@ -1,6 +1,6 @@
 """The rows of an import: announced, resumed, finished. The rules are in `eventlog/imports.py`.
 
-`begin` and `finish` run on the writer's connection, inside its transaction; the writer adds the records themselves.
+`begin` and `finish` run on the writer's connection, inside its transaction. The writer adds the records themselves.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from wakeful.eventlog.contract import Head, Import
 
 
 def read_imports(connection: apsw.Connection) -> tuple[Import, ...]:
-    """The imports that were begun and not finished."""
+    """Read the imports that were begun and not finished."""
     rows = connection.execute(
         """
         SELECT i.session, i.last_seq, i.head, coalesce(max(e.seq), 0) FROM import i
@@ -24,7 +24,7 @@ def read_imports(connection: apsw.Connection) -> tuple[Import, ...]:
 
 
 def begin(connection: apsw.Connection, session: str, last_seq: int, head: bytes, extend: bool) -> int:
-    """Announce an import, unless all of it is here; returns the seq of the first missing record."""
+    """Announce an import, unless all of it is here. Returns the seq of the first missing record."""
     here = read_head(connection, session)
     begun = _read_begun(connection, session, here.seq)
     held = read_hash(connection, session, last_seq)
@@ -40,7 +40,9 @@ def begin(connection: apsw.Connection, session: str, last_seq: int, head: bytes,
 
 
 def _announce_longer(connection: apsw.Connection, session: str, before: int, last_seq: int, head: bytes) -> int:
-    """Returns the first seq of the import: the records that came for the shorter one are compared once more."""
+    """Replace an import by a longer one. Returns its first seq, because the records of the shorter one are compared
+    again.
+    """
     sql = "SELECT first_seq FROM imported WHERE session = ? AND last_seq = ?"
     first: int | None = connection.execute(sql, (session, before)).get
     connection.execute("UPDATE import SET last_seq = ?, head = ? WHERE session = ?", (last_seq, head, session))
@@ -51,7 +53,7 @@ def _announce_longer(connection: apsw.Connection, session: str, before: int, las
 
 
 def finish(connection: apsw.Connection, session: str, is_inert: bool) -> Head:
-    """End an import that has come to the head it announced."""
+    """End an import that has reached the head that it announced."""
     here = read_head(connection, session)
     imports.check_finished(_read_begun(connection, session, here.seq), here)
     connection.execute("DELETE FROM import WHERE session = ?", (session,))

@@ -1,8 +1,8 @@
-"""Compares payloads with their hashes: the half of a verification that needs nothing of the chain.
+"""Compares payloads with their hashes: the half of a verification that does not need the chain.
 
 `verification` calls it on its own connection. For a large store, and outside of a daemon, a second process does it at
-the same time: a million records are then verified in half the time. It tells erased, archived and damaged payloads
-apart.
+the same time. A million records are then verified in half the time. It distinguishes erased, archived and damaged
+payloads.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ import msgspec
 from wakeful.eventlog import chain
 from wakeful.eventlog.sqlite.files import connect_reader
 
-# UnicodeDecodeError: SQLite returns the bytes of a text as they are, even if they are no text.
+# The errors of a damaged store. UnicodeDecodeError: SQLite returns the bytes of a text unchecked, even if they are not
+# text.
 UNREADABLE = (apsw.CorruptError, apsw.NotADBError, apsw.IOError, apsw.SQLError, UnicodeDecodeError)
-# For fewer records the start of a second process costs more than it saves.
+# The number of records from which a second process saves more time than its start costs.
 WORTH_RECORDS = 200_000
 # The kind of the first record of a session, and of a record that names an erased payload.
 OPENING, ERASURE = "session_opened", "payload_erased"
@@ -31,8 +32,10 @@ _GONE = "its payload is gone, and not by erasure"
 
 
 class PayloadFindings(msgspec.Struct, frozen=True):
-    """Per session the seqs with a wrong payload and the reason, and how many payloads are properly erased or
-    archived."""
+    """By session: the seqs with a wrong payload and the reason.
+
+    Also how many payloads are properly erased or archived.
+    """
 
     wrong: dict[str, list[tuple[int, str]]]
     erased: int
@@ -40,7 +43,7 @@ class PayloadFindings(msgspec.Struct, frozen=True):
 
 
 def check_payloads(database: Path, session: str | None) -> PayloadFindings:
-    """Check the payloads of one session or of all, through a connection of its own."""
+    """Check the payloads of one session or of all, through its own connection."""
     connection = connect_reader(database)
     wrong: dict[str, list[tuple[int, str]]] = {}
     erased = archived = 0
@@ -51,14 +54,14 @@ def check_payloads(database: Path, session: str | None) -> PayloadFindings:
             try:
                 found.check(connection, key)
             except UNREADABLE:
-                # The check of the chain reads the same pages and names the damage.
+                # The check of the chain reads the same pages and reports the damage.
                 found.wrong.append((0, "its payloads cannot be read to their end"))
             if found.wrong:
                 wrong[name] = found.wrong
             erased += found.erased
             archived += found.archived
     except UNREADABLE:
-        pass  # the table of sessions: the check of the chain names that damage
+        pass  # the table of sessions is damaged, which the check of the chain reports
     finally:
         connection.close()
     return PayloadFindings(wrong, erased, archived)
@@ -66,12 +69,12 @@ def check_payloads(database: Path, session: str | None) -> PayloadFindings:
 
 @contextmanager
 def start_check(database: Path, session: str | None, *, is_apart: bool) -> Iterator[PendingCheck]:
-    """Start the check, in a second process if `is_apart`; `result` waits for it."""
+    """Start the check, in a second process if `is_apart`. `result` waits for it."""
     if not is_apart or (os.cpu_count() or 1) < 2:
         yield PendingCheck(database, session, None)
         return
-    # A program of its own, never a fork: a fork would share the open connections of this process. -P: nothing of the
-    # present folder.
+    # A separate program, because a fork would share the open connections of this process. -P keeps the current folder
+    # out of sys.path.
     command = [sys.executable, "-P", "-c", f"from {__name__} import main; main()", str(database)]
     words = [*command, *([session] if session is not None else [])]
     with subprocess.Popen(
@@ -96,7 +99,7 @@ class PendingCheck:
             answer, _ = self._process.communicate()
             if self._process.returncode == 0:
                 return msgspec.json.decode(answer, type=PayloadFindings)
-        # There is no second process, or it could not start or was ended: the check is made here.
+        # There is no second process, or it could not start or was killed. The check is made here.
         return check_payloads(self._database, self._session)
 
 
@@ -113,7 +116,7 @@ class _Session:
         self.archived = 0
 
     def check(self, connection: apsw.Connection, key: int) -> None:
-        """Compare every payload. The loop runs a million times, so it makes no call that it does not need."""
+        """Compare every payload. The loop runs a million times, so it makes no unnecessary call."""
         hash_bytes = chain.hash_bytes
         rows = connection.execute(
             "SELECT e.seq, e.payload_hash, p.event, CAST(p.body AS BLOB) FROM event e INDEXED BY event_by_seq "
@@ -135,9 +138,10 @@ class _Session:
                 self.wrong.append((seq, _GONE))
 
     def _is_purpose_known(self, connection: apsw.Connection, key: int, seq: int) -> bool:
-        """Does a record say that this payload was erased? Without such a record no start can fold the session.
+        """Does a record show that this payload was erased? Without such a record no start can fold the session.
 
-        A log that begins with another kind of record is not a session, and nothing folds it."""
+        A log that begins with another kind of record is not a session, and is never folded.
+        """
         if self._erasures is None:
             first = connection.execute("SELECT kind FROM event WHERE session = ? AND seq = 1", (key,)).get
             self._erasures = self._read_erasures(connection, key) if first == OPENING else None
@@ -145,7 +149,7 @@ class _Session:
         return not self._is_folded or self._erasures is None or seq in self._erasures
 
     def _read_erasures(self, connection: apsw.Connection, key: int) -> set[int] | None:
-        """The seqs that records of erasures name; None if such a record is archived and cannot be read here."""
+        """Read the seqs that records of erasures name. None if such a record is archived and cannot be read here."""
         sql = """
             SELECT e.seq, p.body FROM event e LEFT JOIN payload p ON p.event = e.id
             WHERE e.session = ? AND e.kind = ? ORDER BY e.seq DESC
@@ -156,11 +160,11 @@ class _Session:
             if body is None and self._archived_first <= seq <= self._archived_last:
                 return None
             try:
-                # The record of an erasure may have been erased itself; the later record holds its stand-in.
+                # The record of an erasure may itself have been erased. Then the later record has its stand-in.
                 content = msgspec.json.encode(named.get(seq)) if body is None else body
                 erasure = msgspec.json.decode(content, type=_Erasure)
             except msgspec.MsgspecError:
-                continue  # the check of its own hash names that damage
+                continue  # the check of its own hash reports that damage
             named[erasure.erased] = erasure.stand_in
         return set(named)
 
@@ -181,6 +185,6 @@ def _read_sessions(connection: apsw.Connection, session: str | None) -> list[tup
 
 
 def main() -> None:
-    """The second process: its arguments are a database and perhaps a session, its output the findings."""
+    """Run as the second process. Its arguments are a database and perhaps a session, its output the findings."""
     database, *session = sys.argv[1:]
     sys.stdout.buffer.write(msgspec.json.encode(check_payloads(Path(database), session[0] if session else None)))

@@ -1,9 +1,8 @@
-"""Erasing, archiving and restoring payloads.
+"""Erases, archives and restores payloads.
 
-`erase`, `archive` and `restore` run on the writer's connection, inside its transaction, one batch each: a million
-payloads in one transaction would grow the write-ahead log by all of them and hold back every append. A payload with a
-NULL body was erased. A payload without a row was archived if its seq lies in the archived span; anywhere else that is
-damage.
+`erase`, `archive` and `restore` run on the writer's connection, inside its transaction, one batch each. A million
+payloads in one transaction would grow the write-ahead log by all of them and block every append. A payload with a NULL
+body was erased. A payload without a row was archived if its seq is in the archived span; otherwise it is damage.
 """
 
 from __future__ import annotations
@@ -24,9 +23,10 @@ _BEFORE = ("before-migration-", "before-mend-")
 
 
 def erase(connection: apsw.Connection, session: str, seqs: Sequence[int]) -> int:
-    """Erase payloads and the snapshots that could hold them; returns how many payloads were still there.
+    """Erase payloads and the snapshots that could contain them. Returns how many payloads were still there.
 
-    An archived payload gets a row without a body, so that it stays erased when the archive is restored."""
+    An archived payload gets a row without a body, so that it stays erased when the archive is restored.
+    """
     key = find_session(connection, session)
     if key is None or not seqs:
         return 0
@@ -43,9 +43,10 @@ def erase(connection: apsw.Connection, session: str, seqs: Sequence[int]) -> int
 
 
 def archive(connection: apsw.Connection, session: str, first: int, last: int) -> int:
-    """Take out the payloads of one batch.
+    """Remove the payloads of one batch. Returns how many.
 
-    The archived span grows with it, so that a crash between two batches leaves no damage."""
+    The archived span grows with the batch, so that a crash between two batches leaves no damage.
+    """
     key = find_session(connection, session)
     newest = connection.execute("SELECT coalesce(max(seq), 0) FROM event WHERE session = ?", (key,)).get
     if last > newest:
@@ -99,7 +100,7 @@ def read_archived(connection: apsw.Connection, session: str) -> Span | None:
 
 
 def read_change(connection: apsw.Connection) -> int:
-    """A counter of erasures and restores; an index made at another count is out of date."""
+    """Read the counter of erasures and restores. A search index made at another count is out of date."""
     changes: int = connection.execute("SELECT count FROM payload_change").get
     return changes
 
@@ -110,7 +111,7 @@ def find_session(connection: apsw.Connection, session: str) -> int | None:
 
 
 def erase_in_copies(files: StoreFiles, session: str, seqs: Sequence[int]) -> None:
-    """Erase the payloads also in the copies that the store made of itself before a migration, a mend or a restore."""
+    """Erase the payloads in the copies that the store made of itself before a migration, a mend or a restore."""
     unreadable = []
     for path in find_copies(files):
         copy = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
@@ -136,12 +137,12 @@ def _erase_in_copy(copy: apsw.Connection, session: str, seqs: Sequence[int]) -> 
             "DELETE FROM snapshot WHERE session = (SELECT key FROM session WHERE id = ?) AND seq >= ?",
             (session, min(seqs, default=1)),
         )
-    # Back to one file: the write-ahead log of the copy, which may hold the bytes, is removed.
+    # Back to one file, which removes the copy's write-ahead log, because that may contain the bytes.
     copy.execute("PRAGMA journal_mode = DELETE")
 
 
 def find_copies(files: StoreFiles) -> list[Path]:
-    """The copies that the store made of itself."""
+    """Find the copies that the store made of itself."""
     kept = [path for before in _BEFORE for path in sorted(files.folder.glob(f"{before}*.db"))]
     for folder in sorted(files.state_dir.glob("log.before-restore-*")):
         kept += [

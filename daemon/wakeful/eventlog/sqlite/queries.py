@@ -1,8 +1,8 @@
 """The SQL that reads records, in pages.
 
-Used by the engine and by verification. A read never keeps a cursor open between two records: a forgotten iterator would
-stop every checkpoint of the write-ahead log. So records are read in pages, each in a short transaction of its own,
-continued by seq.
+Used by the engine and by verification. A read never keeps a cursor open between two records, because an iterator that
+is not finished would block every checkpoint of the write-ahead log. So records are read in pages, each in its own short
+transaction, continued by seq.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NO_LIMIT = 2**63 - 1
 _COLUMNS = "e.seq, e.at, e.kind, e.author, e.run, e.parent, e.rationale, CAST(p.body AS BLOB), e.payload_hash, e.hash"
 _PAYLOAD = 7
 _NEWEST = "(SELECT max(seq) FROM snapshot WHERE session = s.key)"
-# The last seq of each session under import before that import began; 0 if the session was not here.
+# The last seq of each session under import before that import began. 0 if the session was not here.
 _ENDS = """
     SELECT i.session AS session, coalesce(max(d.first_seq), 1) - 1 AS seq FROM import i
     LEFT JOIN imported d ON d.session = i.session AND d.last_seq = i.last_seq GROUP BY i.session
@@ -37,7 +37,7 @@ _FROM = "FROM event e INDEXED BY event_by_seq LEFT JOIN payload p ON p.event = e
 
 
 def make_record(session: str, row: Sequence[Any]) -> Record:
-    """Make a record of a row of `_COLUMNS`. A payload that is not the recorded one is not given out."""
+    """Make a record from a row of `_COLUMNS`. A payload that is not the recorded one is left out."""
     payload = row[_PAYLOAD]
     if payload is None or hash_bytes(payload) == row[_PAYLOAD + 1]:
         return Record(session, *row)
@@ -47,14 +47,15 @@ def make_record(session: str, row: Sequence[Any]) -> Record:
 def try_opening(connection: apsw.Connection) -> None:
     """Read what a writer reads first, through a connection that cannot write.
 
-    If that fails, no writer may touch the files."""
+    If that fails, no writer may touch the files.
+    """
     connection.execute(
         "SELECT (SELECT max(key) FROM session), (SELECT count(*) FROM import), (SELECT count FROM payload_change)"
     ).fetchall()
 
 
 def read_sessions(connection: apsw.Connection) -> list[str]:
-    """The ids of all sessions that are shown."""
+    """List the ids of all sessions that are shown."""
     return [session for (session,) in connection.execute(f"SELECT s.id FROM session s WHERE {_LIVING} ORDER BY s.key")]
 
 
@@ -72,7 +73,7 @@ class Slice(msgspec.Struct, frozen=True):
 def read_slice(
     connection: apsw.Connection, session: str, wanted: Slice, since: int | None, until: int | None, limit: int | None
 ) -> Iterator[Record]:
-    """The records of one session that are wanted, in the order of seqs."""
+    """Read the selected records of one session, in the order of seqs."""
     key = connection.execute("SELECT key FROM session WHERE id = ?", (session,)).get
     if key is None:
         return
@@ -92,9 +93,10 @@ def read_slice(
 def find_seqs(
     connection: apsw.Connection, key: int, wanted: Slice, since: int | None, until: int | None
 ) -> list[tuple[int, int]]:
-    """The ranges of seqs within the bounds, in the order of reading.
+    """Find the ranges of seqs within the bounds, in the order of reading.
 
-    There are several only if the clock was set back."""
+    There are several only if the clock was set back.
+    """
     last: int = connection.execute("SELECT coalesce(max(seq), 0) FROM event WHERE session = ?", (key,)).get
     low, high = max(1, wanted.from_seq), last if wanted.to_seq is None else min(last, wanted.to_seq)
     if since is None and until is None:
@@ -165,7 +167,9 @@ def read_after(
     imported: bool = False,
     most_bytes: int | None = None,
 ) -> tuple[int, list[Record]]:
-    """The next records of all sessions in the order of recording, and the position up to which all were read."""
+    """Read the next records of all sessions in the order of recording. Returns the position up to which all were read
+    too.
+    """
     chosen = "" if kinds is None else f"AND e.kind IN ({', '.join('?' * len(kinds))})"
     newest = connection.execute("SELECT coalesce(max(id), 0) FROM event").get
     rows = connection.execute(
@@ -188,7 +192,9 @@ def read_after(
 def read_positions(
     connection: apsw.Connection, positions: Sequence[int], since: int | None, until: int | None
 ) -> Iterator[tuple[int, Record]]:
-    """The records at these positions within a time, in any order. Records of an unfinished import are left out."""
+    """Read the records at these positions within a time span, in any order. Records of an unfinished import are left
+    out.
+    """
     rows: list[tuple[Any, ...]] = connection.execute(
         f"SELECT e.id, s.id, {_COLUMNS} FROM event e JOIN session s ON s.key = e.session LEFT JOIN payload p "
         "ON p.event = e.id "
@@ -199,15 +205,16 @@ def read_positions(
 
 
 def read_ends(connection: apsw.Connection) -> dict[str, int]:
-    """The last shown seq of each session under import."""
+    """Read the last shown seq of each session under import."""
     return dict(connection.execute(_ENDS))
 
 
 def read_tails(connection: apsw.Connection) -> Iterator[tuple[str, Snapshot | None, list[Record]]]:
-    """Every session with its newest snapshot and the records after it: two ordered scans side by side, in one
+    """Read every session with its newest snapshot and the records after it: two ordered scans in parallel, in one
     transaction.
 
-    The connection must belong to the caller alone."""
+    The connection must not be used by other callers.
+    """
     connection.execute("BEGIN")
     snapshots = connection.execute(
         "SELECT s.key, n.seq, CAST(n.state AS BLOB), CAST(n.state_hash AS BLOB) FROM session s "

@@ -1,8 +1,8 @@
 """Rebuilds derived data that disagrees with the records: indexes, clock steps, snapshots, keys and the search index.
 
 Called by `wakeful doctor --mend` with the daemon stopped; it takes the daemon's lock. It never writes to a record or a
-payload: damage there is only named, and a backup is the way back. Before the first write it makes and keeps a copy of
-the store, as before a migration. A second run finds nothing to do and writes nothing.
+payload. Damage there is only reported, and needs a backup. Before the first write it makes and keeps a copy of the
+store, as before a migration. A second run finds nothing to do and writes nothing.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from wakeful.eventlog.sqlite.verification import verify_store
 from wakeful.eventlog.state_lock import lock_state
 from wakeful.text.display import count
 
-# The one index with a name of its own: it can be dropped and made again, whatever its pages hold.
+# The one named index. It can be dropped and made again, even if its pages are damaged.
 _EVENT_INDEX = "event_by_seq"
 _WORST_FIRST = 3
 
 
 def mend_store(state_dir: Path, progress: Progress | None = None) -> Mended:
-    """Make the derived data agree with the records; returns what was done and what is still wrong."""
+    """Make the derived data agree with the records. Returns what was done and what is still wrong."""
     refuse_affected(apsw.sqlite_lib_version())
     files = StoreFiles(state_dir)
     if not files.database.exists():
@@ -64,7 +64,7 @@ def mend_store(state_dir: Path, progress: Progress | None = None) -> Mended:
 
 
 def find_search_damage(state_dir: Path) -> str | None:
-    """The damage of the search index, in words; None if it is sound or absent. Nothing is lost with it."""
+    """Describe the damage of the search index. None if it is sound or absent. Its loss loses no data."""
     files = StoreFiles(state_dir)
     if not files.search.exists():
         return None
@@ -80,7 +80,7 @@ def find_search_damage(state_dir: Path) -> str | None:
 
 
 def _refuse_unjudged(files: StoreFiles) -> None:
-    """Refuse a store that a daemon would not write to: new indexes do not bring lost records back."""
+    """Refuse a store that a daemon would not write to, because new indexes do not bring lost records back."""
     connection = connect_reader(files.database)
     try:
         refuse_newer(connection, load_migrations(), files.database)
@@ -114,7 +114,7 @@ def _mend_database(files: StoreFiles, report: Report, done: list[str]) -> Mended
     copy = _copy_aside(files)
     connection = connect_writer(files.database)
     try:
-        # Indexes first: everything else is found through them.
+        # Indexes first, because everything else is found through them.
         if any(_is_about_index(finding) for finding in report.findings):
             done += _rebuild_indexes(connection)
         for mend in (_mend_clock_steps, _drop_snapshots, _drop_keys):
@@ -149,14 +149,14 @@ def _rebuild_indexes(connection: apsw.Connection) -> list[str]:
             connection.execute("REINDEX")
         return ["all indexes were rebuilt from the records"]
     except payload_check.UNREADABLE:
-        # Its pages cannot even be read to be freed.
+        # Its pages cannot even be read to free them.
         return _replace_event_index(connection)
 
 
 def _replace_event_index(connection: apsw.Connection) -> list[str]:
-    """Drop the index without reading it, make it again, and free the pages that nothing refers to any more."""
+    """Drop the index without reading it, make it again, and free the unused pages."""
     sql = connection.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (_EVENT_INDEX,)).get
-    # A defensive connection would refuse this; ours is not defensive, and no other process has the store open.
+    # A defensive connection would refuse this. Ours is not defensive, and no other process has the store open.
     connection.execute("PRAGMA writable_schema = ON")
     with connection:
         connection.execute("DELETE FROM sqlite_schema WHERE type = 'index' AND name = ?", (_EVENT_INDEX,))
@@ -176,7 +176,7 @@ def _in_one_step(connection: apsw.Connection, mend: Callable[[apsw.Connection], 
 
 
 def _mend_clock_steps(connection: apsw.Connection) -> Iterator[str]:
-    """Find again where a record is earlier than the one before it, in one pass over the records."""
+    """Find again which records are earlier than the record before them, in one pass over the records."""
     connection.execute(
         "CREATE TEMP TABLE true_step (session INTEGER, seq INTEGER, PRIMARY KEY (session, seq)) WITHOUT ROWID"
     )
@@ -210,7 +210,7 @@ def _drop_snapshots(connection: apsw.Connection) -> Iterator[str]:
 
 
 def _drop_keys(connection: apsw.Connection) -> Iterator[str]:
-    """Drop keys of records that do not exist: they would answer a repeated call with nothing."""
+    """Drop keys of records that do not exist, because they would answer a repeated call without a record."""
     rows = connection.execute(
         "SELECT i.session, s.id, i.key FROM idempotency i JOIN session s ON s.key = i.session "
         "WHERE NOT (i.first_seq BETWEEN 1 AND i.last_seq "

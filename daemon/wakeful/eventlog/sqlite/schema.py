@@ -1,9 +1,9 @@
-"""The schema of the store and its migrations: numbered steps from an empty file to today's tables.
+"""The schema of the store and its migrations: numbered steps from an empty file to the present tables.
 
 The engine calls `migrate` once when it opens a store, before any other write. A step is a file
 `migrations/NNN_words.sql`, applied in one transaction together with its number as the store's version. A released step
-is never edited. Before a step changes an existing store, a copy is taken through the backup API and kept. A store of a
-newer release is refused untouched.
+is never edited. Before a step changes an existing store, a copy is made through the backup API and kept. A store of a
+newer release is refused and not changed.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class Migration(msgspec.Struct, frozen=True):
     sql: str
 
 
-# Read once: this took a third of the time to open a store for reading.
+# Cached, because this took a third of the time to open a store for reading.
 @functools.cache
 def load_migrations() -> tuple[Migration, ...]:
-    """The steps of this release, in order, numbered from 1 without a gap."""
+    """Load the steps of this release, in order, numbered from 1 without a gap."""
     folder = resources.files("wakeful.eventlog.sqlite") / "migrations"
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
     return tuple(Migration(int(name[:3]), name, (folder / name).read_text(encoding="utf-8")) for name in names)
@@ -51,7 +51,7 @@ def refuse_newer(connection: apsw.Connection, migrations: tuple[Migration, ...],
 
 
 def migrate(connection: apsw.Connection, migrations: tuple[Migration, ...], database: Path) -> None:
-    """Bring the store to the newest schema. If it is killed, the next open goes on after the last complete step."""
+    """Bring the store to the newest schema. If it is killed, the next open continues after the last complete step."""
     found = read_version(connection)
     for step in migrations:
         if step.number <= found:
@@ -60,7 +60,7 @@ def migrate(connection: apsw.Connection, migrations: tuple[Migration, ...], data
             copy_database(connection, database.with_name(f"before-migration-{step.number:03}.db"))
         connection.execute(f"BEGIN IMMEDIATE; {step.sql} ; PRAGMA user_version = {step.number}; COMMIT")
     if found < migrations[-1].number:
-        # A schema that is only in the write-ahead log would vanish with it: move it into the main file now.
+        # A schema that is only in the write-ahead log would be lost with it, so it is moved into the main file now.
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
 
 
@@ -83,7 +83,9 @@ def copy_database(source: apsw.Connection, target: Path) -> None:
 
 
 def _sync_file(path: Path) -> None:
-    """Allowed only here: the copy is closed, and no connection of this process has it open (see files.py)."""
+    """Flush a file. Allowed only here, because the copy is closed and no connection of this process has it open (see
+    files.py).
+    """
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(file)

@@ -1,8 +1,9 @@
-"""The full-text index over all payloads: a file beside the log, derived from it.
+"""The full-text index over all payloads: a file next to the log, derived from it.
 
-It costs nothing until somebody searches. Each search first indexes the records since the last search, then asks the
-index. The index holds words and positions, no text: the found records are read from the log. An index that is missing,
-damaged, of another store or of an older count of erasures is built again, a million records in about half a minute.
+It costs nothing until the first search. Each search first indexes the records since the last search, then asks the
+index. The index contains words and positions, no text; the found records are read from the log. An index that is
+missing, damaged, of another store or of an older count of erasures is built again. A million records take about half a
+minute.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ CREATE VIRTUAL TABLE word USING fts5 (
 
 
 def search(files: StoreFiles, log: apsw.Connection, wanted: Query) -> list[Record]:
-    """Bring the index up to date, then ask it. A damaged index is removed and built once more."""
+    """Bring the index up to date, then search it. A damaged index is removed and built again."""
     query = write_match(wanted)
     if wanted.kinds is not None and not wanted.kinds:
         return []
@@ -47,7 +48,7 @@ def search(files: StoreFiles, log: apsw.Connection, wanted: Query) -> list[Recor
 
 
 def forget_outdated(files: StoreFiles, log: apsw.Connection) -> None:
-    """Empty an index that may hold words of payloads that were erased since it was built."""
+    """Empty an index that may contain words of payloads that were erased since it was built."""
     if not files.search.exists():
         return
     try:
@@ -68,9 +69,10 @@ def remove(files: StoreFiles) -> None:
 
 
 def write_match(wanted: Query) -> str:
-    """The search as an FTS5 expression.
+    """Write the search as an FTS5 expression.
 
-    Session, kinds and author are part of it, so that the index itself skips other records."""
+    Session, kinds and author are part of it, so that the index itself skips other records.
+    """
     phrases = [_quote(phrase.text) + ("*" if phrase.is_prefix else "") for phrase in parse_phrases(wanted.text)]
     parts = [f"text : ({' AND '.join(phrases)})"]
     columns: tuple[tuple[str, Sequence[str | None]], ...] = (
@@ -108,7 +110,7 @@ def _search(files: StoreFiles, log: apsw.Connection, query: str, wanted: Query) 
 
 
 def _ask(index: apsw.Connection, query: str) -> Iterator[list[int]]:
-    """The positions that match, newest first, in pages: most searches want few of many."""
+    """Find the positions that match, newest first, in pages, because most searches want few of many."""
     before = 2**63 - 1
     while True:
         rows: list[tuple[Any, ...]] = index.execute(
@@ -138,15 +140,16 @@ def _connect(files: StoreFiles) -> apsw.Connection:
 
 
 def _prepare(index: apsw.Connection, log: apsw.Connection) -> int:
-    """Empty the index if it does not fit the log, inside a transaction of the index; returns the position it has
-    reached."""
+    """Empty the index if it does not fit the log, inside a transaction of the index. Returns the position that it has
+    reached.
+    """
     mark, change = read_mark(log), read_change(log)
     store, newest = mark.store, mark.position
     version = index.execute("PRAGMA user_version").get
     row = index.execute("SELECT store, change, position FROM reached").get if version == _LAYOUT else None
     if row is not None and row[:2] == (store, change) and row[2] <= newest:
         return int(row[2])
-    # Emptied in place, with its pages overwritten: another process may have the file open.
+    # Emptied in place, with its pages overwritten, because another process may have the file open.
     index.execute("DROP TABLE IF EXISTS word; DROP TABLE IF EXISTS reached")
     index.execute(_SCHEMA)
     index.execute("INSERT INTO reached VALUES (?, ?, 0)", (store, change))
@@ -156,7 +159,8 @@ def _prepare(index: apsw.Connection, log: apsw.Connection) -> int:
 def _catch_up(index: apsw.Connection, log: apsw.Connection) -> None:
     """Index the new records.
 
-    The log is read inside the index's transaction: an erasure at that moment waits for it, then empties the index."""
+    The log is read inside the index's transaction, so a concurrent erasure waits for it, then empties the index.
+    """
     is_behind = True
     while is_behind:
         with write_index(index):
@@ -179,7 +183,7 @@ def _catch_up(index: apsw.Connection, log: apsw.Connection) -> None:
 
 @contextmanager
 def write_index(index: apsw.Connection) -> Iterator[None]:
-    """A transaction that takes the write lock at once."""
+    """Open a transaction that takes the write lock at once."""
     index.execute("BEGIN IMMEDIATE")
     try:
         yield

@@ -1,10 +1,10 @@
-"""Recomputes all hashes of a store and names every place that does not hold.
+"""Recomputes all hashes of a store and reports every place that fails.
 
-Called by `wakeful verify`, by doctor, and on every backup and restore. It reads through connections of its own, one
+Called by `wakeful verify`, by doctor, and on every backup and restore. It reads through its own connections, one
 session at a time, and damage in one place does not hide the rest. SQLite's own check sees few flipped bits (6 of 200
-measured), the chain nearly all. Neither sees a lost tail, which the anchor does. If there are cores for it, three
-checks run at once: the chain here, the payloads in a second process (payload_check.py), and SQLite's check of its pages
-on a thread, without Python's lock.
+measured), the chain nearly all. Neither sees a lost tail, but the anchor does. If there are enough cores, three checks
+run at once: the chain here, the payloads in a second process (payload_check.py), and SQLite's check of its pages on a
+thread, without Python's lock.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ STEP_WRONG = "whether the clock was set back before it is recorded wrongly"
 
 
 class _Counts(msgspec.Struct):
-    """How much was checked so far, and the callback for it."""
+    """How much was checked so far, and the callback that reports it."""
 
     total: int = 0
     progress: Progress | None = None
@@ -67,14 +67,15 @@ def verify_store(
     """Check one session, or everything: then also the anchor (a backup has none), the flushes and SQLite's own
     structure.
 
-    `is_apart`: this process may start a second one for a large store. A daemon may not, because it counts its
-    children."""
+    With `is_apart`, this process may start a second one for a large store. A daemon may not, because it counts its
+    children.
+    """
     counts = _Counts(progress=progress)
-    # The anchor is read before the store: a live store only grows meanwhile.
+    # The anchor is read before the store, because a live store only grows meanwhile.
     anchor = read_anchor(anchor_path) if anchor_path is not None else None
     connection = connect_reader(database)
     try:
-        connection.execute("BEGIN")  # one state of a store that may be growing
+        connection.execute("BEGIN")  # one consistent state of a store that may be growing
         is_large = is_apart and _count_about(connection) >= payload_check.WORTH_RECORDS
         with (
             ThreadPoolExecutor(1) as beside,
@@ -106,7 +107,7 @@ def verify_store(
 def _check_sessions(
     connection: apsw.Connection, session: str | None, counts: _Counts, payloads: payload_check.PendingCheck
 ) -> tuple[list[Finding], payload_check.PayloadFindings]:
-    """Check chains and payloads side by side, then snapshots and keys. The findings come in the order of sessions."""
+    """Check chains and payloads in parallel, then snapshots and keys. The findings are in the order of sessions."""
     try:
         rows: list[tuple[Any, ...]] = connection.execute(
             "SELECT key, id FROM session WHERE id = coalesce(?, id) ORDER BY key", (session,)
@@ -133,11 +134,11 @@ def _count_about(connection: apsw.Connection) -> int:
         newest: int = connection.execute("SELECT coalesce(max(id), 0) FROM event").get
         return newest
     except _UNREADABLE:
-        return 0  # the checks that read it name the damage
+        return 0  # the checks that read it report the damage
 
 
 def _count_records(connection: apsw.Connection, sessions: list[_Session], session: str | None) -> int:
-    """The approximate number of records, for the progress: a seek, not a count."""
+    """Return the approximate number of records, for the progress. It takes a seek, not a count."""
     if session is None:
         return _count_about(connection)
     return sum(
@@ -150,11 +151,11 @@ def _count_unfinished(connection: apsw.Connection) -> int:
     try:
         return len(read_imports(connection))
     except _UNREADABLE:
-        return 0  # the check of the structure names the damage
+        return 0  # the check of the structure reports the damage
 
 
 def _guarded(where: str, findings: Iterator[Finding]) -> Iterator[Finding]:
-    """A part that cannot be read to its end is a finding itself, and the other parts are still checked."""
+    """Turn a part that cannot be read to its end into a finding, so that the other parts are still checked."""
     try:
         yield from findings
     except _UNREADABLE as error:
@@ -162,7 +163,7 @@ def _guarded(where: str, findings: Iterator[Finding]) -> Iterator[Finding]:
 
 
 def _guarded_records(connection: apsw.Connection, session: _Session, counts: _Counts) -> Iterator[tuple[int, str]]:
-    """The same for records; an unreadable part has no seq."""
+    """Turn records that cannot be read to their end into a finding. An unreadable part has seq 0."""
     try:
         yield from _check_records(connection, session, counts)
     except UnicodeDecodeError:
@@ -173,8 +174,10 @@ def _guarded_records(connection: apsw.Connection, session: _Session, counts: _Co
 
 
 def _find_undecodable(connection: apsw.Connection, session: _Session) -> Iterator[tuple[int, str]]:
-    """Find the record whose text is not UTF-8: SQLite returns the bytes as they are, and one flipped bit can stop a
-    read."""
+    """Find the record whose text is not UTF-8.
+
+    SQLite returns the bytes unchecked, so one flipped bit can stop a read.
+    """
     columns = ("kind", "author", "parent", "rationale")
     read = ", ".join(f"CAST({column} AS BLOB)" for column in columns)
     rows = connection.execute(
@@ -187,9 +190,10 @@ def _find_undecodable(connection: apsw.Connection, session: _Session) -> Iterato
 
 
 def _check_records(connection: apsw.Connection, session: _Session, counts: _Counts) -> Iterator[tuple[int, str]]:
-    """Every record that does not hold, by its seq.
+    """Find every record that fails, by its seq.
 
-    The loop runs a million times, so it makes no call that it does not need."""
+    The loop runs a million times, so it makes no unnecessary call.
+    """
     name, link_record = session.name, chain.link_record
     previous, seq, latest = chain.NOTHING, 0, None
     other: bytes | None = None  # the computed hash of the record before, if it differs from the stored one
@@ -224,9 +228,11 @@ def _check_records(connection: apsw.Connection, session: _Session, counts: _Coun
 
 
 def _join_spans(name: str, wrong: Iterable[tuple[int, str]]) -> list[Finding]:
-    """One finding per damaged span: consecutive seqs with the same words are one place, not thousands."""
+    """Make one finding per damaged span, because consecutive seqs with the same message are one place, not
+    thousands.
+    """
     spans: list[tuple[int, int, str]] = []
-    open_spans: dict[str, int] = {}  # the words of a finding -> the index of its newest span
+    open_spans: dict[str, int] = {}  # by the message of a finding: the index of its newest span
     for seq, what in wrong:
         place = open_spans.get(what)
         if place is not None and seq <= spans[place][1] + 1:
@@ -273,7 +279,7 @@ def _check_keys(connection: apsw.Connection, key: int, name: str) -> Iterator[Fi
 
 
 def _check_flushes(connection: apsw.Connection) -> Iterator[Finding]:
-    """Compare the roll over all records, in the order of recording, with the one that each flush noted."""
+    """Compare the roll over all records, in the order of recording, with the roll that each flush recorded."""
     roll, position, number = chain.NOTHING, 0, 0
     records = connection.execute("SELECT id, hash FROM event ORDER BY id")
     for found, last, noted in connection.execute("SELECT number, last_event, roll FROM flush ORDER BY number"):
@@ -307,7 +313,7 @@ def _check_anchor(connection: apsw.Connection, anchor: Mark | None) -> Iterator[
 
 
 def _check_structure_beside(database: Path) -> list[Finding]:
-    """SQLite's own check of its pages, on a connection of its own and without Python's lock."""
+    """Run SQLite's own check of its pages, on its own connection and without Python's lock."""
     connection = connect_reader(database)
     try:
         return list(_guarded("store", _check_structure(connection)))
@@ -332,7 +338,8 @@ def _check_structure(connection: apsw.Connection) -> Iterator[Finding]:
 def _check_schema(connection: apsw.Connection) -> Iterator[Finding]:
     """Compare the declarations of tables and indexes with those that the migrations make.
 
-    SQLite itself accepts a renamed column."""
+    SQLite itself accepts a renamed column.
+    """
     made = apsw.Connection(":memory:")
     try:
         for step in load_migrations():
@@ -348,9 +355,10 @@ def _check_schema(connection: apsw.Connection) -> Iterator[Finding]:
 
 
 def _name_structure(line: str, roots: dict[int, str]) -> Finding:
-    """The finding for a line of SQLite's check.
+    """Make the finding for a line of SQLite's check.
 
-    It names an index in words or by its tree number; anything else may be damage of a table."""
+    The line names an index by its name or its tree number. Anything else may be damage of a table.
+    """
     tree = _TREE.match(line)
     name = roots.get(int(tree[1])) if tree is not None else None
     if name is not None:

@@ -1,11 +1,11 @@
 """The one writer: a thread that owns the only connection that writes. It also does every checkpoint.
 
-The engine hands it calls through a queue. The writer takes all waiting calls (no artificial delay), writes them in one
-transaction, notes the anchor, checks that the files are still the opened ones, and only then answers: a whole group
+The engine passes it calls through a queue. The writer takes all waiting calls (no artificial delay), writes them in one
+transaction, notes the anchor, and checks that the files are still the opened ones. Only then it answers the whole group
 with one wake-up of the event loop. The anchor is flushed a little later. A failed write or flush has an unknown effect,
 and a flush is never tried again: the writer stops acknowledging and calls `on_fatal`. The one exception is a full disk
-that is noticed before the commit: that group is refused whole and the log goes on. Whether its caller can go on is for
-the caller to say; the reactor's state is ahead of the log then, so the daemon ends.
+that is noticed before the commit. Then the whole group is refused and the log goes on. The reactor's state is then
+ahead of the log, so the daemon ends.
 """
 
 from __future__ import annotations
@@ -53,21 +53,21 @@ from wakeful.eventlog.sqlite.files import (
 from wakeful.eventlog.sqlite.import_store import read_imports
 
 GROUP_EVENTS = 512
-# A checkpoint moves the write-ahead log into the main file: under load every 16 MiB, where its cost is well amortised,
-# and at rest from REST_PAGES on. A shorter log stays: the first append after a reset pays a third flush for the log's
-# new header.
+# The pages at which a checkpoint moves the write-ahead log into the main file: 16 MiB under load, where the cost is
+# well amortised, and REST_PAGES at rest. A shorter log stays, because the first append after a reset needs a third
+# flush for the log's new header.
 LOAD_PAGES = 2_000
 REST_PAGES = 500
 REST_SECONDS = 0.5
-# The size to which the write-ahead log is preallocated: a little more than it has at a checkpoint at rest.
+# The size to which the write-ahead log is preallocated: a little more than its size at a checkpoint at rest.
 LAID_OUT_BYTES = 5 * 1024 * 1024
-# How long a note in the anchor waits for its flush, and how many groups may share one flush. The caller acts on an
-# answer, often by starting a run, and a flush at the same moment would cost that start a third of a millisecond.
+# Seconds that a note in the anchor waits for its flush, and the most groups that share one flush. The caller acts on an
+# answer, often by starting a run, and a flush at that moment would delay the start by a third of a millisecond.
 ANCHOR_SECONDS = 0.005
 ANCHOR_GROUPS = 4
-# How often the files are checked while nothing is appended.
+# Seconds between two checks of the files while nothing is appended.
 IDENTITY_SECONDS = 2.0
-# The pause between two attempts to empty a write-ahead log that a reader holds.
+# Seconds between two attempts to empty a write-ahead log that a reader holds.
 EMPTYING_SECONDS = 0.05
 
 Waiter: TypeAlias = "asyncio.Future[Any] | concurrent.futures.Future[Any]"
@@ -87,9 +87,10 @@ class SnapshotCall(msgspec.Struct, frozen=True):
 
 
 class ImportCall(msgspec.Struct, frozen=True):
-    """A batch of imported records, written in a group of its own.
+    """A batch of imported records, written in its own group.
 
-    `is_whole`: the batch is the whole import, and was not announced."""
+    `is_whole` means that the batch is the whole import, and was not announced.
+    """
 
     session: str
     records: Sequence[Record]
@@ -98,9 +99,10 @@ class ImportCall(msgspec.Struct, frozen=True):
 
 
 class KeepCall(msgspec.Struct, frozen=True):
-    """Other work on the store, in a transaction of its own. It records nothing.
+    """Other work on the store, in its own transaction. It records nothing.
 
-    `is_erasing`: answered only when the write-ahead log no longer holds the bytes from before."""
+    With `is_erasing`, it is answered only when the write-ahead log no longer contains the erased bytes.
+    """
 
     work: Callable[[apsw.Connection], Any]
     waiter: Waiter
@@ -116,7 +118,7 @@ Outcome: TypeAlias = "tuple[Appended, ...] | Head | int | Exception | None"
 
 
 class Writer:
-    """Owns the writing connection and the anchor; everybody else only queues calls."""
+    """Owns the writing connection and the anchor. All other code only queues calls."""
 
     def __init__(
         self,
@@ -130,7 +132,7 @@ class Writer:
         self._anchor = anchor
         self._identity = identity
         self._tell = tell
-        # The operator was told that a reader holds the write-ahead log.
+        # True if the operator was told that a reader holds the write-ahead log.
         self._has_told_held = False
         self._on_fatal = on_fatal
         self._mark = read_mark(connection)
@@ -154,12 +156,12 @@ class Writer:
         self._queue.put(call)
 
     def stop(self) -> None:
-        """Finish what is queued and close; blocks until that is done."""
+        """Finish the queued calls and close. Blocking."""
         self._queue.put(Stop())
         self._thread.join()
 
     def find_loss(self) -> StoreGone | None:
-        """The loss of the store's files, or None. Safe on any thread."""
+        """Return the loss of the store's files, or None. Any thread."""
         lost = self._identity.find_loss(self._wal_pages)
         return _make_gone(lost) if lost is not None else None
 
@@ -195,7 +197,7 @@ class Writer:
         )
         return [digest for (digest,) in rows]
 
-    # The life of the thread.
+    # The life of the thread
 
     def _run(self) -> None:
         calls: list[Call] = []
@@ -218,11 +220,11 @@ class Writer:
             self._give_up_emptying()
             self._connection.close()
             self._anchor.close()
-        except Exception as error:  # any error that stops the only writer must end the process: nobody would answer
+        except Exception as error:  # an error in the only writer must end the process
             self._fail(calls, error)
 
     def _take(self) -> tuple[list[Call], bool]:
-        """All waiting calls, up to a group; and whether the writer stops after them."""
+        """Take all waiting calls, up to a group. Returns them, and True if the writer stops after them."""
         calls: list[Call] = []
         events = 0
         call = self._wait()
@@ -269,7 +271,7 @@ class Writer:
         if not group.rows.events and not snapshots:
             self._refuse_loss()
             return _answer(calls, outcomes)
-        # SQLite would continue a log that was cut short behind a hole, and the check after the commit would see its
+        # If the log was truncated, SQLite would continue it behind a hole, and the check after the commit would see its
         # full length.
         if not self._identity.holds_frames(self._wal_pages):
             self._refuse_loss()
@@ -284,7 +286,7 @@ class Writer:
         except (apsw.ConstraintError, apsw.TooBigError, TypeError, ValueError, OverflowError) as error:
             self._roll_back()
             return self._commit_apart(calls, error)
-        # The records are durable. They may be acknowledged once the anchor has the mark as well.
+        # The records are durable. They may be acknowledged after the anchor has the mark as well.
         if group.rows.events:
             self._note_anchor(mark)
         self._mark = mark
@@ -298,7 +300,8 @@ class Writer:
     def _refuse_loss(self) -> None:
         """Raise StoreGone if the files are not the opened ones.
 
-        If only the write-ahead log was deleted, its records are saved first."""
+        If only the write-ahead log was deleted, its records are saved first.
+        """
         lost = self._identity.find_loss(self._wal_pages)
         if lost is None:
             return
@@ -337,9 +340,10 @@ class Writer:
         self._empty_wal()
 
     def _empty_wal(self) -> None:
-        """Move the whole write-ahead log into the main file and cut it to zero: until then both hold the erased
-        bytes."""
-        self._connection.set_busy_timeout(0)  # waits for readers happen between two groups, not in front of all appends
+        """Move the whole write-ahead log into the main file and truncate it, because until then both contain the erased
+        bytes.
+        """
+        self._connection.set_busy_timeout(0)  # readers are waited for between two groups, so that appends do not wait
         try:
             self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         except (apsw.BusyError, apsw.FullError):
@@ -357,7 +361,7 @@ class Writer:
         _answer([call for call, _ in erased], [outcome for _, outcome in erased])
 
     def _give_up_emptying(self) -> None:
-        """Answer erasures that a reader still holds back when the log closes: they are not done."""
+        """Refuse erasures that a reader still holds back when the log closes, because they are not complete."""
         if self._erased:
             self._empty_wal()
         held = StoreClosed(
@@ -371,7 +375,10 @@ class Writer:
         self.imports = {begun.session: begun for begun in read_imports(self._connection)}
 
     def _commit_apart(self, calls: list[Call], error: Exception) -> None:
-        """One call has a value that the store cannot take: commit each call alone, so that only that one is refused."""
+        """Commit each call alone, because one call has a value that the store cannot hold.
+
+        Only that call is refused.
+        """
         if isinstance(error, apsw.ConstraintError) and read_code(error) not in _MALFORMED:
             raise error
         if len(calls) == 1:
@@ -380,7 +387,7 @@ class Writer:
             self._commit([call])
 
     def _write(self, group: Group, snapshots: list[SnapshotCall]) -> Mark:
-        """Write the transaction; returns the mark for the anchor."""
+        """Write the transaction. Returns the mark for the anchor."""
         execute = self._connection.execute
         mark, rows = self._mark, group.rows
         execute("BEGIN IMMEDIATE")
@@ -417,23 +424,23 @@ class Writer:
             execute("DELETE FROM snapshot WHERE session = ? AND seq = ?", (tip.key, seq))
 
     def _roll_back(self) -> None:
-        """Undo a group and check the result: a store that is not at its old mark has an unknown content."""
+        """Undo a group and check the result. A store that is not at its old mark has an unknown content."""
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
         if read_mark(self._connection) != self._mark:
             raise StoreFailed("a refused group was found in the store after its rollback")
 
     def _checkpoint(self) -> None:
-        """Move the write-ahead log into the main file as far as readers allow; the next checkpoint moves the rest."""
+        """Move the write-ahead log into the main file as far as readers allow. The next checkpoint moves the rest."""
         try:
             frames, moved = self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
             self._tell_held(frames * self._identity.frame_bytes, is_held=moved < frames)
         except (apsw.BusyError, apsw.FullError):
-            # Another process holds the store, or there is no space for the main file: the write-ahead log still holds
-            # everything.
+            # Another process holds the store, or there is no space for the main file. The write-ahead log still
+            # contains everything.
             return
         finally:
-            self._wal_pages = 0  # the next commit counts again, so a checkpoint that failed is tried again then
+            self._wal_pages = 0  # the next commit counts again, so a failed checkpoint is then tried again
 
     def _tell_held(self, wal_bytes: int, *, is_held: bool) -> None:
         """Tell the operator once that a reader holds the log, and again only after a complete checkpoint."""
@@ -452,7 +459,7 @@ class Writer:
         return apsw.SQLITE_OK
 
     def _fail(self, calls: list[Call], error: Exception) -> None:
-        """Acknowledge nothing from here on. The connection stays open: closing it would write."""
+        """Acknowledge nothing from here on. The connection stays open, because closing it would write."""
         failed = _NO_MEMORY if isinstance(error, MemoryError | apsw.NoMemError) else self._explain(error)
         try:
             failed.__cause__ = error if failed is not error else None
@@ -460,13 +467,13 @@ class Writer:
             waiting = [*calls, *(call for call, _ in self._erased)]
             _answer(waiting, [failed] * len(waiting))
         finally:
-            # Also if there is no memory for an answer: nobody may wait for a writer that is gone.
+            # Also if there is no memory for an answer, so that no caller waits for a writer that is gone.
             self._on_fatal(failed)
         while not isinstance(call := self._queue.get(), Stop):
             _answer([call], [failed])
 
     def _explain(self, error: Exception) -> StoreFailed:
-        """The error for a failure. If files of the log are gone, that is the cause."""
+        """Make the error for a failure. If files of the log are gone, that is the cause."""
         if isinstance(error, StoreGone):
             return error
         try:
@@ -487,7 +494,7 @@ def _make_gone(lost: Loss) -> StoreGone:
 
 
 _UNKNOWN = "what was not acknowledged is unknown and will be read again at the next start"
-# Made in advance: when it is needed there is no memory for its words.
+# Made in advance, because there is no memory for its text when it is needed.
 _NO_MEMORY = StoreFailed(
     f"the log could not be written: there was no memory for it; {_UNKNOWN}; "
     "give the daemon more memory (MemoryMax=, ulimit -v), then start it again"
@@ -496,7 +503,7 @@ _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 def _describe_failure(error: Exception) -> str:
-    """The words for a failure: a lack of file descriptors is not the disk's fault."""
+    """Describe a failure. A lack of file descriptors is not the disk's fault."""
     is_short = isinstance(error, apsw.CantOpenError) or (isinstance(error, OSError) and error.errno in _SHORTAGES)
     remedy = (
         f"it had no file descriptor left: raise its limit ({RAISE_DESCRIPTORS})"
@@ -511,7 +518,7 @@ _MALFORMED = frozenset({apsw.SQLITE_CONSTRAINT_DATATYPE, apsw.SQLITE_CONSTRAINT_
 
 
 def _decide(group: Group, call: Call) -> Outcome:
-    """The answer to a call if its group becomes durable. An error refuses this call only."""
+    """Decide the answer to a call if its group becomes durable. An error refuses only this call."""
     try:
         match call:
             case AppendCall():
@@ -547,7 +554,7 @@ def _answer(calls: Sequence[Call], outcomes: Sequence[Outcome]) -> None:
         try:
             loop.call_soon_threadsafe(_settle, settled)
         except RuntimeError:
-            # The loop was closed: nobody waits on it any more, and its appends are durable all the same.
+            # The loop was closed, so no caller waits on it any more. Its appends are durable.
             if not loop.is_closed():
                 raise
 

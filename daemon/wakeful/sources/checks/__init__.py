@@ -1,1 +1,1 @@
-"""Bindings without events of their own: probes and services, checked at intervals."""
+"""Bindings that no event reports, so they are checked at intervals: probes and services."""

@@ -1,7 +1,7 @@
-"""Checks of an agent's MCP server: an address must answer the first request of the protocol, a program must be found.
+"""Checks an agent's MCP server: a URL must answer the first request of the protocol, a program must be found.
 
-Called by services, for bindings of `mcp:NAME`. No key is sent and no program is started: a check has the daemon's
-rights, which a run does not have. A session that a server opened for the check is closed again.
+Called by `services` for bindings of `mcp:NAME`. It sends no key and starts no program, because a check has the daemon's
+rights, which a run does not have. If a server opens a session for the check, that session is closed again.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _HELLO = msgspec.json.encode(
         },
     }
 )
-# Enough to know the protocol by.
+# The most bytes of an answer that are read. They suffice to recognize the protocol.
 _ANSWER_BYTES = 65_536
 
 
 async def check_server(server: McpServer, root: str) -> None:
-    """Return if the server is there. Raises ServiceDown, and whatever connecting raises."""
+    """Return if the server is available. Raises ServiceDown, and the errors of connecting."""
     if server.url is None:
-        # Folders of PATH may lie on slow disks.
+        # In a thread, because folders of PATH may be on slow disks.
         await asyncio.to_thread(_find_program, server, root)
         return
     headers = {
@@ -57,7 +57,7 @@ async def check_server(server: McpServer, root: str) -> None:
 
 
 async def _judge(url: str, heard: AnswerHead) -> None:
-    # A server that wants a key works: whether the key does is for the run to find out.
+    # A server that demands a key is up. The run finds out whether its key is accepted.
     if heard.status in (401, 403):
         return
     if heard.status >= 400:

@@ -1,9 +1,9 @@
 """Probes: commands whose standard output is a version.
 
-The reactor follows targets and asks for looks; a look has the command started as the runs of its session are
-(`LaunchProbe`), without a shell, in a process group of its own, and with a hard limit in time and output. Anything but
-exit code 0 is unknown, with words (rule 5). A probe hints itself every `check_every`. It decides nothing, and nothing
-of its group outlives its look.
+The reactor follows targets and asks for looks. A look starts the command in the same way as the runs of its session
+(`LaunchProbe`): without a shell, in its own process group, with hard limits on time and output. Any exit code except 0
+is unknown, with the reason in words (rule 5). A probe hints itself every `check_every`. It decides nothing. After a
+look no process of its group is left.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ OUTPUT_LIMIT_BYTES = 1024 * 1024
 STDERR_TAIL_BYTES = 500
 GRACE_SECONDS = 2.0
 _CHUNK_BYTES = 64 * 1024
-# The messages of programs that were denied access.
+# The messages that programs print when access was denied.
 _DENIALS = ("Permission denied", "Operation not permitted", "Read-only file system")
 
-# Starts the command confined to what its session may touch, with both outputs piped. Raises OperatorError, OSError and
-# ValueError. Leaving the context ends the command.
+# Starts the command, confined to the paths and hosts of its session, with both outputs piped. Raises OperatorError,
+# OSError and ValueError. Leaving the context ends the command.
 LaunchProbe = Callable[[ProbeTarget], AbstractAsyncContextManager[subprocess.Popen[bytes]]]
-# The end of its standard error, without the values of secrets.
+# Takes the end of the standard error, and returns it without the values of secrets.
 Redact = Callable[[bytes], bytes]
 
 
 class ProbeFailure(OperatorError):
-    """The command gave no version: what happened, in words."""
+    """The command gave no version. The message is the reason."""
 
 
 class ProbeSource(CheckedSource[ProbeTarget]):
-    """Runs probes, a few at once."""
+    """Runs probes, at most `at_once` at the same time."""
 
     def __init__(
         self,
@@ -71,7 +71,9 @@ class ProbeSource(CheckedSource[ProbeTarget]):
 
 
 async def read_probe(target: ProbeTarget, process: PipedProcess, redact: Redact) -> str:
-    """The digest of the command's output, or a failure in words. Afterwards the command and its group are over."""
+    """Return the digest of the command's output. Raises ProbeFailure. Afterwards the command and its process group have
+    ended.
+    """
     try:
         async with asyncio.timeout(target.timeout_seconds):
             version, complaint = await asyncio.gather(_digest(process.stdout), _read_tail(process.stderr, redact))
@@ -80,7 +82,7 @@ async def read_probe(target: ProbeTarget, process: PipedProcess, redact: Redact)
         await _ask_to_end(process)
         raise ProbeFailure(f"probe {target.argv[0]} did not end within {target.timeout_seconds:g} s") from error
     finally:
-        # Processes that the command left in its group are ended as well: after a look there are none.
+        # Processes that the command left in its group are ended as well, so that none outlives the look.
         await process.end()
     if code != 0:
         ended = f"exit code {code}" if code > 0 else f"signal {signal.Signals(-code).name}"
@@ -108,9 +110,9 @@ def _hint(target: ProbeTarget, complaint: str) -> str:
 
 
 async def _digest(stream: asyncio.StreamReader) -> str | None:
-    """Hash the output as it comes; None if it is longer than any version needs.
+    """Hash the output as it arrives. None if it is longer than the limit.
 
-    It is read to its end, so that nobody blocks.
+    The output is read to its end, so that the command does not block on a full pipe.
     """
     digest, size = hashlib.blake2b(digest_size=16), 0
     while chunk := await stream.read(_CHUNK_BYTES):
@@ -123,18 +125,18 @@ async def _digest(stream: asyncio.StreamReader) -> str | None:
 async def _read_tail(stream: asyncio.StreamReader, redact: Redact) -> str:
     tail = b""
     while chunk := await stream.read(_CHUNK_BYTES):
-        # More than is shown: a secret that lies across the cut is seen as a whole.
+        # Keep more than is shown, so that a secret across the cut is still recognized as a whole.
         tail = (tail + chunk)[-_CHUNK_BYTES:]
     text = redact(tail)[-STDERR_TAIL_BYTES:].decode("utf-8", "replace").strip()
     return "".join(letter if letter.isprintable() or letter == "\n" else "\N{REPLACEMENT CHARACTER}" for letter in text)
 
 
 async def _ask_to_end(process: PipedProcess) -> None:
-    """SIGTERM to the group, and a moment for it to obey."""
+    """Send SIGTERM to the group, and wait a short time for it to end."""
     signal_group(process.pid, signal.SIGTERM)
     try:
         async with asyncio.timeout(GRACE_SECONDS):
             await process.wait()
     except TimeoutError:
-        # It did not obey; whoever called kills it.
+        # The command ignored SIGTERM. The caller kills it.
         pass

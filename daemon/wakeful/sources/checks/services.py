@@ -1,8 +1,8 @@
 """Services as conditions: `tcp://host:port`, `http://…`, `https://…`, `unix:/path` and `mcp:NAME`, each up or down.
 
-The reactor follows targets and asks for looks; a look connects, for HTTP also asks, and reports "up" or "down" with
-words. Down is a version, not unknown: while it holds the session sleeps. A service hints itself every `check_every`.
-Nothing is sent but one HEAD request, to an MCP server its first request, and no connection outlives its look.
+The reactor follows targets and asks for looks. A look connects, sends a request over HTTP, and reports "up", or "down"
+with the reason. Down is a version, not unknown: the session sleeps while a service is down. A service hints itself
+every `check_every`. The only requests are one HEAD, or the first request of MCP. No connection outlives its look.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from wakeful.system.http_request import ServiceDown, ask_http, leave, split_addr
 UP = "up"
 DOWN = "down"
 SERVICES_AT_ONCE = 16
-# Finds a server by its agent's name and its own name; None if there is none.
+# Finds a server by its agent's name and its own name. None if the agent has no such server.
 FindServer = Callable[[str, str], McpServer | None]
 
 
 class ServiceSource(CheckedSource[ServiceTarget]):
-    """Checks services, some at once."""
+    """Checks services, at most `at_once` at the same time."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class ServiceSource(CheckedSource[ServiceTarget]):
         if target.server is None:
             await check_service(target.url, target.timeout_seconds)
             return
-        # Asked each time: an agent's file is read again as it is saved.
+        # Found again at each check, because an agent's file is read again after each save.
         server = self._find_server(target.agent, target.server)
         if server is None:
             raise ServiceDown(f"agent {target.agent} has no server {target.server}")
@@ -59,12 +59,12 @@ class ServiceSource(CheckedSource[ServiceTarget]):
 
 
 async def check_service(url: str, timeout_seconds: float) -> None:
-    """Return when the service is up; say in words why it is not."""
+    """Return if the service is up. Raises ServiceDown with the reason if not."""
     await _bound(url, timeout_seconds, _check(url))
 
 
 async def check_bound_server(name: str, server: McpServer, root: str, timeout_seconds: float) -> None:
-    """The same for a server of an agent."""
+    """Return if a server of an agent is up. Raises ServiceDown with the reason if not."""
     await _bound(server.url or name, timeout_seconds, check_server(server, root))
 
 
@@ -77,7 +77,7 @@ async def _bound(what: str, timeout_seconds: float, checking: Awaitable[None]) -
     except ssl.SSLCertVerificationError as error:
         raise ServiceDown(f"{what}: its certificate is not trusted: {error.verify_message}") from error
     except (OSError, UnicodeError) as error:
-        # UnicodeError: a host name that is none, such as one with an empty label.
+        # UnicodeError is raised for an invalid host name, such as one with an empty label.
         raise ServiceDown(f"{what}: {getattr(error, 'strerror', None) or error}") from error
 
 
@@ -101,7 +101,7 @@ async def _connect_and_leave(connecting: Awaitable[tuple[asyncio.StreamReader, a
 
 
 async def _ask(url: str) -> None:
-    """Any answer below 500 is up: also 401 and 404 are given by a server that works."""
+    """Ask by HTTP. Any status below 500 counts as up, because a server that answers 401 or 404 works."""
     async with ask_http(url, "HEAD", {"Accept": "*/*"}) as heard:
         if heard.status >= 500:
             raise ServiceDown(f"{url}: answered {heard.status}")

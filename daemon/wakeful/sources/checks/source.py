@@ -1,8 +1,8 @@
-"""The common part of probes and services: targets without events, which are checked at intervals.
+"""The common part of probes and services: targets that no event reports, checked at intervals.
 
 Each target hints itself every `check_every`, and is checked when a look is asked for. A few checks run at once. A newer
-look at a target replaces an older one, and a target that is forgotten has no check under way. It decides nothing.
-`DueTimes` has one heap and one timer for all of them.
+look at a target replaces an older one. Forgetting a target cancels its check. It decides nothing. `DueTimes` holds one
+heap and one timer for all targets.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Checked(NamedTuple):
 
 
 class CheckedSource(ABC, Generic[CheckedT]):
-    """Every method is called on the loop."""
+    """Schedules the checks of one kind of target. Every method is called on the loop."""
 
     def __init__(
         self, report: SourceReport, loop: asyncio.AbstractEventLoop, at_once: int, defects: Defects | None = None
@@ -44,7 +44,7 @@ class CheckedSource(ABC, Generic[CheckedT]):
 
     @abstractmethod
     async def check(self, target: CheckedT) -> Checked:
-        """Look at one target now. If it is cancelled, it leaves nothing behind."""
+        """Check one target now. A cancelled check leaves nothing behind."""
 
     def follow(self, targets: Iterable[CheckedT]) -> None:
         for target in targets:
@@ -59,7 +59,7 @@ class CheckedSource(ABC, Generic[CheckedT]):
             self._end_check(key)
 
     def look(self, key: str, generation: int) -> None:
-        """Check it now, or when a slot is free."""
+        """Check the target now, or as soon as a slot is free."""
         target = self._targets.get(key)
         if target is None:
             return
@@ -109,12 +109,12 @@ class CheckedSource(ABC, Generic[CheckedT]):
             self._defects.take(key.replace("\x1f", " "), error)
 
 
-# Due within this span of each other: one ring, one observation.
+# Keys that are due within this span of each other are reported in one observation.
 _TOGETHER_SECONDS = 0.05
 
 
 class DueTimes:
-    """Calls `ring` on the loop with the keys that are due."""
+    """Calls `ring` with the keys that are due. Called on the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, ring: Callable[[tuple[str, ...]], None]) -> None:
         self._loop = loop
@@ -124,7 +124,7 @@ class DueTimes:
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, key: str, every_seconds: float) -> None:
-        """The key is due first after a part of the span that depends on the key alone, then once per span."""
+        """Add a key. It is first due after a fraction of the span that depends only on the key, then once per span."""
         self._every[key] = every_seconds
         digest = hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=4).digest()
         share = (1 + int.from_bytes(digest, "big")) / 2**32
@@ -132,7 +132,7 @@ class DueTimes:
         self._arm()
 
     def remove(self, key: str) -> None:
-        """The entry of the key is dropped when it comes up."""
+        """Remove a key. Its heap entry is dropped when it comes up."""
         self._every.pop(key, None)
 
     def close(self) -> None:
@@ -153,7 +153,7 @@ class DueTimes:
             if key in self._every:
                 due[key] = at
         for key, at in due.items():
-            # Counted from now: a machine that slept owes one check, not all that it missed.
+            # Counted from now, so that a machine that slept makes one check, not all that it missed.
             heapq.heappush(self._heap, (max(at, now) + self._every[key], key))
         self._timer = None
         self._arm()

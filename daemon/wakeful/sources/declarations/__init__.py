@@ -1,1 +1,1 @@
-"""The specs themselves as something to watch."""
+"""Watches the specs themselves."""

@@ -1,9 +1,9 @@
-"""The declarations themselves as a source: sessions.d/, its agents and wakeful.yaml.
+"""The declarations as a source: sessions.d/, its agents and wakeful.yaml.
 
-Wiring hands it a reader (trust.SpecFolderReader). `DeclarationsWatch` calls `look()` in a thread, on a hint, on SIGHUP
-and every `poll_seconds`, and `take()` on the loop with what was read. A reading that finds nothing new costs one stat a
-file and reports nothing. Differences leave as one batch (rule 26). Decides nothing about sessions, and forgets nothing
-that a broken file once said.
+The wiring passes it a reader (trust.SpecFolderReader). `DeclarationsWatch` calls `look()` in a thread, on a hint, on
+SIGHUP and every `poll_seconds`, and then `take()` on the loop with the reading. A reading without differences costs one
+stat per file and reports nothing. Differences are reported as one batch (rule 26). It decides nothing about sessions.
+If a file can no longer be read, its last good spec is kept.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from wakeful.core.spec.agent import AgentSpec
 from wakeful.core.spec.session import Settings, is_refused
 
 LEAST_POLL_SECONDS = 2.0
-# Polling is a safety net under the hints: it may take a thousandth of one core.
+# The most that polling may cost, as a share of one core. Polling is only a safety net for lost hints.
 POLL_SHARE = 0.001
-# The first reading parses everything; the second, a moment later, shows what a poll costs.
+# The most that one reading counts for the poll interval. The first reading parses everything; the second, a moment
+# later, shows what a poll costs.
 LONGEST_COST_SECONDS = 0.2
 
 DeclarationsReport = Callable[[SpecsRead | SettingsRead | AgentsRead], None]
 
 
 class Reading(Protocol):
-    """Everything that is declared at one look.
+    """Everything that is declared at one reading.
 
     `refused` is keyed by session name, `agents/<name>` or `wakeful.yaml`.
     """
@@ -41,35 +42,35 @@ class Reading(Protocol):
     def folders(self) -> tuple[str, ...]: ...
     @property
     def agents(self) -> Mapping[str, AgentSpec]:
-        """The agents that may count as their files stand."""
+        """The agents that are in force according to their files."""
         ...
 
     @property
     def agent_problems(self) -> Mapping[str, str]:
-        """Why an agent's file cannot be read, by the agent's name: what it said before stands."""
+        """Why an agent's file cannot be read, by the agent's name. The last good content stays in force."""
         ...
 
     @property
     def agent_doubts(self) -> Mapping[str, str]:
-        """Why an agent's file may not count, neither as it is now nor as it was before."""
+        """Why an agent's file is not in force, neither its present content nor its last, by the agent's name."""
         ...
 
     def is_news(self, folder: str, name: str) -> bool:
-        """Whether a file of this name came or went where a template looks for files."""
+        """Has a file of this name appeared or vanished in a folder where a template looks for files?"""
         ...
 
 
 class Reader(Protocol):
     def read(self) -> Reading:
-        """Blocks for as long as changed files take to parse. Called in a thread, one reading at a time."""
+        """Read the declarations. Blocking while changed files are parsed. Called in a thread, one reading at a time."""
         ...
 
 
 class Declarations:
     """Compares each reading with the last, and reports the differences.
 
-    A name leaves `refused` by being declared again or by being removed: so a mended file is declared although its
-    spec is the one known all along, and a mended agent or wakeful.yaml, which declare nothing, are in `removed`.
+    A name leaves `refused` when it is declared again or removed. So a repaired file is declared even if its spec is the
+    one already known. A repaired agent or wakeful.yaml declares no session, so its name is reported in `removed`.
     """
 
     def __init__(
@@ -78,12 +79,12 @@ class Declarations:
         report: DeclarationsReport,
         before_report: Callable[[], None] = lambda: None,
     ) -> None:
-        """`before_report` is called on the loop when a reading is taken, whether it differs from the last or not."""
+        """`before_report` is called on the loop at each `take`, also if the reading does not differ from the last."""
         self._reader = reader
         self._report = report
         self._before_report = before_report
         self._settings: Settings | None = None
-        # The last good spec of each name, also of those that cannot be read now.
+        # The last good spec of each name, including names whose file cannot be read now.
         self._declared: dict[str, Declaration] | None = None
         self._refused: dict[str, str] = {}
         self._agents = AgentsRead()
@@ -93,30 +94,32 @@ class Declarations:
 
     @property
     def poll_seconds(self) -> float:
-        """How long to wait before looking again unasked: often for few files,
-        rarely for 10,000 (which cost 0.1 s to stat)."""
+        """Seconds until the next poll: few for few files, many for 10,000 files (which take 0.1 s to stat)."""
         return max(LEAST_POLL_SECONDS, self._cost_seconds / POLL_SHARE)
 
     def folders(self) -> tuple[str, ...]:
-        """The folders in which a change may show, as of the last reading. Each is watched without its sub-folders."""
+        """Return the folders in which a change may show, as of the last reading. Each is watched without its
+        sub-folders.
+        """
         return self._folders
 
     def is_news(self, folder: str, name: str) -> bool:
-        """Whether a template would find another set of files, as far as this name tells."""
+        """Could this name change the set of files that a template finds?"""
         return self._reading is None or self._reading.is_news(folder, name)
 
     def look(self) -> Reading:
-        """Read the files. Blocks, changes nothing that the loop reads, and is called in a thread, one at a time."""
+        """Read the files. Blocking. Called in a thread, one reading at a time. Changes nothing that the loop reads."""
         began = time.monotonic()
         reading = self._reader.read()
         self._cost_seconds = min(time.monotonic() - began, LONGEST_COST_SECONDS)
         return reading
 
     def take(self, reading: Reading) -> None:
-        """Report at most one SettingsRead, one AgentsRead and one SpecsRead, in this order:
-        a spec finds its agent there.
+        """Report at most one SettingsRead, one AgentsRead and one SpecsRead, in this order, so that a spec finds its
+        agent.
 
-        The first reading always reports settings and specs. On the loop, since the core decides upon the reports."""
+        The first reading always reports settings and specs. Called on the loop, because the core acts on the reports.
+        """
         self._before_report()
         self._folders = reading.folders
         self._reading = reading
@@ -141,11 +144,12 @@ class Declarations:
             self._report(agents)
 
     def report_again(self, name: str) -> None:
-        """Report the declaration of this name once more, although nothing changed:
-        its session was closed and is open again."""
+        """Report the declaration of this name again without a change, because its session was closed and is
+        open again.
+        """
         declaration = (self._declared or {}).get(name)
         refused = {key: words for key, words in self._refused.items() if is_refused(name, {key: words})}
-        # The file may have gone while the log took no records. A file that cannot be read has not gone.
+        # The file may have been removed while the log took no records. A file that cannot be read still exists.
         removed = () if declaration is not None or refused else (name,)
         self._report(
             SpecsRead(declared=(declaration,) if declaration is not None else (), removed=removed, refused=refused)
@@ -173,7 +177,8 @@ class Declarations:
 
 
 def _is_same(before: Declaration | None, now: Declaration) -> bool:
-    # Identity first: a file that did not change gives the very same spec, and comparing 10,000 of them takes 30 ms.
+    # Compare by identity first. A file that did not change gives the same spec object, and comparing 10,000 specs takes
+    # 30 ms.
     if before is None or before.text_digest != now.text_digest or before.needs_trust != now.needs_trust:
         return False
     return before.spec is now.spec or before.spec == now.spec

@@ -1,9 +1,8 @@
-"""Keeps the declarations read: by hints on their folders, after a short quiet for an editor's steps,
-and by a slow poll.
+"""Reads the declarations again when they change: on hints about their folders, and by a slow poll.
 
-Wiring constructs it. The daemon takes the first reading at its start, asks for one on SIGHUP, and runs `keep` beside
-everything else. Files are read in a thread: 10,000 of them take seconds to parse and 0.1 s to stat. `Declarations`
-compares what was read with what was known.
+After a hint it waits a short time, because an editor saves in several steps. The wiring constructs it. The daemon takes
+the first reading at its start, asks for one on SIGHUP, and runs `keep` as a task. Files are read in a thread, because
+10,000 files take seconds to parse and 0.1 s to stat. `Declarations` compares the readings.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from wakeful.sources.declarations.declarations import LEAST_POLL_SECONDS, Declar
 from wakeful.sources.hints.contract import NOT_A_FOLDER, NOT_THERE, Dirt, Dirty, Gone, MakeHints
 
 SETTLE_SECONDS = 0.05
-# A folder that comes and goes while it is armed is left to the next hint, or poll, after this many turns.
+# The most attempts to watch a folder that appears and vanishes meanwhile. Then the next hint or poll handles it.
 _ARMING_TURNS = 4
 
 
 class DeclarationsWatch:
-    """`specs` is the folder of specs, `settings_name` the file of settings beside it; `save` keeps what was parsed."""
+    """`specs` is the folder of specs, `settings_name` the settings file next to it. `save` stores what was parsed."""
 
     def __init__(
         self,
@@ -38,23 +37,23 @@ class DeclarationsWatch:
         self._names = {settings_name, os.path.basename(self._specs)}
         self._save = save
         self._due: asyncio.TimerHandle | None = None
-        # The task that makes one reading after the other, and the future of those who asked since the present one
-        # began.
+        # The task that makes one reading after another, and the future of the callers that asked since the present
+        # reading began.
         self._readings: asyncio.Task[None] | None = None
         self._asked: asyncio.Future[None] | None = None
-        # A file was renamed since the present reading began: its result is out of date.
+        # A file was renamed since the present reading began, so its result is out of date.
         self._is_outdated = False
         # The reading under way that a hint began.
         self.hinted: asyncio.Future[None] | None = None
-        # Whether the first reading was taken; hints before that ask for one more, and begin none.
+        # True after the first reading was taken. A hint before that asks for one more reading, and does not begin one.
         self._has_begun = False
         self._is_hinted_early = False
         self._hints = make_hints(loop, self._hear)
         self._folders: set[str] = set()
-        # For a missing folder: the nearest existing folder above it -> the names by which it may come back.
+        # By the nearest existing folder above a missing folder: the names by which the missing folder may come back.
         self._awaited: dict[str, set[str]] = {}
         self._read_at = 0.0
-        # These are known before the first reading, so that most starts read once.
+        # These folders are known before the first reading, so that most starts read only once.
         self._arm({self._specs, os.path.dirname(self._specs)})
 
     async def look(self) -> Reading:
@@ -62,8 +61,9 @@ class DeclarationsWatch:
         return await asyncio.to_thread(self._declarations.look)
 
     def take(self, reading: Reading) -> bool:
-        """Report the differences; whether another reading must follow,
-        since a folder was only armed after it was read."""
+        """Report the differences. Returns True if another reading must follow, because a folder was first watched after
+        it was read.
+        """
         self._declarations.take(reading)
         self._read_at = self._loop.time()
         is_new = self._arm({self._specs, *self._declarations.folders()})
@@ -85,7 +85,9 @@ class DeclarationsWatch:
         return asyncio.shield(asked)
 
     def outdate(self) -> None:
-        """Make the reading under way again: a session is being renamed, and the reading may have found its old file."""
+        """Repeat the reading under way, because a session is being renamed and the reading may have found its
+        old file.
+        """
         self._is_outdated = self._readings is not None
 
     async def _read_asked(self) -> None:
@@ -103,7 +105,7 @@ class DeclarationsWatch:
         self._readings = None
 
     async def _read_all(self) -> None:
-        """Arm, then read: what is saved in between gives a hint."""
+        """Watch the folders before they are read again, so that a save in between gives a hint."""
         for _ in range(_ARMING_TURNS):
             reading = await self._look_until_current()
             if not self.take(reading):
@@ -120,10 +122,10 @@ class DeclarationsWatch:
         self._declarations.report_again(name)
 
     async def keep(self) -> None:
-        """Read again and again. Hints come sooner; the poll is for folders that cannot be watched."""
+        """Read repeatedly. Hints come sooner; the poll is for folders that cannot be watched."""
         while True:
             await asyncio.to_thread(self._save)
-            # Asked in a loop, because a reading in between may have shortened the pause.
+            # Checked in a loop, because a reading in between may have shortened the pause.
             while self._loop.time() < self._read_at + self._poll_seconds:  # noqa: ASYNC110 - see above
                 await asyncio.sleep(min(LEAST_POLL_SECONDS, self._poll_seconds))
             await self.read()
@@ -140,9 +142,9 @@ class DeclarationsWatch:
         self._hints.close()
 
     def _arm(self, folders: set[str]) -> bool:
-        """Watch these folders, and where one is missing the place at which it may come back.
+        """Watch these folders. For a missing folder, watch the place where it may come back.
 
-        True: one of them was not watched before.
+        Returns True if one of them was not watched before.
         """
         refused = self._hints.arm(folders)
         missing = [folder for folder, reason in refused.items() if reason in (NOT_THERE, NOT_A_FOLDER)]
@@ -158,10 +160,10 @@ class DeclarationsWatch:
         return is_unheard
 
     def _hear(self, batch: tuple[Dirt, ...]) -> None:
-        """An editor saves in several steps: read when it has been quiet for a moment, at most once per moment."""
+        """Schedule a reading after a short time, at most one at once, because an editor saves in several steps."""
         for dirt in batch:
             if isinstance(dirt, Gone):
-                # The watch is dead, even if another folder stands at its path by now: the reading arms it again.
+                # The watch has ended, even if another folder is now at this path. The reading watches it again.
                 self._folders.discard(dirt.folder)
         if not any(self._is_about_specs(dirt) for dirt in batch):
             return
@@ -176,15 +178,17 @@ class DeclarationsWatch:
         self.hinted.add_done_callback(self._end_hinted)
 
     def _end_hinted(self, reading: asyncio.Future[None]) -> None:
-        """Nobody asked for a reading that a hint began; if it fails, the poll tries again."""
+        """Report the failure of a reading that a hint began, because no caller waits for it. The poll tries again."""
         if self.hinted is reading:
             self.hinted = None
         if not reading.cancelled() and (error := reading.exception()) is not None:
             self._loop.call_exception_handler({"message": "specs could not be read", "exception": error})
 
     def _is_about_specs(self, dirt: Dirt) -> bool:
-        """Beside sessions.d/ runs may write as often as they like,
-        and a reading costs a stat for each of 10,000 files."""
+        """Can this change concern a spec?
+
+        Runs may write next to sessions.d/ at any rate, and a reading costs one stat for each of 10,000 files.
+        """
         if not isinstance(dirt, Dirty) or dirt.names is None:
             return True
         if not self._awaited.get(dirt.folder, set()).isdisjoint(dirt.names):
@@ -195,7 +199,9 @@ class DeclarationsWatch:
 
 
 def _find_above(folder: str) -> tuple[str, str]:
-    """The nearest existing folder above a missing one, and the name in it by which the missing one would come back."""
+    """Find the nearest existing folder above a missing folder, and the name in it by which the missing folder would
+    come back.
+    """
     while not os.path.isdir(above := os.path.dirname(folder)) and above != folder:
         folder = above
     return above, os.path.basename(folder)

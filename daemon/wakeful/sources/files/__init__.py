@@ -1,1 +1,1 @@
-"""File bindings: which paths they match, what these hold, and when to look at them."""
+"""File bindings: which paths they match, the contents of these paths, and when to look at them."""

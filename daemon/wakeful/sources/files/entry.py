@@ -1,8 +1,8 @@
-"""One path as it was last seen: its stat key, its kind, the digest of its content; and how to see it.
+"""Reads one path into the state in which it was last seen: its stat key, its kind and the digest of its content.
 
-Called by looks, on the loop for small files and in a thread for all others. Never blocks on a FIFO or a device, never
-follows a loop of links, never takes an unreadable file for a deleted one (rule 5), and hashes what it holds open: the
-stat before and after come from the same descriptor as the bytes.
+Called by looks, on the loop for small files and in a thread for all others. It never blocks on a FIFO or a device,
+never follows a loop of links, and never takes an unreadable file for a deleted one (rule 5). The bytes it hashes come
+from the same descriptor as the stat before and after.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    # The process that reads for looks has no other use for the core.
+    # Imported for types only, because the process that reads for looks needs nothing else of the core.
     from wakeful.core.spec.session import Compare
 
 
 DIGEST_BYTES = 20
-# A file written within this time of being hashed could be written again within the same timestamp (racy-git): FAT ticks
-# every 2 s, older kernels every 4 ms.
+# A file that was written within this time before it was hashed could be written again with the same timestamp
+# (racy-git). FAT has a resolution of 2 s, older kernels one of 4 ms.
 RACY_NANOSECONDS = 2_000_000_000
 _CHUNK_BYTES = 1 << 20
-# Read at one go, which takes five system calls instead of eight.
+# The largest file that is read in one call, which takes five system calls instead of eight.
 SMALL_BYTES = 64 << 10
-# /proc and some FUSE files say size 0 and go on for ever.
+# The most that is read of a file without a proper size. /proc and some FUSE files report size 0 and never end.
 _UNSIZED_LIMIT_BYTES = 64 << 20
 _OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
 _KEY = struct.Struct("<QQqqqI")
 _TIMES = struct.Struct("<qq")
 _TIMES_OFFSET = 24
-# The kind of a path and its owner's x bit.
+# The mode bits of a key: the kind of the path and its owner's x bit.
 _KEY_MODE = 0o170100
 
 _KINDS = {stat.S_IFIFO: "p", stat.S_IFSOCK: "s", stat.S_IFCHR: "c", stat.S_IFBLK: "b"}
@@ -48,21 +48,21 @@ LOOP_ENTRIES = 32
 
 
 class CannotSee(Exception):
-    """A path that exists, or may exist, and cannot be looked at. The words name the path and the reason."""
+    """A path exists, or may exist, and cannot be read. The message names the path and the reason."""
 
 
 class TooLarge(Exception):
-    """The look costs more than the loop can spare: to be done again in a thread."""
+    """The look costs more than the loop can spare. It must be repeated in a thread."""
 
 
 class NoLongerWanted(Exception):
-    """The daemon stops: what is being read will be read again by the next one."""
+    """The daemon stops. Its next start reads the file again."""
 
 
 class Allowance:
     """The budget of a look on the loop: 32 entries and 256 KB take well under 2 ms.
 
-    Entries count when they are listed or read. An entry that is as it was last seen costs one stat, and does not count.
+    Entries count when they are listed or read. An unchanged entry costs one stat, and does not count.
     """
 
     __slots__ = ("bytes_left", "entries_left")
@@ -79,7 +79,7 @@ class Allowance:
 
 
 class Demand:
-    """The demand of a look: content or only the stat of each entry, at what cost, and which links it may follow."""
+    """What a look needs: content or only the stat of each entry, within which budget, and which links it may follow."""
 
     __slots__ = ("_is_closing", "allowance", "may_follow", "wants_content")
 
@@ -97,19 +97,22 @@ class Demand:
         self._is_closing = is_closing
 
     def go_on(self) -> None:
-        """Called between the pieces of long work: a stop must not wait for gigabytes."""
+        """Raise NoLongerWanted if the daemon stops. Called between the pieces of long work, so that a stop does not
+        wait for gigabytes.
+        """
         if self._is_closing():
             raise NoLongerWanted
 
 
-# Hundreds of thousands of these live as long as the daemon and refer to no others: the collector need not visit them.
+# No garbage collection, because hundreds of thousands of these live as long as the daemon and refer to no other
+# objects.
 class Seen(Struct, eq=False, gc=False):
     """A path as it was seen.
 
-    Only `hashed_at` ever changes: two holders of one object have seen the same state of the path.
+    Only `hashed_at` ever changes, so two holders of one object have seen the same state of the path.
 
-    `kind` is f, x (executable), l (link), p, s, c or b. `digest` is empty until the content is needed.
-    `hashed_at` 0 means that the content changed while it was read.
+    `kind` is f, x (executable), l (link), p, s, c or b. `digest` is empty until the content is needed. `hashed_at` is 0
+    if the content changed while it was read.
     """
 
     key: bytes
@@ -128,18 +131,18 @@ class Seen(Struct, eq=False, gc=False):
 
     @property
     def is_regular(self) -> bool:
-        """A regular file, or a link that leads to one."""
+        """True for a regular file, and for a link that leads to one."""
         return self.kind in ("f", "x") or len(self.key) > _KEY.size
 
     def grew_from(self, before: Seen | None) -> bool:
-        """Whether it is the same file and longer than it was."""
+        """Is this the same file, and longer than before?"""
         return before is not None and before.key[:16] == self.key[:16] and self.size > before.size
 
     @property
     def moved_at(self) -> int:
-        """The time of the last change of its stat, in microseconds: contents, rights or name.
+        """The time of the last change of the stat (contents, rights or name), in microseconds.
 
-        For a link also that of its target.
+        For a link, the later of its own time and that of its target.
         """
         newest: int = _TIMES.unpack_from(self.key, _TIMES_OFFSET)[1]
         if len(self.key) > _KEY.size:
@@ -148,9 +151,9 @@ class Seen(Struct, eq=False, gc=False):
 
     @property
     def is_racy(self) -> bool:
-        """Whether the content may have changed since without a trace in the key.
+        """True if the content may have changed since, without a change of the key.
 
-        A key older than the margin is clean.
+        A key that was older than the margin when it was hashed is not racy.
         """
         if not self.digest:
             return False
@@ -161,20 +164,20 @@ class Seen(Struct, eq=False, gc=False):
         return newest + RACY_NANOSECONDS >= self.hashed_at
 
     def is_sure(self, wants_content: bool) -> bool:
-        """Whether an unchanged key tells that nothing changed."""
+        """Does an unchanged key prove that nothing changed?"""
         return not wants_content or (bool(self.digest) and not self.is_racy)
 
 
 def list_tags(seen: Iterable[Seen | None], compare: Compare) -> list[bytes | None]:
-    """The part of each path that counts in a version; for `content` it holds neither host nor time (rule 6).
+    """List the part of each path that counts in a version. None for a path that does not exist.
 
-    None: no such path.
+    For `content` it contains neither host nor time (rule 6).
     """
     match compare:
         case "content":
             return [_KIND_BYTES[one.kind] + one.digest if one is not None else None for one in seen]
         case "stat":
-            # Size and time.
+            # The size and the mtime.
             return [_KIND_BYTES[one.kind] + one.key[16:32] if one is not None else None for one in seen]
         case "names":
             return [b"n" if one is not None else None for one in seen]
@@ -197,7 +200,7 @@ def pack_key(found: os.stat_result) -> bytes:
 
 
 def read_key(path: str) -> bytes | None:
-    """The stat key alone, as cheaply as possible: for the sweep. None when there is nothing."""
+    """Read only the stat key, as cheaply as possible, for the sweep. None if the path does not exist."""
     try:
         found = os.lstat(path)
         key = pack_key(found)
@@ -213,11 +216,9 @@ def read_key(path: str) -> bytes | None:
 def find_still(
     paths: Iterable[str], seen: Mapping[str, Seen], wants_content: bool
 ) -> tuple[dict[str, Seen], dict[str, os.stat_result | None]]:
-    """Split paths by one stat each: those that are as they were last seen, and the others with their stat,
-    if there was one.
+    """Split paths by one stat each: the unchanged paths, and the others with their stat (None if it failed).
 
-    Nearly every path of a start is as it was left. 50,000 of them cost one call each here,
-    and seven through `read_entry`.
+    At a start nearly every path is unchanged. 50,000 paths cost one call each here, and seven through `read_entry`.
     """
     still: dict[str, Seen] = {}
     others: dict[str, os.stat_result | None] = {}
@@ -225,12 +226,12 @@ def find_still(
         try:
             found = os.lstat(path)
         except OSError:
-            # `read_entry` meets the error again, and says what it is.
+            # `read_entry` gets the same error again, and reports it.
             others[path] = None
             continue
         known = seen.get(path)
         changed, moved = found.st_mtime_ns, found.st_ctime_ns
-        # The stat of a link does not tell about its target. The rest is `is_sure`, with the times at hand.
+        # The stat of a link does not show a change of its target. The rest is `is_sure`, with the times already read.
         if (
             known is not None
             and known.kind != "l"
@@ -250,20 +251,20 @@ def find_still(
 def read_entry(
     path: str, known: Seen | None, demand: Demand, found: os.stat_result | None = None
 ) -> Seen | Folder | None:
-    """Look at one path: returns `known` itself if nothing moved, None if there is nothing.
+    """Look at one path. Returns `known` itself if nothing changed, None if the path does not exist.
 
-    `found` is the path's stat if `find_still` has just found that it moved.
+    `found` is the path's stat if `find_still` has just found a change.
     """
     demand.go_on()
     try:
         if found is None:
             found = os.lstat(path)
-            # The stat of a link does not tell about its target.
+            # The stat of a link does not show a change of its target.
             if known is not None and known.kind != "l" and _is_still(known, pack_key(found), demand.wants_content):
                 return known
         if demand.allowance is not None:
             demand.allowance.spend()
-        # A path may change its kind between the stat and the open: then look again.
+        # A path may change its kind between the stat and the open. Then look again.
         for _ in range(2):
             seen = _read(path, found, known, demand)
             if seen is not None:
@@ -283,7 +284,7 @@ def _read(path: str, found: os.stat_result, known: Seen | None, demand: Demand) 
         return FOLDER
     if stat.S_ISLNK(found.st_mode):
         return _read_link(path, found, known, demand)
-    # A FIFO, socket or device counts by its kind: opening it could wait for ever.
+    # A FIFO, socket or device counts by its kind, because opening it could block forever.
     key = pack_key(found)
     if known is not None and known.key == key:
         return known
@@ -309,14 +310,16 @@ def _read_file(path: str, found: os.stat_result, known: Seen | None, demand: Dem
 
 
 def _read_link(path: str, found: os.stat_result, known: Seen | None, demand: Demand) -> Seen | None:
-    """The link's text and, when it leads to a regular file, that file's content; a dangling link is its text."""
+    """Read the link's text and, if the link leads to a regular file, that file's content. Of a dangling link only its
+    text counts.
+    """
     key = pack_key(found) + _read_target_key(path)
     if known is not None and _is_still(known, key, demand.wants_content):
         return known
     try:
         words = os.readlink(path)
     except OSError as problem:
-        # Something else stands here since the stat.
+        # The path has been replaced by another kind since the stat.
         if problem.errno == errno.EINVAL:
             return None
         raise
@@ -340,7 +343,9 @@ def _is_still(known: Seen, key: bytes, wants_content: bool) -> bool:
 
 
 def renew(known: Seen | None, key: bytes, kind: str, digest: bytes, hashed_at: int) -> Seen:
-    """The entry that was read; the known object if only its hashing is newer, since nothing was touched then."""
+    """Return the entry that was read. If only `hashed_at` is newer, return the known object, because the path did not
+    change.
+    """
     if known is not None and known.key == key and known.digest == digest and hashed_at:
         known.hashed_at = hashed_at
         return known
@@ -348,11 +353,13 @@ def renew(known: Seen | None, key: bytes, kind: str, digest: bytes, hashed_at: i
 
 
 def hash_small_file(path: str, size: int, key: bytes) -> bytes | None:
-    """The digest of a file, read in one call, if its key is still `key` afterwards. None: use the long way."""
+    """Hash a file that is read in one call, if its key is still `key` afterwards. None if `_hash_open_file` must be
+    used.
+    """
     try:
         descriptor = os.open(path, _OPEN_FLAGS | os.O_NOFOLLOW)
     except OSError:
-        # The long way meets the error again, and says what it is.
+        # `_hash_open_file` gets the same error again, and reports it.
         return None
     try:
         content = os.read(descriptor, size + 1)
@@ -366,14 +373,14 @@ def hash_small_file(path: str, size: int, key: bytes) -> bytes | None:
 
 
 def _hash_open_file(path: str, flags: int, demand: Demand) -> tuple[os.stat_result, bytes, bool] | None:
-    """The stat and digest of one open file, and whether it stayed the same.
+    """Return the stat and digest of one open file, and whether it stayed unchanged.
 
     None if it is not a regular file after all.
     """
     try:
         descriptor = os.open(path, _OPEN_FLAGS | flags)
     except OSError as problem:
-        # O_NOFOLLOW on what has become a link; ENXIO on what has become a socket.
+        # ELOOP: O_NOFOLLOW on a path that has become a link. ENXIO: the path has become a socket.
         if problem.errno in (errno.ELOOP, errno.ENXIO) and flags:
             return None
         raise
@@ -408,7 +415,7 @@ def _stat_target(path: str) -> os.stat_result | None:
 
 def _read_target_key(path: str) -> bytes:
     target = _stat_target(path)
-    # The times of a folder change with every file in it, so behind a link only its kind counts.
+    # Only the kind of a folder counts behind a link, because the times of a folder change with every file in it.
     return b"" if target is None or not stat.S_ISREG(target.st_mode) else pack_key(target)
 
 
@@ -425,7 +432,7 @@ def describe_problem(path: str, problem: OSError) -> str:
 
 
 def show(path: str) -> str:
-    """A path as text that any encoder takes: bytes that are no UTF-8 become \\xff."""
+    """Show a path as text that every encoder accepts. Bytes that are not UTF-8 become \\xff."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -434,15 +441,15 @@ def show(path: str) -> str:
 
 
 class Listing(NamedTuple):
-    # The folder's mtime when the listing began: a name that comes later moves it.
+    # The folder's mtime when the listing began. A name that is added later changes the mtime.
     mtime: int
     files: list[str]
-    # Each with its inode, which identifies a folder under any name.
+    # Each folder with its inode, which identifies it under any name.
     folders: list[tuple[str, int]]
 
 
 def list_folder(folder: str, most: int) -> Listing | None:
-    """List a folder; None if it has more than `most` entries. Raises OSError."""
+    """List a folder. None if it has more than `most` entries. Raises OSError."""
     listing = Listing(os.stat(folder).st_mtime_ns, [], [])
     count = 0
     with os.scandir(folder) as entries:

@@ -1,7 +1,7 @@
-"""One followed target: what is known of it, and which of its paths the next look must visit.
+"""One followed target: its known state, and the paths that the next look must visit.
 
-The file source owns them, on the loop; a look in a thread reads one and changes nothing of it. Ten thousand of these
-are at rest in a large daemon, so nothing is kept twice.
+The file source owns these objects, on the loop. A look in a thread reads one and does not change it. A large daemon has
+ten thousand of them at rest, so nothing is stored twice.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from wakeful.sources.files.manifest import Manifest, Naming
 from wakeful.sources.files.reader_process import WORTH_ASKING
 from wakeful.sources.files.walk import StateFolder, Walker
 
-# The evidence for a change at a path to be visited. `unwritten`: a watcher reported the path, but no write.
+# The evidence for a change at a path. `unwritten` means that a watcher reported the path, but no write.
 Evidence = Literal["written", "unwritten", "unknown"]
 
 
@@ -51,27 +51,29 @@ class Followed:
         self.version: str | None = None
         self.problem: str | None = None
         self.looked_at: float | None = None
-        # Folders armed for this target -> their mtime when they were listed, -1 where they were only armed.
+        # By folder watched for this target: its mtime when it was listed, -1 if it was only watched.
         self.folders: dict[str, int] = {}
-        # The mount points that its paths lay on when they were last seen: where one is missing,
-        # nothing can be seen (rule 5).
+        # The mount points of its paths when they were last seen. If one is missing, nothing can be seen (rule 5).
         self.mounts: frozenset[str] = frozenset()
-        # A mount point of these changed since: a run may have read what lies below it (rule 17).
+        # True if one of these mount points changed since. A run may have read the files below it (rule 17).
         self.is_remounted = False
-        # Folders that could not be armed, each with the reason.
+        # Folders that could not be watched, each with the reason.
         self.refused: dict[str, str] = {}
         self.paths: dict[str, Evidence] | None = None
         self.trees: set[str] | None = None
         self.is_whole = True
         self.is_looking = False
-        # The generation asked for while a look was under way, and whether that one takes open files.
+        # The generation asked for while a look was under way, and whether that look accepts open files.
         self.asked_again: tuple[int, bool] | None = None
 
     def note_remount(self, points: set[str]) -> None:
         self.is_remounted = self.is_remounted or not points.isdisjoint(self.mounts)
 
     def mark(self, path: str, evidence: Evidence = "unknown") -> None:
-        """Visit this path at the next look. A reported write stays a write, whatever else is reported."""
+        """Visit this path at the next look.
+
+        A reported write stays a write, even if something else is reported later.
+        """
         if self.paths is None:
             self.paths = {}
         known = self.paths.get(path)
@@ -89,11 +91,11 @@ class Followed:
             if self.trees is None:
                 self.trees = set()
             self.trees.add(folder)
-        # For what stood here before it became a folder, or stands here after it was one.
+        # The path was something else before it became a folder, or is something else now.
         self.mark(folder)
 
     def mark_whole(self) -> None:
-        """Visit everything. The reports of single paths may be half of what happened to them."""
+        """Visit everything. What was reported for single paths may be incomplete."""
         self.is_whole = True
         if self.paths:
             self.paths = {
@@ -106,7 +108,7 @@ class Followed:
         return errand
 
     def is_large(self, errand: LookScope) -> bool:
-        """Whether the look is known beforehand to be too large for the loop."""
+        """Is it known in advance that the look is too large for the loop?"""
         return self._count(errand) > LOOP_ENTRIES
 
     def is_worth_a_reader(self, errand: LookScope) -> bool:
@@ -123,7 +125,7 @@ class Followed:
         self.is_whole = self.is_whole or errand.is_whole
 
     def explain(self, path: str) -> PathMeaning:
-        """The meaning of a path that the target's pattern matches."""
+        """Explain a path that the target's pattern matches."""
         excluded = self.walker.excluded_by(path)
         if excluded is not None:
             return Excluded(excluded)
@@ -135,7 +137,7 @@ class Followed:
 
     @property
     def is_dirty(self) -> bool:
-        """Whether there is anything to visit."""
+        """True if there is anything to visit."""
         return self.is_whole or bool(self.paths) or bool(self.trees)
 
     @property

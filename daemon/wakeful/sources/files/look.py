@@ -1,7 +1,7 @@
-"""One look at one target: which paths to visit, what they are now, and the target's new version.
+"""One look at one target: which paths to visit, their present state, and the target's new version.
 
-A look runs on the loop if it is cheap (an `Allowance` says so), and in a thread otherwise. It changes nothing that the
-loop reads, but returns a `Finding`, which the file source applies. It visits only dirty paths. It visits the whole
+A look runs on the loop if it is cheap (within an `Allowance`), and in a thread otherwise. It changes nothing that the
+loop reads. It returns a `Finding`, which the file source applies. It visits only dirty paths. It visits the whole
 target the first time, after lost hints, and after the target's folder was replaced.
 """
 
@@ -39,16 +39,18 @@ from wakeful.sources.files.stat_cache import StatCache
 from wakeful.sources.files.walk import StateFolder, Walked
 from wakeful.sources.hints.contract import NOT_A_FOLDER, NOT_THERE
 
-# A root that comes and goes while its ancestors are armed is left to the next hint after this many turns.
+# The most attempts to watch the ancestors of a root that appears and vanishes meanwhile. Then the next hint handles it.
 _ARMING_TURNS = 8
-# From this many changed paths on, it pays to ask once whether any other target can match one of them.
+# The number of changed paths above which a look first asks whether any other target can match one of them.
 _MANY = 16
-# Changed files that are checked for open writers, 20 us each. Of a longer list, only the newest are checked.
+# The most changed files that are checked for open writers, at 20 us each. Of a longer list, only the newest are
+# checked.
 _ASKED_AT_ONCE = 8
 _ASKED_OF_MANY = 2
-# Growth of more files than this at a time is no pattern that settle can follow.
+# The most files whose growth settle can follow at once.
 _GROWING_TOGETHER = 4
-# Paths of a walk that are compared at once. Few, so that a path that moved is read soon after its stat.
+# The number of paths of a walk that are compared at once. It is small, so that a changed path is read soon after its
+# stat.
 _AT_ONCE = 64
 
 
@@ -64,38 +66,37 @@ class Finding:
     survey: Survey
     # Other targets that match a changed path, and the paths (rule 10).
     others: dict[str, list[str]]
-    # Paths hashed so soon after their last change that another change could hide: to be read once more.
+    # Paths hashed so soon after their last change that another change could go unnoticed. They must be read again.
     racy: list[str]
-    # Paths that moved while they were read.
+    # Paths that changed while they were read.
     unstable: list[str]
-    # Paths whose stat moved and whose content is the same, where a watcher reported no write.
+    # Paths whose stat changed, whose content is the same, and for which a watcher reported no write.
     unwritten: list[str] = field(default_factory=list)
     # Every change is growth of the same file.
     is_growing: bool = False
-    # Files that are open for writing were taken as they stand.
+    # Files that are open for writing were accepted in their present state.
     takes_open: bool = False
 
 
 @dataclass(slots=True)
 class Survey:
-    """The raw result of a visit: what stands at which path."""
+    """The raw result of a visit: what was found at each path."""
 
     found: dict[str, Seen | None] = field(default_factory=dict)
     folders: dict[str, int] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
-    # Link -> the file it leads to, whose folder is armed as well.
+    # By link: the file that it leads to. The folder of that file is watched as well.
     links: dict[str, str] = field(default_factory=dict)
     is_absent: bool = False
-    # Everything was visited: a path that was not found is gone.
+    # Everything was visited, so a path that was not found is gone.
     is_whole: bool = False
-    # The folders below these were listed anew: one that is not among `folders` is gone.
+    # The folders below these were listed again. One that is not in `folders` is gone.
     renewed: tuple[str, ...] = ()
 
 
 class Looker:
-    """The parts that all looks share: the cache, the watcher, the state folder. It has no state of its own,
-    and is used from any thread."""
+    """The parts that all looks share: the cache, the watcher, the state folder. Any thread."""
 
     def __init__(
         self,
@@ -106,16 +107,16 @@ class Looker:
         trie: PathTrie[Followed],
     ) -> None:
         self.cache = cache
-        # Set when the daemon stops: walks and hashes under way end at their next step.
+        # Set when the daemon stops. Walks and hashes under way then end at their next step.
         self.closing = threading.Event()
         self._arm = arm
         self.state = state
         self.mounts = mounts
         self._trie = trie
-        # Folders known to be armed, so that ten thousand targets do not arm their common root ten thousand times. One
-        # that is replaced is reported (`Gone`, or as a name in the folder above), which ends its place here.
+        # Folders known to be watched, so that ten thousand targets do not watch their common root ten thousand times. A
+        # folder is removed from here when its replacement is reported (as `Gone`, or as a name in the folder above).
         self._armed: set[str] = set()
-        # Folder -> its path without links; asked for every target, and nearly always the same.
+        # By folder: its path without links. A cache, because every target asks for it and the answer rarely changes.
         self._real: dict[str, str] = {}
 
     def look(
@@ -130,8 +131,8 @@ class Looker:
     ) -> Finding:
         """Look at a target.
 
-        Raises TooLarge if the allowance is spent. Raises BeingWritten if a changed file is open for writing, unless it
-        `takes_open`. Nothing but watches has changed then.
+        Raises TooLarge if the allowance is spent. Raises BeingWritten if a changed file is open for writing and
+        `takes_open` is False. In both cases nothing has changed except watches.
         """
         survey = self.survey(followed, errand, wants_content=followed.wants_content, allowance=allowance, reader=reader)
         changed = _list_changed(followed, survey)
@@ -180,14 +181,14 @@ class Looker:
         )
         visit = _Visit(self, followed, demand, reader)
         visit.run(errand)
-        # Asked after the visit: a file system that was unmounted meanwhile left nothing to be found.
+        # Checked after the visit, because a file system that was unmounted during the visit looks like deleted files.
         missing = self.mounts.find_missing(followed.mounts) if followed.mounts else None
         if missing is not None:
             visit.survey.problems.append(f"{show(missing)}: nothing is mounted there any more")
         return visit.survey
 
     def note_mounts(self, followed: Followed, finding: Finding) -> None:
-        """Note the mount points of the target's paths, as far as this look visited them."""
+        """Record the mount points of the target's paths, for the paths that this look visited."""
         if followed.is_remounted:
             followed.is_remounted = False
             finding.manifest.note_write()
@@ -200,8 +201,10 @@ class Looker:
         return not self.state.holds(os.path.realpath(path))
 
     def arm(self, folders: Iterable[str]) -> dict[str, str]:
-        """Arm the folders whose events can be trusted. The others are returned with the reason. A folder that does
-        not exist is no reason to poll."""
+        """Watch the folders whose events can be trusted. Returns the others with the reason, which must be polled.
+
+        A folder that does not exist is not a reason to poll.
+        """
         if self.closing.is_set():
             raise NoLongerWanted
         refused: dict[str, str] = {}
@@ -221,11 +224,11 @@ class Looker:
         return refused
 
     def distrust(self, folder: str) -> None:
-        """This folder was moved, removed or replaced: arm and resolve it and those below it again."""
+        """Watch and resolve this folder and the folders below it again, because it was moved, removed or replaced."""
         if folder not in self._armed and folder not in self._real:
             return
         inside = f"{folder.rstrip('/')}/"
-        # Copied first: a look in a thread may be adding.
+        # Copied first, because a look in a thread may add to it.
         self._armed.difference_update([path for path in list(self._armed) if path == folder or path.startswith(inside)])
         for path in list(self._real):
             if path == folder or path.startswith(inside):
@@ -239,7 +242,7 @@ class Looker:
         self._armed.difference_update(folders)
 
     def resolve(self, folder: str) -> str:
-        """`realpath`, one lstat per folder not asked for before."""
+        """Resolve links as `realpath` does, with one lstat per folder that is not in the cache."""
         real = self._real.get(folder)
         if real is None:
             parent, _, name = folder.rpartition("/")
@@ -251,29 +254,31 @@ class Looker:
         return real
 
     def _begin(self, followed: Followed, survey: Survey, is_shared: bool) -> tuple[Manifest, str | None]:
-        """The manifest to start from, and its version: those of the last look, or of an earlier daemon."""
+        """Return the manifest to start from, and its version: those of the last look, or of an earlier daemon."""
         if followed.manifest is not None:
             return followed.manifest.copy() if is_shared else followed.manifest, followed.version
         empty = Manifest(followed.naming, followed.target.compare)
         last = self.cache.version(followed.key)
         if last is None or last == ABSENT:
             return empty, last
-        # Nearly always everything is as it was left, and the paths add up to the last version.
+        # Usually nothing has changed since, and the paths add up to the last version.
         found = survey.found
         manifest = Manifest.of(
             followed.naming, followed.target.compare, [(path, seen) for path, seen in found.items() if seen is not None]
         )
         if manifest.version == last and not survey.problems:
             return manifest, last
-        # A path that was just found matches: the pattern is asked only of the rest.
+        # A path that was just found matches, so the pattern is checked only for the rest.
         means = followed.walker.means
         kept = [one for one in self.cache.kept_below(followed.pattern) if one[0] in found or means(one[0])]
         manifest = Manifest.of(followed.naming, followed.target.compare, kept)
         return (manifest, last) if manifest.version == last else (empty, None)
 
     def _keep(self, followed: Followed, survey: Survey) -> tuple[dict[str, list[str]], list[str], list[str]]:
-        """Put the entries into the cache. Returns the other targets that match a changed path (rule 10), the racy
-        paths, and the unstable ones."""
+        """Put the entries into the cache.
+
+        Returns the other targets that match a changed path (rule 10), the racy paths, and the unstable paths.
+        """
         found = survey.found
         known = list(map(self.cache.seen.get, found))
         news = [
@@ -282,7 +287,7 @@ class Looker:
             if before is not seen
         ]
         if survey.problems:
-            # A path that was not found may only not have been reached.
+            # A path that was not found may exist, because the visit may not have reached it.
             news = [one for one in news if one[2] is not None]
         if not news:
             return {}, [], []
@@ -291,7 +296,7 @@ class Looker:
         racy = [path for path, _, seen in news if seen is not None and seen.is_racy and not seen.is_unstable]
         if len(news) > _MANY and self._trie.is_alone(followed.pattern):
             return {}, racy, unstable
-        # At the first look everything is new to the cache, and to everybody else.
+        # At the first look everything is new to the cache, so it is new to the other targets as well.
         is_first = followed.manifest is None
         changed = [
             path for path, before, seen in news if _is_change(before, seen) and not (is_first and before is None)
@@ -308,7 +313,7 @@ class Looker:
 
 
 class _Visit:
-    """The walk through one errand."""
+    """The walk through the paths that one look must visit."""
 
     __slots__ = ("_demand", "_followed", "_looker", "_reader", "survey")
 
@@ -335,7 +340,7 @@ class _Visit:
         self.survey.renewed = tuple(trees)
 
     def _see_literal(self, errand: LookScope) -> bool:
-        """The most frequent look: one file, still there. False: make the whole visit."""
+        """Make the most frequent look: one file that still exists. False if the whole visit must be made."""
         base = self._followed.pattern.base
         if base not in errand.paths:
             return True
@@ -355,12 +360,12 @@ class _Visit:
 
     def _real_base(self) -> str:
         pattern = self._followed.pattern
-        # A literal may be a link to a file; its target is checked when it is read.
+        # A literal path may be a link to a file. Its target is checked when it is read.
         folder = self._looker.resolve(pattern.literal_prefix)
         return f"{folder}/{pattern.prefix[-1]}" if pattern.is_literal and pattern.prefix else folder
 
     def _find_nothing(self) -> None:
-        """Nothing stands at the literal part: the target is absent, empty, or (rule 5) unknown."""
+        """Handle a missing literal part: the target is absent, empty, or unknown (rule 5)."""
         root = self._followed.target.root
         base = self._followed.pattern.base
         is_inside = contains(root, base)
@@ -380,7 +385,7 @@ class _Visit:
             self._walk(tree)
 
     def _walk(self, top: str) -> bool:
-        """Walk a folder; False if there is none."""
+        """Walk a folder. False if there is none."""
         manifest = self._followed.manifest
         meant = manifest.members if manifest is not None else {}
         walked: Walked = self._followed.walker.walk(top, self._arm, self._demand.allowance, self._list_apart, meant)
@@ -396,7 +401,7 @@ class _Visit:
         return not walked.is_missing
 
     def _list_apart(self, folders: Sequence[str]) -> Iterable[Listing | None]:
-        """The listings of the reader process, if there is one. None: list this folder here."""
+        """Return the listings of the reader process, if there is one. None for a folder that must be listed here."""
         if self._reader is not None:
             try:
                 return self._reader.list(folders)
@@ -405,7 +410,7 @@ class _Visit:
         return itertools.repeat(None, len(folders))
 
     def _read_apart(self, paths: list[str]) -> list[str]:
-        """Have these paths read by the reader process, if there is one. Returns those that must be read here."""
+        """Let the reader process read these paths, if there is one. Returns the paths that must be read here."""
         if self._reader is None:
             return paths
         before = list(map(self._looker.cache.seen.get, paths))
@@ -457,7 +462,9 @@ class _Visit:
         return seen
 
     def _see_behind(self, path: str, seen: Seen) -> Seen | Folder | None:
-        """The file behind a link may change without the link: arm its folder, then read again what was read unarmed."""
+        """Watch the folder of the file behind a link, because that file may change without the link. Then read it
+        again, because the first read was before the watch.
+        """
         real = os.path.realpath(path)
         # A loop of links resolves to one of its own links.
         if real == path or self._looker.state.holds(real):
@@ -485,8 +492,9 @@ class _Visit:
                 self.survey.refused[folder] = reason
 
     def _arm_ancestors(self) -> None:
-        """Arm every folder from the root down to the target's beginning: each may be replaced,
-        or be missing and come back."""
+        """Watch every folder from the root down to the start of the pattern. Each may be replaced, or be missing and
+        come back.
+        """
         pattern, root = self._followed.pattern, self._followed.target.root
         chain = list(
             _chain(
@@ -496,7 +504,7 @@ class _Visit:
             )
         )
         for _ in range(_ARMING_TURNS):
-            # From the top: a folder that is missing now will be reported by the one above it.
+            # From the top, because a folder that is missing now will be reported by the folder above it.
             self._arm(chain)
             if chain[0] in self.survey.folders or chain[0] == "/":
                 return
@@ -510,7 +518,7 @@ class _Visit:
 
 def _chain(root: str, is_behind_link: bool, folder: str) -> Iterator[str]:
     if is_behind_link:
-        # A root that is a link (`current -> releases/7`) is replaced in the folder it lies in.
+        # A root that is a link (`current -> releases/7`) is replaced in the folder that contains the link.
         yield os.path.dirname(root)
     if folder != root and not folder.startswith(f"{root.rstrip('/')}/"):
         yield os.path.dirname(folder)
@@ -525,7 +533,7 @@ def _chain(root: str, is_behind_link: bool, folder: str) -> Iterator[str]:
 
 
 def _list_changed(followed: Followed, survey: Survey) -> list[tuple[str, Seen | None, Seen]]:
-    """The regular files, also behind links, that differ from the target's last look; none at its first look."""
+    """List the regular files, also behind links, that differ from the target's last look. Empty at its first look."""
     if followed.manifest is None:
         return []
     members = followed.manifest.members
@@ -538,8 +546,9 @@ def _list_changed(followed: Followed, survey: Survey) -> list[tuple[str, Seen | 
 
 
 def _find_open(changed: list[tuple[str, Seen | None, Seen]]) -> dict[str, int]:
-    """The files that somebody holds open for writing, with the time of their last change. Of a burst,
-    only the newest are checked."""
+    """Find the files that a process holds open for writing, with the time of their last change. Of many changed files
+    only the newest are checked.
+    """
     newest = (
         changed
         if len(changed) <= _ASKED_AT_ONCE
@@ -551,5 +560,5 @@ def _find_open(changed: list[tuple[str, Seen | None, Seen]]) -> dict[str, int]:
 def _is_change(known: Seen | None, seen: Seen | None) -> bool:
     if known is None or seen is None:
         return True
-    # A content that is read for the first time is no change to a target that compared only the stat.
+    # If the target compared only the stat so far, content that is read for the first time is not a change.
     return known.key != seen.key or (bool(known.digest) and bool(seen.digest) and known.digest != seen.digest)

@@ -1,10 +1,14 @@
 """The threads of looks, separated by what could delay them.
 
-Owned by the file source, which submits on the loop. Near looks share one thread: two threads of Python delay each
-other, and a burst of 100,000 files took half as long again. Looks at hundreds of paths have two threads, each with a
-reader process: while one waits for its process, the other evaluates its answers. Looks with many bytes have threads of
-their own. So have looks at what cannot be watched: a server that does not answer must not delay the looks at local
-files.
+Owned by the file source, which submits on the loop.
+
+- Near looks share one thread, because two Python threads delay each other. A burst of 100,000 files took half as long
+  again with two.
+- Looks at hundreds of paths have two threads, each with a reader process. While one thread waits for its process, the
+  other evaluates its answers.
+- Looks at many bytes have their own threads.
+- Looks at folders that cannot be watched have their own threads, so that a server that does not answer does not delay
+  the looks at local files.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from wakeful.system.blocking_pool import Pool
 
 
 class Lane:
-    """Some threads, and the number of looks that are in them or wait for them. Counted on the loop."""
+    """A few threads, and the number of looks that run in them or wait for them. Counted on the loop."""
 
     def __init__(self, name: str, count: int, reader: Reader | None = None) -> None:
         self.threads = Pool(count, name)
@@ -48,7 +52,7 @@ class Lanes:
         return lane is self.near or lane in self._large
 
     def find_large(self) -> Lane:
-        """The lane with fewer looks, with its reader process started."""
+        """Return the lane with fewer looks, with its reader process started."""
         lane = min(self._large, key=lambda lane: lane.looks)
         if lane.reader is not None:
             lane.reader.start()

@@ -1,9 +1,10 @@
-"""The paths one target matched, and their combined version: one changed path costs one addition, not a rehash of all.
+"""The paths that one target matched, and their combined version. One changed path costs one addition, not a rehash of
+all.
 
-A version is the sum, modulo 2^512, of a 64-byte digest per path (its relative name, kind and content), finished with
-the count. Sums do not care for order and can be subtracted from, which is rule 6. Finding other contents with the same
-sum takes some 2^45 chosen files; whoever may choose a session's inputs has simpler ways to mislead it, so the sum
-guards against accident, for which it is far more than enough.
+A version is the sum, modulo 2^512, of a 64-byte digest per path (its relative name, kind and content), hashed together
+with the number of paths. A sum does not depend on order and can be subtracted from (rule 6). Finding other contents
+with the same sum takes about 2^45 chosen files. An attacker who can choose a session's inputs has simpler means, so the
+sum protects only against accident.
 """
 
 from __future__ import annotations
@@ -22,12 +23,15 @@ from wakeful.sources.files.entry import Seen, describe_tags, list_tags, show
 
 ABSENT = "absent"
 _MODULUS = 1 << 512
-# One count for all manifests: a target that was forgotten and is followed anew never shows an old stamp again.
+# One counter for all manifests, so that a target that was forgotten and is followed again never repeats an old stamp.
 _moves = itertools.count(1)
 
 
 class Naming:
-    """Turns absolute paths into the names a version is made of: relative to root, so that a project can be moved."""
+    """Turns absolute paths into the names in a version.
+
+    They are relative to the root, so that a project can be moved.
+    """
 
     __slots__ = ("_cut", "_lead")
 
@@ -45,7 +49,7 @@ class Naming:
 
 
 class Manifest:
-    """Path -> what was seen there, with the sums kept up to date."""
+    """What was seen at each path, with the sum of the version kept up to date."""
 
     __slots__ = ("_compare", "_doubted", "_moved", "_naming", "_sum", "_unwritten", "_version", "_written", "members")
 
@@ -55,13 +59,16 @@ class Manifest:
         self._sum = 0
         self._moved = self._written = self._doubted = next(_moves)
         self._unwritten: list[str] = []
-        # None until it is asked for, and again when the sum has changed.
+        # None until it is asked for, and again after the sum changes.
         self._version: str | None = None
         self.members: dict[str, Seen] = {}
 
     @classmethod
     def of(cls, naming: Naming, compare: Compare, members: Iterable[tuple[str, Seen]]) -> Manifest:
-        """All at once, for a start with 50,000 paths: the sums are brought into range at the end."""
+        """Build a manifest from many paths at once, for a start with 50,000 paths.
+
+        The sum is reduced only at the end.
+        """
         manifest = cls(naming, compare)
         manifest.members.update(members)
         names = naming.name_all(manifest.members)
@@ -77,15 +84,14 @@ class Manifest:
     def put_all(
         self, found: Mapping[str, Seen | None], evidence: Mapping[str, str] = MappingProxyType({})
     ) -> list[PathChange]:
-        """Set the entry of each of these paths (None: no entry). Returns the changes that count.
+        """Set the entry of each of these paths (None for no entry). Returns the changes that count.
 
-        `evidence` says what watchers reported of each path.
-
-        A whole look at once, column by column: with 100,000 changed files this is half of the cost of a look.
+        `evidence` holds what watchers reported for each path. A whole look is handled at once, column by column,
+        because with 100,000 changed files this is half of the cost of a look.
         """
         members = self.members
         known = list(map(members.get, found))
-        # Nearly all of a start's paths are as they were.
+        # At a start nearly all paths are unchanged.
         if not any(map(operator.is_not, known, found.values())):
             return []
         paths, before, seen = zip(
@@ -95,7 +101,7 @@ class Manifest:
         counting = [one for one in zip(paths, was, tags, strict=True) if one[1] != one[2]]
         if any(was is None or now is None or was.key != now.key for was, now in zip(before, seen, strict=True)):
             self._moved = next(_moves)
-            # The count of paths is part of it, and a path may come without counting.
+            # The version includes the number of paths, and a path may be added without a counting change.
             self._version = None
             self._judge_moves([path for path, old, new in zip(paths, was, tags, strict=True) if old == new], evidence)
         if counting:
@@ -121,7 +127,7 @@ class Manifest:
         return self._version
 
     def _judge_moves(self, same: list[str], evidence: Mapping[str, str]) -> None:
-        """Judge paths whose stat moved and whose content is the same: were they written meanwhile (rule 17)?"""
+        """Judge paths whose stat changed and whose content is the same: were they written meanwhile (rule 17)?"""
         told = {evidence.get(path, "unknown") for path in same}
         if "written" in told:
             self._written = next(_moves)
@@ -130,37 +136,41 @@ class Manifest:
         self._unwritten += [path for path in same if evidence.get(path) == "unwritten"]
 
     def take_unwritten(self) -> list[str]:
-        """Paths whose stat moved, whose content is the same, and of which no write was reported so far."""
+        """Take the paths whose stat changed, whose content is the same, and for which no write was reported so far."""
         unwritten, self._unwritten = self._unwritten, []
         return unwritten
 
     def note_write(self) -> None:
-        """A write was reported after all."""
+        """Record that a write was reported after all."""
         self._written = next(_moves)
 
     @property
     def stamp(self) -> str:
-        """Moves if any stat key moved, even if the contents are equal again."""
+        """A stamp that changes if any stat key changes, even if the contents are equal again."""
         return str(self._moved)
 
     @property
     def written(self) -> str:
-        """Moves if any content changed, or was written and is equal again; not if only attributes changed (rule 17)."""
+        """A stamp that changes if any content changes, or was written and is equal again. Changed attributes do not
+        count (rule 17).
+        """
         return str(self._written)
 
     @property
     def doubted(self) -> str:
-        """Moves if a stat key moved, the content is equal, and nobody can tell whether it was written meanwhile."""
+        """A stamp that changes if a stat key changes, the content is equal, and it is unknown whether the file was
+        written meanwhile.
+        """
         return str(self._doubted)
 
 
 def _encode(names: list[str]) -> list[bytes]:
-    """Each as the file system has it, closed by a zero byte, which no name holds."""
+    """Encode each name as the file system does, with a final zero byte, which no name contains."""
     return [name + b"\0" for name in os.fsencode("\0".join(names)).split(b"\0")] if names else []
 
 
 def _add_up(names: Iterable[bytes], tags: Iterable[bytes | None]) -> int:
-    """The sum of what each path adds to a version; where there is nothing, nothing is added."""
+    """Sum up what each path adds to a version. A missing path adds nothing."""
     return sum(
         [
             int.from_bytes(blake2b(name + tag).digest(), "big")

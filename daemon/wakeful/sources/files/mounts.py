@@ -1,9 +1,8 @@
-"""The mount table, as far as it concerns looking.
+"""The mount table, as far as looks need it.
 
-It tells which folders lie on a file system whose changes inotify cannot see, because other machines write there behind
-our kernel; and which mount points a target lies on, so that a share that is not mounted is not taken for deleted files
-(rule 5). /proc/self/mountinfo is read again when the kernel says that it changed; where it does not exist,
-nothing is known.
+It reports which folders are on a file system whose changes inotify cannot see, because other machines write there. It
+reports which mount points a target is on, so that a share that is not mounted is not taken for deleted files (rule 5).
+/proc/self/mountinfo is read again when the kernel reports a change. If that file does not exist, nothing is known.
 """
 
 from __future__ import annotations
@@ -25,19 +24,20 @@ _MOUNT_POINT, _SEPARATOR = 4, "-"
 
 
 class Mounts:
-    """Asked from any thread."""
+    """Reads and caches the mount table. Any thread."""
 
     def __init__(self, table: str = "/proc/self/mountinfo") -> None:
         self._lock = threading.Lock()
         self._poll = select.poll()
-        # Mount point -> kind of file system, and the number of the mount; and the points in order.
-        # The root of all is none of them.
+        # By mount point: its kind of file system, and the number of the mount. `_points` holds the mount points in
+        # order, without "/".
         self._kinds: dict[str, str] = {}
         self._numbers: dict[str, str] = {}
         self._points: list[str] = []
         self._has_remote = False
         self._changed: set[str] = set()
-        # Folder -> the mount point it lies on; asked for every target, and nearly always the same.
+        # By folder: the mount point that it is on. A cache, because every target asks for it and the answer rarely
+        # changes.
         self._covering: dict[str, str | None] = {}
         self._table: io.FileIO | None
         try:
@@ -45,7 +45,7 @@ class Mounts:
         except OSError:
             self._table = None
             return
-        # The kernel reports a change of the table so, once. An ordinary file never has anything to report.
+        # The kernel reports a change of the table with POLLPRI, once. An ordinary file never reports one.
         self._poll.register(self._table, select.POLLPRI)
         self._read()
         self._changed.clear()
@@ -56,7 +56,10 @@ class Mounts:
             self._table = None
 
     def remote_kind(self, folder: str) -> str | None:
-        """`nfs4`, `fuse.sshfs`, ... when this folder lies on such a mount, else None."""
+        """Return the kind of remote file system (`nfs4`, `fuse.sshfs`, …) that this folder is on.
+
+        None if it is local.
+        """
         self._refresh()
         if not self._has_remote:
             return None
@@ -65,10 +68,10 @@ class Mounts:
         return kind if _REMOTE.fullmatch(kind) else None
 
     def find_points(self, root: str, base: str, folders: Container[str]) -> frozenset[str]:
-        """The mount points that a target needs: the one its base lies on,
-        and those among the folders below it that were entered.
+        """Find the mount points that a target needs: that of its base, and those among the folders below that were
+        entered.
 
-        A point above `root` is none of them: where that is not mounted, there is no root either.
+        A mount point above `root` is not needed: if it is not mounted, the root does not exist either.
         """
         point = self._find_covering(base)
         is_above_root = point is not None and contains(root, base) and not contains(root, point)
@@ -82,7 +85,7 @@ class Mounts:
         return frozenset(needed)
 
     def find_missing(self, points: Iterable[str]) -> str | None:
-        """The first of these at which nothing is mounted now."""
+        """Return the first of these mount points at which nothing is mounted now."""
         self._refresh()
         return (
             next((point for point in sorted(points) if point not in self._kinds), None)
@@ -91,7 +94,7 @@ class Mounts:
         )
 
     def take_changed(self) -> set[str]:
-        """The points at which something was mounted or unmounted since this was last asked."""
+        """Take the points at which something was mounted or unmounted since the last call."""
         self._refresh()
         with self._lock:
             changed, self._changed = self._changed, set()
@@ -127,7 +130,7 @@ class Mounts:
 
 
 def _parse(line: str) -> tuple[str, str, str]:
-    """The mount's number, its point, and the kind of file system."""
+    """Parse a line into the mount's number, its point, and the kind of file system."""
     fields = line.split(" ")
     point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), fields[_MOUNT_POINT])
     return fields[0], os.path.normpath(point), fields[fields.index(_SEPARATOR) + 1]

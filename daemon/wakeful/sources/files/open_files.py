@@ -1,8 +1,8 @@
-"""Files that somebody holds open for writing: they are not quiet, and a look at them waits for the close.
+"""Files that a process holds open for writing: a look at them waits until they are closed.
 
-A look asks `is_open_for_writing` of the few files it found changed. The file source owns `OpenFiles`, on the loop,
-which says how long a look waits, and checks in between whether the file was closed. A file that stays open (a log, a
-database) delays its readers by a bounded time, and by less once it is known to stay open.
+A look calls `is_open_for_writing` for the few files that it found changed. The file source owns `OpenFiles`, on the
+loop. It decides how long a look waits, and checks meanwhile whether the file was closed. A file that stays open (a log,
+a database) delays its readers by a bounded time, and by less once it is known to stay open.
 """
 
 from __future__ import annotations
@@ -18,22 +18,25 @@ from dataclasses import dataclass
 from wakeful.core.looking.targets import FileTarget
 from wakeful.core.spec.session import find_settle_max
 
-# An open file that nobody wrote to for so long counts as it is, and so does one that was written to for so long.
+# Seconds without a write, and seconds of writing in all, after which an open file is accepted in its present state.
 QUIET_SECONDS = 10.0
 MOST_SECONDS = 60.0
-# The same for a file that is known to stay open. Its quiet is `settle_max`.
+# Seconds of writing in all for a file that is known to stay open. Its limit without a write is `settle_max`.
 MOST_SECONDS_WHEN_KEPT = 10.0
-# The kernel tells of a close before the file counts as closed, by some microseconds: so the first checks follow soon.
+# Seconds until the first check. It is short, because the kernel reports a close some microseconds before it takes
+# effect.
 _FIRST_CHECK_SECONDS = 0.002
 _LONGEST_CHECK_SECONDS = 0.25
-# Ignored by default, unlike SIGIO: sent to us if somebody opens the file within the microsecond of the question.
+# The kernel sends this signal if a process opens the file during the microsecond of the check. Unlike SIGIO, it is
+# ignored by default.
 _LEASE_SIGNAL = getattr(signal, "SIGURG", 0)
 _CAN_ASK = hasattr(fcntl, "F_SETLEASE")
 
 
 class BeingWritten(Exception):
-    """A look found these files changed and open for writing: each with the wall time of its last change,
-    in microseconds."""
+    """A look found these files changed and open for writing. `paths` holds the wall time of each last change, in
+    microseconds.
+    """
 
     def __init__(self, paths: dict[str, int]) -> None:
         super().__init__(f"{len(paths)} files are open for writing")
@@ -41,10 +44,10 @@ class BeingWritten(Exception):
 
 
 def is_open_for_writing(path: str) -> bool:
-    """Whether any process holds this regular file open for writing; False where the kernel does not say.
+    """Does any process hold this regular file open for writing? False if the kernel cannot tell.
 
-    A read lease is refused while it is so. The kernel gives leases to a file's owner and to root,
-    on local file systems.
+    The kernel refuses a read lease on such a file. It gives leases only to a file's owner and to root, on local file
+    systems.
     """
     if not _CAN_ASK:
         return False
@@ -54,12 +57,13 @@ def is_open_for_writing(path: str) -> bool:
         return False
     try:
         fcntl.fcntl(descriptor, fcntl.F_SETSIG, _LEASE_SIGNAL)
-        # Given back by the close that follows at once: whoever opens the file for writing meanwhile waits for that.
+        # The close that follows at once returns the lease. A process that opens the file for writing meanwhile waits
+        # for that.
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
     except BlockingIOError:
         return True
     except OSError:
-        # Another owner's file, or a file system without leases.
+        # The file has another owner, or its file system has no leases.
         return False
     finally:
         os.close(descriptor)
@@ -78,14 +82,16 @@ class OpenFiles:
         """`release` is called with the targets whose looks need not wait any longer."""
         self._loop = loop
         self._release = release
-        # (target, path) -> its wait; and paths that were still open when their wait was over.
+        # The wait of each target and path. `_kept` holds the paths that were still open when their wait was over.
         self._waits: dict[tuple[str, str], _Wait] = {}
         self._kept: set[str] = set()
         self._pause = _FIRST_CHECK_SECONDS
         self._timer: asyncio.TimerHandle | None = None
 
     def hold(self, target: FileTarget, written: dict[str, int]) -> str | None:
-        """Why a look at this target must wait for these open files, in words; None: it takes them as they are."""
+        """Return why a look at this target must wait for these open files. None if it accepts them in their present
+        state.
+        """
         now, wall = time.monotonic(), time.time()
         busy = [
             path for path, moved_us in written.items() if self._is_awaited(target, path, now, wall - moved_us / 1e6)
@@ -104,13 +110,16 @@ class OpenFiles:
     def _is_awaited(self, target: FileTarget, path: str, now: float, age: float) -> bool:
         quiet, most = self._bound(target, path)
         wait = self._waits.setdefault((target.key, path), _Wait(now, 0.0))
-        # A clock that was set back makes a change of the future: it counts as one of now.
+        # After a clock was set back, a change may be in the future. It counts as a change of now.
         wait.is_released = False
         wait.until = min(wait.since + most, now + quiet - max(age, 0.0))
         return wait.until > now
 
     def _bound(self, target: FileTarget, path: str) -> tuple[float, float]:
-        """How long without a write, and how long in all. A `settle_max` that the spec names is both."""
+        """Return the longest wait without a write, and the longest wait in all.
+
+        A `settle_max` in the spec sets both.
+        """
         longest = target.settle_max_seconds
         if longest != find_settle_max(target.settle_seconds):
             return longest, longest
@@ -119,7 +128,10 @@ class OpenFiles:
         return max(longest, QUIET_SECONDS), max(longest, MOST_SECONDS)
 
     def note_closed(self, paths: Iterable[str]) -> None:
-        """A look found these changed and not open: the next one who opens them is a new writer."""
+        """Record that a look found these paths changed and not open.
+
+        The next process that opens them is a new writer.
+        """
         if self._kept:
             self._kept.difference_update(paths)
 
@@ -142,7 +154,7 @@ class OpenFiles:
             if waiting[place].until > now:
                 del self._waits[place]
             else:
-                # It is still open: the look that follows takes it as it is.
+                # The file is still open. The next look accepts it in its present state.
                 waiting[place].is_released = True
         self._timer = None
         if len(over) < len(waiting):

@@ -1,10 +1,9 @@
 """A second process that lists folders and reads small files, for looks at hundreds of paths.
 
-Reading one file takes five system calls, and after each of them the interpreter must be had again: beside a loop that
-is busy with what was just found, a file that takes 16 us by itself takes 2 ms. So a large look asks this process, and
-waits once a batch. It answers for what is plain, a regular file that is small and keeps still, and says None of the
-rest: whoever asked looks there himself, and can tell what is wrong. Started on the loop when a look will need it,
-ended when it has rested.
+Reading one file takes five system calls, and after each call the thread must get the interpreter lock again. Next to a
+busy loop, a file that takes 16 us alone takes 2 ms. So a large look asks this process, and waits once per batch. The
+process answers only for small regular files that do not change meanwhile, and None for the rest. The caller reads those
+itself, and can report what is wrong. The loop starts the process when a look needs it, and ends it after a rest.
 """
 
 from __future__ import annotations
@@ -33,20 +32,20 @@ from wakeful.sources.files.entry import (
     pack_key,
 )
 
-# From so many paths on it is worth asking, and starting it (some 40 ms).
+# The number of paths from which the process is worth asking, and worth starting (about 40 ms).
 WORTH_ASKING = 512
 _FOLDERS_AT_ONCE = 16
-# Two answers about so many files fit into a pipe: a question sent ahead never waits for an answer that nobody reads
-# yet.
+# The number of files per question. Two answers of this size fit into a pipe, so a question sent ahead never blocks on
+# an answer that is not read yet.
 _FILES_AT_ONCE = 256
 REST_SECONDS = 10.0
 _LENGTH = struct.Struct("<I")
 
 
 class Answers(NamedTuple):
-    """Answers about the paths of one question, by their places in it. A path that no list names has not changed.
+    """Answers about the paths of one question, by their index in it. A path that no list names has not changed.
 
-    The fields are columns. One object for each of 100,000 paths took a third of the time of a look.
+    The fields are columns, because one object for each of 100,000 paths took a third of the time of a look.
     """
 
     asked: int
@@ -57,20 +56,21 @@ class Answers(NamedTuple):
     kinds: list[str]
     digests: list[bytes]
     hashed_at: list[int]
-    # Places in `moved` whose stat key did not change. It was too recent to be trusted, so the file was read again.
+    # Indexes in `moved` whose stat key did not change. The key was too recent to be trusted, so the file was read
+    # again.
     again: list[int]
     # Paths that the caller must read itself.
     left: list[int]
 
 
 class ReaderGone(Exception):
-    """There is none, or it ended while it was asked: the asker reads by himself."""
+    """There is no reader process, or it ended during a question. The caller reads the files itself."""
 
 
 class Reader:
-    """Asked by one thread at a time.
+    """Asks the reader process. Used by one thread at a time.
 
-    Started and ended on the loop: what is spawned while a run is would carry that run's mark.
+    Started and ended on the loop, because a process that is spawned while a run is spawned would carry that run's mark.
     """
 
     def __init__(self) -> None:
@@ -79,7 +79,10 @@ class Reader:
         self._last_asked = 0.0
 
     def start(self) -> None:
-        """Have it ready; one that was killed is replaced. Where there is no room for a process, looks do without."""
+        """Start the process if needed, and replace one that was killed.
+
+        If it cannot be started, looks work without it.
+        """
         if not self._in_use.acquire(blocking=False):
             return
         try:
@@ -89,13 +92,13 @@ class Reader:
                 self._last_asked = time.monotonic()
                 self._process = _spawn()
         except OSError:
-            # No memory, or too many processes: whoever looks reads by himself, and more slowly.
+            # No memory, or too many processes. Looks read the files themselves, more slowly.
             self._process = None
         finally:
             self._in_use.release()
 
     def rest(self) -> None:
-        """End it when nobody asked for a while."""
+        """End the process if it was not used for a while."""
         if self._process is None or not self._in_use.acquire(blocking=False):
             return
         try:
@@ -109,7 +112,7 @@ class Reader:
             self._end()
 
     def list(self, folders: Sequence[str]) -> list[Listing | None]:
-        """Each folder's listing; None where there is more to say."""
+        """List each folder. None for a folder that the caller must list itself."""
         listings: list[Listing | None] = []
         with self._asking() as (questions, answers):
             for first in range(0, len(folders), _FOLDERS_AT_ONCE):
@@ -118,15 +121,15 @@ class Reader:
         return listings
 
     def read(self, paths: Sequence[str], before: Sequence[Seen | None], *, wants_content: bool) -> Iterator[Answers]:
-        """Batch by batch. A file that is as it was seen before is not read.
+        """Read the files, batch by batch. An unchanged file is not read.
 
-        One batch is asked for ahead, so that both sides have work.
+        One batch is asked for ahead, so that both processes have work.
         """
         with self._asking() as (questions, answers):
             ahead = 0
             for first in range(0, len(paths), _FILES_AT_ONCE):
                 last = first + _FILES_AT_ONCE
-                # The key of a link is never that of a plain file, and nothing else is answered for.
+                # The key of a link never equals that of a regular file, and the process answers only for regular files.
                 keys = [seen.key if seen is not None else b"" for seen in before[first:last]]
                 hashed_at = [seen.hashed_at if seen is not None and seen.digest else 0 for seen in before[first:last]]
                 _send(questions, ("read", list(paths[first:last]), keys, hashed_at, wants_content))
@@ -150,7 +153,7 @@ class Reader:
                 self._end()
                 raise ReaderGone from problem
             except BaseException:
-                # Answers that nobody took are still on their way: nothing more can be asked of this one.
+                # Answers that were not read are still in the pipe, so this process cannot be asked again.
                 self._end()
                 raise
             self._last_asked = time.monotonic()
@@ -159,7 +162,7 @@ class Reader:
         process, self._process = self._process, None
         if process is None:
             return
-        # It holds nothing that could be lost, and a question that did not reach it is asked of nobody.
+        # Killing it is safe: it holds nothing that could be lost.
         process.kill()
         assert process.stdin is not None and process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
@@ -169,8 +172,8 @@ class Reader:
 
 
 def _spawn() -> subprocess.Popen[bytes]:
-    # A program of its own, never a fork of a process with threads. -P: not of the present folder. A session of its own:
-    # a Ctrl-C is meant for the daemon. Its errors are seen where ours are.
+    # A separate program, because a process with threads must not fork. -P keeps the current folder out of sys.path. A
+    # new session, so that Ctrl-C reaches only the daemon. Its stderr is ours.
     words = [sys.executable, "-P", "-m", __name__]
     return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
 
@@ -186,7 +189,7 @@ def _receive(stream: IO[bytes]) -> Any:
 
 
 def _read_whole(stream: IO[bytes], size: int) -> bytes:
-    """Half an answer is none: its sender was ended in the middle of it."""
+    """Read exactly `size` bytes. Raises EOFError if the sender ended in the middle of an answer."""
     found = stream.read(size)
     if len(found) < size:
         raise EOFError
@@ -215,14 +218,14 @@ def _read(paths: list[str], keys: list[bytes], hashed_at: list[int], wants_conte
             continue
         key = pack_key(found)
         if key == keys[place]:
-            # Whether it can be trusted, as `Seen.is_sure` says.
+            # The same condition as `Seen.is_sure`.
             if not wants_content or max(found.st_mtime_ns, found.st_ctime_ns) + RACY_NANOSECONDS < hashed_at[place]:
                 continue
             answers.again.append(len(answers.moved))
         now = time.time_ns()
         digest = hash_small_file(path, found.st_size, key) if wants_content else b""
         if digest is None:
-            # Not still, or not to be read: to be told from one that is by whoever can say so.
+            # The file changed meanwhile, or cannot be read. The caller reads it and reports the reason.
             if key == keys[place]:
                 answers.again.pop()
             answers.left.append(place)
@@ -237,7 +240,7 @@ def _read(paths: list[str], keys: list[bytes], hashed_at: list[int], wants_conte
 
 
 def serve(questions: IO[bytes], answers: IO[bytes]) -> None:
-    """Answer until the daemon is gone."""
+    """Answer questions until the daemon ends."""
     while True:
         try:
             match _receive(questions):
@@ -250,6 +253,6 @@ def serve(questions: IO[bytes], answers: IO[bytes]) -> None:
 
 
 if __name__ == "__main__":
-    # Nothing here refers to itself.
+    # The objects here form no reference cycles.
     gc.disable()
     serve(sys.stdin.buffer, sys.stdout.buffer)

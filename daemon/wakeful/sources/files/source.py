@@ -1,8 +1,8 @@
 """The file source: follows targets, turns hints into dirty targets, looks when asked, and reports the results.
 
-Owns the path trie, the watched folders and the stat cache of the whole daemon. The reactor calls it on the loop; looks
-that are not cheap run in its own threads. It never decides whether a session is owed a wake, never reads the state
-folder, and uses a hint only to know where to look.
+It owns the path trie, the watched folders and the stat cache of the whole daemon. The reactor calls it on the loop.
+Looks that are not cheap run in its own threads. It never decides whether a session is owed a wake, never reads the
+state folder, and uses a hint only to know where to look.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from wakeful.sources.files.watched_folders import Links, WatchedFolders
 from wakeful.sources.git.rewrite_holds import LONGEST_HOLD_SECONDS, GitHolds
 from wakeful.sources.hints.contract import Dirt, Dirty, Gone, Lost, MakeHints
 
-# The longest tick of the clock by which file systems stamp.
+# The longest tick of the clock that file systems use for timestamps.
 _COARSE_TICK_US = 10_000
-# New folders that are armed as soon as they are reported, so that events in them are heard during settle. A larger tree
-# is left to the look, which arms before it lists.
+# The most new folders that are watched as soon as they are reported, so that events in them are noticed during settle.
+# A larger tree is left to the look, which watches each folder before it lists it.
 _ARMED_AT_ONCE = 64
-# Longer than any look can be held, so that a folder is not disarmed before its look.
+# Longer than any look can be held, so that a watch is not removed before its look.
 _APPROVAL_SECONDS = 2 * LONGEST_HOLD_SECONDS
-# The most members of a target that is looked at just before a run starts: some 0.1 ms.
+# The most members of a target that is looked at just before a run starts. The look takes about 0.1 ms.
 _PEEKED_AT = 16
-# About a third of a second of hashing.
+# The most bytes that a look reads before it moves to other threads: about a third of a second of hashing.
 _LONG_BYTES = 256 << 20
 
 
@@ -80,8 +80,7 @@ class FileSource:
         pace: Pace = USUAL_PACE,
         find_since: Callable[[str], int | None] = lambda key: None,
     ) -> None:
-        """`find_since` gives the moment since which it counts whether a path of a target moved;
-        None: it does not count."""
+        """`find_since` returns the moment since which a change of a target's paths counts. None if no change counts."""
         self._report = report
         self.defects = defects or Defects()
         self._find_since = find_since
@@ -131,7 +130,9 @@ class FileSource:
         self._disarm_unneeded()
 
     def _share_excludes(self, target: FileTarget) -> Excludes:
-        """The excludes of a target, shared: ten thousand sessions of one project mostly have the same."""
+        """Return the excludes of a target. They are shared, because the ten thousand sessions of a project mostly have
+        the same.
+        """
         words = (target.root, target.exclude, target.hidden)
         if words not in self._excludes:
             self._excludes[words] = build_excludes(target)
@@ -148,7 +149,7 @@ class FileSource:
         self._followed.clear()
         await self._writer.wait()
         await self._lanes.close()
-        # Last, because a walk that is just ending may still arm folders.
+        # Closed last, because a walk that is just ending may still watch folders.
         self._hints.close()
         self._looker.mounts.close()
         await asyncio.to_thread(self._cache.write, self._cache.take_batch())
@@ -156,28 +157,29 @@ class FileSource:
 
     @property
     def is_looking(self) -> bool:
-        """Whether looks are under way that others wait for. Asked in any thread, by work that can wait."""
+        """True if sessions wait for looks that are under way. Any thread. Asked by work that can wait."""
         return self._lanes.is_near_taken()
 
     def hear(self) -> None:
-        """Take in the events of the watcher and the mount table that are still queued: changes of a run's inputs
-        must be known before its end."""
+        """Process the events of the watcher and the mount table that are still queued. Changes of a run's inputs must
+        be known before its end.
+        """
         self._hints.hear()
         self._take_mounts()
 
     # -- looking --------------------------------------------------------------------------------------------------
 
     def look(self, key: str, generation: int, *, takes_open: bool = False) -> None:
-        """Look at a target. `takes_open`: take a file that is open for writing as it stands."""
+        """Look at a target. With `takes_open`, a file that is open for writing is accepted in its present state."""
         followed = self._followed.get(key)
-        # It was forgotten while the request was on its way.
+        # The target was forgotten while the request was under way.
         if followed is None:
             return
         if followed.is_looking:
             followed.asked_again = generation, takes_open
             return
         if followed.refused:
-            # No watcher tells what changed since the last poll.
+            # No watcher reports what changed since the last poll.
             followed.is_whole = True
         held = self._git_holds.hold(key, followed.pattern.literal_prefix)
         if held is not None:
@@ -186,7 +188,7 @@ class FileSource:
         self._begin(followed, generation, followed.take_errand(), takes_open)
 
     def _begin(self, followed: Followed, generation: int, errand: LookScope, takes_open: bool) -> None:
-        # A server that does not answer must not stop the loop, and neither must a large look.
+        # Neither a server that does not answer nor a large look may block the loop.
         if not followed.refused and not followed.is_large(errand):
             try:
                 finding = self._looker.look(followed, errand, Allowance(), is_on_loop=True, takes_open=takes_open)
@@ -198,7 +200,7 @@ class FileSource:
                 return
             except NoLongerWanted:
                 raise
-            except Exception as error:  # a defect in looking at one target must not keep others from being looked at
+            except Exception as error:  # a defect in a look at one target must not stop the looks at others
                 self._report(TargetLooked(self._fail(followed, generation, errand, error)))
                 return
             else:
@@ -226,7 +228,7 @@ class FileSource:
     def _try_look(
         self, followed: Followed, errand: LookScope, reader: Reader | None, takes_open: bool
     ) -> Finding | None:
-        """Look in a thread; None if reading so many bytes would delay all other looks."""
+        """Look in a thread. None if reading so many bytes would delay all other looks."""
         try:
             return self._looker.look(
                 followed, errand, Allowance(sys.maxsize, _LONG_BYTES), reader=reader, takes_open=takes_open
@@ -247,8 +249,9 @@ class FileSource:
             self._submit(self._lanes.long, whole, finish, fail)
 
     def _wait_for_close(self, followed: Followed, generation: int, errand: LookScope, written: BeingWritten) -> None:
-        """Hold the look while a changed file is being written; once it has waited long enough,
-        take the file as it stands."""
+        """Hold the look while a changed file is being written. After the longest wait, accept the file in its present
+        state.
+        """
         held = self._open_files.hold(followed.target, written.paths)
         if held is None:
             self._begin(followed, generation, errand, takes_open=True)
@@ -258,7 +261,7 @@ class FileSource:
 
     def _finish(self, followed: Followed, generation: int, finding: Finding) -> None:
         followed.is_looking = False
-        # It was forgotten, or forgotten and followed anew, while a thread looked.
+        # The target was forgotten, and perhaps followed again, while a thread looked.
         if self._followed.get(followed.key) is not followed:
             return
         self._report(TargetLooked(self._apply(followed, generation, finding)))
@@ -300,7 +303,7 @@ class FileSource:
         followed.looked_at = time.time()
         followed.refused = survey.refused if survey.is_whole else followed.refused | survey.refused
         if survey.problems:
-            # Unknown is not a version (rule 5): these paths must be visited again.
+            # Unknown is not a version (rule 5), so these paths must be visited again.
             followed.put_back(finding.errand)
             followed.problem = _join(survey.problems)
         else:
@@ -327,8 +330,9 @@ class FileSource:
         )
 
     def _hear_late_writes(self, followed: Followed, finding: Finding) -> None:
-        """Take in writes that came before the stat of the look and are still queued:
-        then more than attributes changed (rule 17)."""
+        """Process writes that happened before the stat of the look and are still queued. They prove that more than
+        attributes changed (rule 17).
+        """
         if not finding.unwritten:
             return
         self._hints.hear()
@@ -366,11 +370,12 @@ class FileSource:
         return tuple(marked)
 
     def _renew_folders(self, followed: Followed, finding: Finding) -> None:
-        """Count the folders that this target needs now. Folders below a renewed one that were not found again are
-        not needed."""
+        """Count the folders that this target needs now. A folder below a renewed one that was not found again is not
+        needed.
+        """
         found = finding.survey.folders
         if finding.survey.problems:
-            # An unreadable folder hides those below it: keep what was armed.
+            # An unreadable folder hides the folders below it, so all watches are kept.
             left = followed.folders | found
         elif finding.survey.is_whole:
             left = found
@@ -382,7 +387,9 @@ class FileSource:
             self._disarm_unneeded()
 
     def _disarm_unneeded(self) -> None:
-        """Disarm folders that no target needs, unless a look is under way that may just have armed one of them."""
+        """Stop watching folders that no target needs, unless a look is under way that may just have begun to watch one
+        of them.
+        """
         if self._lanes.is_any_taken:
             return
         unneeded = self._folders.take_unneeded()
@@ -394,20 +401,23 @@ class FileSource:
     def _submit(
         self, lane: Lane, work: Callable[[], object], then: Callable[..., None], fail: Callable[[Exception], None]
     ) -> None:
-        """Run `work` in this lane, and `then` with its result on the loop; `fail` with an exception of either."""
+        """Run `work` in this lane, then call `then` with its result on the loop.
+
+        An exception of either goes to `fail`.
+        """
         lane.looks += 1
         self._writer.has_looked = self._writer.has_looked or self._lanes.is_near(lane)
 
         def finish(done: asyncio.Future[object]) -> None:
             lane.looks -= 1
             if self._tick_timer is None:
-                # Closing: nobody needs the result, but a defect must not be lost.
+                # While closing, no caller needs the result, but a defect must not be lost.
                 if not isinstance(done.exception(), NoLongerWanted):
                     done.result()
                 return
             try:
                 then(done.result())
-            except Exception as error:  # a defect in one look must not keep others from going on
+            except Exception as error:  # a defect in one look must not stop the others
                 fail(error)
             self._disarm_unneeded()
 
@@ -433,7 +443,7 @@ class FileSource:
             self._report(TargetsHinted(hinted))
 
     def _try_take(self, take: Callable[[str, dict[str, None]], None], path: str, hinted: dict[str, None]) -> None:
-        """A defect in one path must not drop the rest of its batch; the sweep looks at that path again."""
+        """Process one path. A defect must not drop the rest of its batch, and the sweep looks at that path again."""
         try:
             take(path, hinted)
         except Exception as error:
@@ -446,7 +456,7 @@ class FileSource:
         for name in names:
             path = lead + name
             is_folder = path in self._folders or (os.path.isdir(path) if folders is None else name in folders)
-            # To the watcher a link to a folder is no folder, but patterns lead through it.
+            # A watcher does not report a link to a folder as a folder, but patterns follow it.
             if is_folder or self._trie.leads_through(path):
                 self._try_take(self._take_folder, path, hinted)
             else:
@@ -456,8 +466,11 @@ class FileSource:
     def _take_path(
         self, path: str, hinted: dict[str, None], evidence: Evidence = "unknown", *, is_swept: bool = False
     ) -> None:
-        """Mark the targets that match a path. `is_swept`: the sweep found it;
-        a report that waits for its look knows more (rule 17)."""
+        """Mark the targets that match a path.
+
+        `is_swept` means that the sweep found the change. An earlier report that waits for its look has better evidence
+        (rule 17).
+        """
         for one in self._links.list_with(path) if path in self._links else (path,):
             for followed in self._trie.find(one):
                 if followed.walker.means(one) and not (is_swept and followed.is_marked(one)):
@@ -465,7 +478,7 @@ class FileSource:
                     hinted[followed.key] = None
 
     def _take_folder(self, folder: str, hinted: dict[str, None]) -> None:
-        """Mark the targets that match anything at or below a folder that came, went or was replaced."""
+        """Mark the targets that match anything at or below a folder that appeared, vanished or was replaced."""
         if self._state.holds(folder):
             return
         self._looker.distrust(folder)
@@ -477,7 +490,7 @@ class FileSource:
             self._arm_at_once(folder, entering)
 
     def _arm_at_once(self, top: str, entering: list[Followed]) -> None:
-        """Arm a new folder and the first few below it before anybody looks: `mkdir -p` is faster than settle."""
+        """Watch a new folder and the first few below it before any look, because `mkdir -p` is faster than settle."""
         pending = [top]
         for _ in range(_ARMED_AT_ONCE):
             if not pending:
@@ -490,7 +503,7 @@ class FileSource:
                 with os.scandir(folder) as entries:
                     inside = [entry for entry in entries if entry.is_dir(follow_symlinks=False)]
             except OSError:
-                # Gone again, or not ours to read: the look will say which.
+                # The folder is gone again or cannot be read. The look reports which.
                 continue
             pending += [
                 entry.path
@@ -508,7 +521,7 @@ class FileSource:
     # -- what hints do not tell -----------------------------------------------------------------------------------
 
     def _tick(self) -> None:
-        """Once a tick: a slice of the sweep, due polls, racy paths, the batch of the cache."""
+        """Do the work of one tick: a slice of the sweep, due polls, racy paths, a batch of the cache."""
         self._tick_timer = self._loop.call_later(self._tick_seconds, self._tick)
         for step in (
             self._take_mounts,
@@ -522,12 +535,13 @@ class FileSource:
         ):
             try:
                 step()
-            except Exception as error:  # a defect in one of them must not keep the others from being done
+            except Exception as error:  # a defect in one step must not stop the others
                 self.defects.take("what hints do not tell", error)
 
     def _take_mounts(self) -> None:
-        """Take in changed mounts. No watcher reports a mount over a folder,
-        or an unmount of a file system that goes on elsewhere."""
+        """Process changed mounts. No watcher reports a mount over a folder, or an unmount of a file system that is
+        still mounted elsewhere.
+        """
         hinted: dict[str, None] = {}
         changed = self._looker.mounts.take_changed()
         for point in changed:
@@ -540,7 +554,7 @@ class FileSource:
         hinted: dict[str, None] = {}
         paths, folders = self._sweep.slice()
         if paths:
-            self._hints.hear()  # A report of the same change may be in the watcher's queue, and tells more.
+            self._hints.hear()  # A report of the same change may be in the watcher's queue, and has better evidence.
         for path in paths:
             self._try_take(partial(self._take_path, is_swept=True), path, hinted)
         for folder in folders:
@@ -565,7 +579,7 @@ class FileSource:
         self._disarm_unneeded()
 
     def _is_left_out(self, path: str) -> bool:
-        """Whether the sweep leaves a path out. A path that no target matches any more is dropped from the cache."""
+        """Does the sweep skip this path? A path that no target matches any more is dropped from the cache."""
         if path in self._folders.mtimes:
             return False
         followers = self._trie.find(path)
@@ -592,13 +606,15 @@ class FileSource:
 
         def fail(error: Exception) -> None:
             self.defects.take(show(followed.pattern.base), error)
-            # The look meets the error again, and reports it for its target.
+            # The look gets the same error again, and reports it for its target.
             finish(is_changed=followed.problem is None)
 
         self._submit(self._lanes.far, lambda: self._peek(followed), finish, fail)
 
     def _peek(self, followed: Followed) -> bool:
-        """Compare stat keys with the last look, in a thread, without reading: is a look worth it?"""
+        """Compare stat keys with the last look, without reading contents. Returns True if a look is needed. Called in a
+        thread.
+        """
         survey = self._looker.survey(followed, _EVERYTHING, wants_content=False)
         if bool(survey.problems) != (followed.problem is not None) or survey.refused.keys() != followed.refused.keys():
             return True
@@ -615,7 +631,7 @@ class FileSource:
             )
 
     def _fail_rereading(self, paths: dict[str, Seen], error: Exception) -> None:
-        """Have the paths looked at: whether they changed is not known."""
+        """Mark the paths for a look, because it is unknown whether they changed."""
         self.defects.take("files that were just written", error)
         self._take_reread(paths, Reread(list(paths), []))
 
@@ -623,14 +639,14 @@ class FileSource:
         hinted: dict[str, None] = {}
         for path in found.rewritten:
             self._try_take(self._take_path, path, hinted)
-        # The others are clean now, and are kept as clean.
+        # The other paths are no longer racy, and are stored as such.
         for path in paths.keys() - {*found.rewritten, *found.moved}:
             if self._cache.seen.get(path) is paths[path]:
                 self._cache.put(path, paths[path])
         self._hint(hinted)
 
     def find(self, key: str) -> LatestLook | None:
-        """The result of the latest look at a target; None before the first."""
+        """Return the result of the latest look at a target. None before the first look."""
         followed = self._followed.get(key)
         if followed is None or followed.manifest is None:
             return None
@@ -639,7 +655,7 @@ class FileSource:
         return LatestLook(followed.version if is_known else None, manifest.members, manifest.stamp, is_stale)
 
     def peek(self, key: str) -> LatestLook | None:
-        """The members of a target at this very moment, hinted or not; None if finding out would take too long."""
+        """Return the members of a target at this moment, without a hint. None if that would take too long."""
         followed = self._followed.get(key)
         if (
             followed is None
@@ -670,8 +686,9 @@ class FileSource:
         )
 
     def explain(self, path: str) -> list[tuple[str, PathMeaning]]:
-        """For `why PATH`: the targets that match it, exclude it or nearly match it.
-        The state folder belongs to no target."""
+        """List the targets that match a path, exclude it or nearly match it, for `why PATH`. The state folder belongs
+        to no target.
+        """
         path = os.path.abspath(path)
         if self._state.holds(path):
             return []
@@ -681,7 +698,9 @@ class FileSource:
 
 
 def _leave_out(folders: dict[str, int], trees: tuple[str, ...]) -> dict[str, int]:
-    """The folders outside these trees; the same object if there are no trees: each save would copy 2,000 folders."""
+    """Return the folders outside these trees. Without trees it is the same object, because each save would copy 2,000
+    folders.
+    """
     inside = tuple(f"{tree}/" for tree in trees)
     return (
         {folder: mtime for folder, mtime in folders.items() if not f"{folder}/".startswith(inside)}
@@ -691,7 +710,7 @@ def _leave_out(folders: dict[str, int], trees: tuple[str, ...]) -> dict[str, int
 
 
 def _concerns(followed: Followed, folder: str) -> bool:
-    """Whether a target matches anything at or below this folder, excludes considered."""
+    """Does a target match anything at or below this folder, with its excludes considered?"""
     base = followed.pattern.base
     return contains(folder, base) or followed.walker.enters(folder) or followed.walker.means(folder)
 

@@ -1,8 +1,8 @@
 """The last seen state of every path, for the whole daemon (rule 10), kept over restarts so that no file is read twice.
 
-A cache: it has a database file of its own, is written in batches by a thread, and is thrown away if it cannot be
-read. It also keeps the last version per target: if the kept paths still add up to it, the changes made while the daemon
-was down are known. Owned by the file source; nothing here is ever the truth.
+It is only a cache: it has its own database file, is written in batches by a thread, and is deleted if it cannot be
+read. It also stores the last version of each target. If the stored paths still add up to that version, the changes made
+while the daemon was down are known. Owned by the file source.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from wakeful.core.looking.patterns import Pattern
 from wakeful.sources.files.entry import Seen
 
 _FILE = "cache.db"
-# Another number throws old caches away.
+# The format of the cache. A cache with another number is discarded.
 _FORMAT = 1
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS path (
@@ -46,18 +46,21 @@ CREATE TABLE IF NOT EXISTS mount (
 
 
 class StatCache:
-    """`seen` is read from any thread and changed by `put` alone; `take_batch` and `write` carry changes to the disk."""
+    """`seen` is read from any thread and changed only by `put` and `put_all`. `take_batch` and `write` write changes to
+    disk.
+    """
 
     def __init__(
         self, state_dir: str | os.PathLike[str] | None, holds_secret: Callable[[bytes], bool] = lambda text: False
     ) -> None:
-        """Read the paths that an earlier daemon saw; None keeps everything in memory.
+        """Read the paths that an earlier daemon saw. With `state_dir` None, everything stays in memory.
 
-        A path in which `holds_secret` finds the value of a secret is not written to the disk,
-        and is hashed again by the next daemon."""
+        If `holds_secret` finds the value of a secret in a path, that path is not written to disk. The next daemon
+        hashes it again.
+        """
         self.seen: dict[str, Seen] = {}
         self._versions: dict[str, str] = {}
-        # Target -> the mount points it lies on; few lie on any.
+        # By target: the mount points that it is on. Few targets are on any.
         self._mounts: dict[str, frozenset[str]] = {}
         self._changed_mounts: set[str] = set()
         self._changed_paths: set[str] = set()
@@ -65,7 +68,7 @@ class StatCache:
         self._holds_secret = holds_secret
         self._path = Path(state_dir, _FILE) if state_dir is not None else None
         self._database: apsw.Connection | None = None
-        # Looks in threads note what they saw while the loop takes a batch.
+        # Looks in threads record what they saw while the loop takes a batch.
         self._lock = threading.Lock()
         # The cache as it was on disk at the start, and its sorted paths. A first look compares with this copy, because
         # another first look may already have changed the cache. The copy is dropped when every target has had a look.
@@ -88,10 +91,10 @@ class StatCache:
                 self._changed_paths.add(path)
 
     def put_all(self, found: Mapping[str, Seen | None]) -> None:
-        """As `put`, for what one look found: a burst of 100,000 files takes the lock once a target."""
+        """Put the results of one look. Takes the lock once, which matters for a burst of 100,000 files."""
         gone = [path for path, seen in found.items() if seen is None]
         with self._lock:
-            # One update, without a loop of our own, where nothing must be left out.
+            # If no path is gone, one update without a loop of our own.
             self.seen.update(
                 {path: seen for path, seen in found.items() if seen is not None}
                 if gone
@@ -125,18 +128,18 @@ class StatCache:
                 self._changed_mounts.add(target)
 
     def mounts(self, target: str) -> frozenset[str]:
-        """The mount points that this target lay on when it was last seen, also by an earlier daemon."""
+        """Return the mount points of this target when it was last seen, also by an earlier daemon."""
         return self._mounts.get(target, frozenset())
 
     def version(self, target: str) -> str | None:
-        """The version that the last look of an earlier daemon found."""
+        """Return the version that the last look found, also that of an earlier daemon."""
         return self._versions.get(target)
 
     def kept_below(self, pattern: Pattern) -> list[tuple[str, Seen]]:
-        """The paths kept on disk at or below the literal part of a pattern; whoever asks filters them."""
+        """List the stored paths at or below the literal part of a pattern. The caller filters them."""
         base, kept = pattern.base, self._kept
         lead = base.rstrip("/")
-        # "0" follows "/": everything between begins with the folder.
+        # "0" is the character after "/", so everything in between begins with the folder.
         first, last = bisect.bisect_left(self._kept_paths, f"{lead}/"), bisect.bisect_left(self._kept_paths, f"{lead}0")
         below = [(path, kept[path]) for path in self._kept_paths[first:last]]
         return [(base, kept[base]), *below] if pattern.is_literal and base in kept else below
@@ -146,12 +149,12 @@ class StatCache:
         return bool(self._kept)
 
     def drop_kept(self) -> None:
-        """Drop the paths of an earlier daemon: every target has had its first look."""
-        # In this order: a look in a thread that finds no more paths asks nothing of the rest.
+        """Drop the paths of an earlier daemon, because every target has had its first look."""
+        # In this order, so that a look in a thread that finds no paths does not read the rest.
         self._kept_paths, self._kept = [], {}
 
     def take_batch(self) -> Batch:
-        """The changes since the last batch, as rows. `write` writes them, in any thread."""
+        """Take the changes since the last batch. `write` writes them, in any thread."""
         with self._lock:
             paths = {path: self.seen.get(path) for path in self._changed_paths}
             targets = {key: self._versions.get(key) for key in self._changed_targets}
@@ -160,7 +163,9 @@ class StatCache:
         return Batch(paths, targets, mounts)
 
     def write(self, batch: Batch) -> None:
-        """One transaction: the versions and the paths they were made of are kept together or not at all."""
+        """Write a batch in one transaction, so that a version and its paths are stored together or not at all.
+        Blocking.
+        """
         if self._database is None:
             return
         batch = batch.leave_out(self._holds_secret)
@@ -173,7 +178,7 @@ class StatCache:
                 self._database.executemany("DELETE FROM mount WHERE key = ?", batch.removed_mounts())
                 self._database.executemany("INSERT OR REPLACE INTO mount VALUES (?, ?)", batch.mount_rows())
         except apsw.Error:
-            # A full or broken disk costs the cache and nothing else: the next start hashes again.
+            # A full or broken disk costs only the cache. The next start hashes the files again.
             self._discard()
 
     def close(self) -> None:
@@ -191,14 +196,14 @@ class StatCache:
             try:
                 self._read(path)
             except (apsw.Error, OSError):
-                # Not even an empty cache can be made here: go on without.
+                # Not even an empty cache can be made here, so go on without one.
                 self._discard()
 
     def _read(self, path: Path) -> None:
-        # SQLite would make it readable by all, and gives its side files the mode of the main one.
+        # SQLite would create a file that all users can read. Its side files get the mode of the main file.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         self._database = database = apsw.Connection(str(path))
-        # Losing the cache to a power cut costs one hashing; waiting for the disk would cost more every day.
+        # Without waiting for the disk. A power cut may lose the cache, which costs one hashing of all files.
         database.execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF")
         if database.pragma("user_version") not in (0, _FORMAT):
             database.execute("DROP TABLE IF EXISTS path; DROP TABLE IF EXISTS target; DROP TABLE IF EXISTS mount")
@@ -215,7 +220,7 @@ class StatCache:
         self._kept_paths = sorted(self.seen)
 
     def _discard(self) -> None:
-        """Throw the file away. The memory stays true, since every use compares it with a fresh stat."""
+        """Delete the file. The cache in memory stays valid, because every use compares it with a new stat."""
         try:
             self.close()
         except apsw.Error:
@@ -230,23 +235,24 @@ class StatCache:
 class CacheWriter:
     """Writes the cache after some ticks without looks.
 
-    Looks, and the runs that follow them, would wait for the interpreter: 100,000 paths take 0.4 s of it.
+    Otherwise looks, and the runs that follow them, would wait for the interpreter lock: 100,000 paths take 0.4 s.
     """
 
     _CALM_TICKS = 3
-    # In any case after so many.
+    # The most ticks after which the cache is written in any case.
     _LONGEST_UNWRITTEN_TICKS = 30
 
     def __init__(self, cache: StatCache) -> None:
         self._cache = cache
         self._writing: asyncio.Future[None] | None = None
         self._unwritten_ticks = 0
-        # Since the last tick, at this machine's files; and ticks without.
+        # `has_looked` is True if local files were looked at since the last tick. `_calm_ticks` counts ticks without a
+        # look.
         self.has_looked = False
         self._calm_ticks = 0
 
     def write_when_calm(self, loop: asyncio.AbstractEventLoop, threads: Executor, *, is_pressed: bool) -> None:
-        """Once a tick, on the loop."""
+        """Write the cache if it has been calm long enough. Called on the loop, once per tick."""
         if not self._cache.has_changes or self._writing is not None:
             return
         self._unwritten_ticks += 1
@@ -290,8 +296,9 @@ class Batch:
         return ((key,) for key, points in self._mounts.items() if points is None)
 
     def leave_out(self, holds_secret: Callable[[bytes], bool]) -> Batch:
-        """The same batch, with the paths that hold a secret removed from disk:
-        one may have been written before the secret was known."""
+        """Return the batch with the paths that hold a secret marked for removal. Such a path may have been written
+        before the secret was known.
+        """
         if not holds_secret(b"\0".join(map(os.fsencode, self._paths))):
             return self
         return Batch(

@@ -1,9 +1,8 @@
-"""Second looks at paths that no hint names: the slow sweep, the polls,
-and the paths that were hashed too soon after a change.
+"""Second looks at paths without a hint: the slow sweep, the polls, and paths that were hashed too soon after a change.
 
-Driven by the file source's timer, on the loop. The sweep looks at every path again within ten minutes, whatever the
-hints said or failed to say. It finds what no watcher reports: writes through mmap or a hard link elsewhere, lost hints,
-a replaced ancestor. One slice a second, a stat per path, at most a millisecond; it reads no content. Polls are for
+Driven by the file source's timer, on the loop. The sweep checks every path again within ten minutes, with or without
+hints. It finds what no watcher reports: writes through mmap or another hard link, lost hints, a replaced ancestor. It
+takes one slice per second, with one stat per path, for at most a millisecond, and reads no content. Polls are for
 folders that cannot be watched.
 """
 
@@ -25,15 +24,15 @@ SLICE_SECONDS = 0.001
 
 
 class Pace(Struct, frozen=True, kw_only=True):
-    """How often the file source looks at paths that no hint names."""
+    """How often the file source looks at paths without a hint."""
 
-    # One tick is one slice of the sweep, and the moment at which polls and second readings that are due are begun.
+    # Seconds of one tick. Each tick takes one slice of the sweep, and begins the polls and second reads that are due.
     tick_seconds: float = 1.0
-    # The time of one round of the sweep, at one tick a second.
+    # Seconds of one round of the sweep, with one tick per second.
     round_seconds: int = ROUND_SECONDS
-    # A path hashed within 2 s of its change is read once more after this time.
+    # Seconds until a path that was hashed within 2 s of its change is read again.
     reread_seconds: float = 2.5
-    # The first pause between two polls of a target, and the pause while it changes.
+    # Seconds until the first poll of a target, and between polls while it changes.
     poll_seconds: float = 2.0
 
 
@@ -41,7 +40,7 @@ USUAL_PACE: Final = Pace()
 
 
 class Sweep:
-    """Goes round and round over the paths and folders that are known at the beginning of each round."""
+    """Checks, round after round, the paths and folders that are known at the beginning of each round."""
 
     def __init__(
         self,
@@ -50,7 +49,7 @@ class Sweep:
         is_left_out: Callable[[str], bool],
         round_seconds: int = ROUND_SECONDS,
     ) -> None:
-        """`round_seconds`: the slices, one a second, over which a round is spread."""
+        """`round_seconds` is the number of slices, one per second, over which a round is spread."""
         self._seen = seen
         self._folders = folders
         # Leaves out paths that are polled, and paths that no target matches any more.
@@ -60,7 +59,7 @@ class Sweep:
         self._share = 1
 
     def slice(self, limit_seconds: float = SLICE_SECONDS) -> tuple[list[str], list[str]]:
-        """The paths and folders of this second's share that differ from the last look."""
+        """Check the paths and folders of this second's share. Returns those that differ from the last look."""
         paths: list[str] = []
         folders: list[str] = []
         deadline = time.perf_counter() + limit_seconds
@@ -93,7 +92,7 @@ class Sweep:
         try:
             return read_key(path) != seen.key
         except CannotSee:
-            # Let a look say in words what is wrong.
+            # A look reports the problem.
             return True
 
     def _is_folder_changed(self, folder: str) -> bool:
@@ -104,12 +103,13 @@ class Sweep:
 
 
 class Polls:
-    """The due times of targets that cannot be watched: every 2 s while they change,
-    up to every 30 s while they do not."""
+    """The due times of targets that cannot be watched: every 2 s while they change, up to every 30 s while they
+    do not.
+    """
 
     _LONGEST_SECONDS = 30.0
     _GROWTH = 1.5
-    # A poll that takes long (a slow server, a huge tree) makes room for twenty times as long.
+    # After a slow poll (a slow server, a huge tree), the pause is at least twenty times its duration.
     _REST = 20.0
 
     def __init__(self, shortest_seconds: float = USUAL_PACE.poll_seconds) -> None:
@@ -130,7 +130,7 @@ class Polls:
         self._due.pop(key, None)
 
     def take_due(self, now: float) -> list[str]:
-        """The keys to poll now. Each is due again only after `note`."""
+        """Take the keys to poll now. Each is due again only after `note`."""
         due = [key for key, at in self._due.items() if at <= now]
         for key in due:
             del self._due[key]
@@ -145,7 +145,7 @@ class Polls:
         self._due[key] = now + pause
 
 
-# Racy paths that are read again at one tick.
+# The most racy paths that are read again in one tick.
 MOST_AT_ONCE = 200
 
 
@@ -162,7 +162,7 @@ class RacyPaths:
         self._waiting.extend((due, path) for path in paths)
 
     def take_due(self) -> dict[str, Seen]:
-        """The paths to read again now, as they were last seen."""
+        """Take the paths to read again now, with their last seen state."""
         now = time.monotonic()
         paths: dict[str, Seen] = {}
         while self._waiting and self._waiting[0][0] <= now and len(paths) < MOST_AT_ONCE:
@@ -173,9 +173,9 @@ class RacyPaths:
 
 
 class Reread(NamedTuple):
-    """The result of reading paths again: those with other content, and those of which only the stat moved.
+    """The result of reading paths again: paths with other content, and paths of which only the stat changed.
 
-    A stat that moved is reported by the watcher, which also tells whether the file was written (rule 17).
+    The watcher reports a changed stat, and knows whether the file was written (rule 17).
     """
 
     rewritten: list[str]
@@ -183,7 +183,7 @@ class Reread(NamedTuple):
 
 
 def reread(paths: dict[str, Seen], is_closing: Callable[[], bool]) -> Reread:
-    """Hash them again, now that their stat keys can be trusted."""
+    """Hash the paths again, because their stat keys can now be trusted."""
     demand = Demand(wants_content=True, is_closing=is_closing)
     found = Reread([], [])
     for path, seen in paths.items():

@@ -1,8 +1,8 @@
-"""A pruned walk: finds every file below a folder that a target matches, and arms each folder before it reads it.
+"""A pruned walk: finds every file below a folder that a target matches, and watches each folder before it reads it.
 
-It goes level by level, so that a watcher is asked once per level and not once per folder. Looks call it, mostly in a
-thread. It never enters an excluded folder, a linked folder or the state folder, and never takes a folder that it
-cannot read for an empty one (rule 5).
+It goes level by level, so that the watcher is called once per level and not once per folder. Looks call it, mostly in a
+thread. It never enters an excluded folder, a linked folder or the state folder, and never takes a folder that it cannot
+read for an empty one (rule 5).
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ WORKSPACES = "workspaces"
 
 
 class StateFolder:
-    """The daemon's own folder, which is never watched, walked or read: known by its path and by its device and inode,
-    since a pattern may reach it under another name. The workspaces of forks lie in it, for the forks alone: a pattern
-    that begins outside never reaches them."""
+    """The daemon's own folder, which is never watched, walked or read.
+
+    It is recognized by its path, and by its device and inode, because a pattern may reach it under another name. The
+    workspaces of forks are in it. Only the forks use them: a pattern that begins outside never reaches them.
+    """
 
     __slots__ = ("_identity", "_paths", "_workspaces", "inode")
 
@@ -42,11 +44,13 @@ class StateFolder:
             self._identity, self.inode = (found.st_dev, found.st_ino), found.st_ino
 
     def holds(self, path: str) -> bool:
-        """Whether this path is the state folder or lies in it, by its text, and in no fork's workspace."""
+        """Is this path the state folder, or inside it and not in a fork's workspace? Compares only the text of the
+        path.
+        """
         return any(contains(own, path) for own in self._paths) and not path.startswith(self._workspaces)
 
     def lies_below(self, base: str) -> bool:
-        """Whether a pattern with this base reaches the state folder, were it allowed to."""
+        """Would a pattern with this base reach the state folder?"""
         lead = f"{base.rstrip('/')}/"
         return any(own.startswith(lead) for own in self._paths)
 
@@ -54,7 +58,7 @@ class StateFolder:
         return path.startswith(self._workspaces)
 
     def is_folder(self, path: str, inode: int) -> bool:
-        """Whether this folder, found with this inode, is the state folder under any name."""
+        """Is this folder, found with this inode, the state folder under any name?"""
         if self.holds(path):
             return True
         if inode != self.inode:
@@ -67,12 +71,12 @@ class StateFolder:
 
 
 class Walked:
-    """The result of a walk. `folders` maps each folder to its mtime, by which the sweep notices a missed name."""
+    """The result of a walk. `folders` holds the mtime of each folder, by which the sweep notices a missed name."""
 
     __slots__ = ("files", "folders", "is_missing", "problems")
 
     def __init__(self) -> None:
-        # There is no folder where the walk was to begin.
+        # True if there is no folder at which the walk could begin.
         self.is_missing = False
         self.files: list[str] = []
         self.folders: dict[str, int] = {}
@@ -80,7 +84,7 @@ class Walked:
 
 
 class Walker:
-    """The rules of one target's walks."""
+    """The rules for walks of one target."""
 
     __slots__ = ("_excludes", "_is_above_state", "_pattern", "_start", "_state")
 
@@ -112,14 +116,15 @@ class Walker:
     def walk(
         self, top: str, arm: Arm, allowance: Allowance | None, list_ahead: ListAhead, meant: Container[str] = ()
     ) -> Walked:
-        """`list_ahead` may have listed the folders of a level elsewhere, and leaves to us those it could not.
+        """Walk from `top`, level by level.
 
-        `meant` are paths that were found to be so before: of these the pattern is not asked again.
+        `list_ahead` lists the folders of a level in another process, and returns None for those that must be listed
+        here. `meant` holds paths that are known to match, so the pattern is not checked for them again.
         """
         walked = Walked()
         level = [top]
         while level:
-            # Arm first, then look: what appears after the listing is then reported, what was there is listed.
+            # Watch first, then list. A name that appears after the listing is reported, and an earlier name is listed.
             arm(level)
             below: list[str] = []
             for folder, listing in zip(level, list_ahead(level), strict=True):
@@ -130,7 +135,8 @@ class Walker:
                         walked.problems.append(describe_problem(folder, problem))
                     elif folder is top:
                         walked.is_missing = True
-                    # Otherwise it went since it was listed. Its parent was armed before, and has reported it.
+                    # Otherwise the folder was removed after it was listed. Its parent was watched before, and has
+                    # reported it.
             level = below
         return walked
 
@@ -145,8 +151,8 @@ class Walker:
     def _take(self, folder: str, listing: Listing, walked: Walked, below: list[str], meant: Container[str]) -> None:
         walked.folders[folder] = listing.mtime
         lead = folder if folder.endswith("/") else f"{folder}/"
-        # `means`, spelled out for paths below the pattern's base: it is asked of every file of a start,
-        # a third of the cost.
+        # The code of `means`, inlined for paths below the pattern's base. It runs for every file at a start, and is a
+        # third of the cost.
         fits, behind, covers = (
             self._pattern.below_base().fullmatch,
             len(self._pattern.base.rstrip("/")) + 1,

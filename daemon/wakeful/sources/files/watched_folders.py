@@ -1,8 +1,8 @@
-"""The armed folders with the number of targets that need each, and the links whose files lie in other folders.
+"""The watched folders with the number of targets that need each, and the links whose files are in other folders.
 
-Owned by the file source, on the loop. A folder that no target needs any more is handed out to be disarmed. A folder
-that was armed as soon as it was reported is kept for a while, until a look has found and counted it. Looks tell where
-each link leads; a hint about a file is then a hint about its links as well.
+Owned by the file source, on the loop. A folder that no target needs is returned, so that its watch is removed. A folder
+that was watched as soon as it was reported is kept for a while, until a look has found and counted it. Looks record
+where each link leads, so that a hint about a file is also a hint about its links.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from collections.abc import Iterable, Mapping
 class WatchedFolders:
     def __init__(self, approval_seconds: float) -> None:
         self._approval_seconds = approval_seconds
-        # Armed folder -> how many targets need it, and its mtime when last listed (-1: armed only).
+        # By watched folder: how many targets need it, and its mtime when it was last listed (-1 if it was only
+        # watched).
         self._needed: dict[str, int] = {}
         self.mtimes: dict[str, int] = {}
         self._common: dict[tuple[str, ...], dict[str, int]] = {}
         self._unneeded: set[str] = set()
-        # Folders armed as soon as they were reported -> until when a look must have found and counted them.
+        # By folder that was watched as soon as it was reported: the time by which a look must have found and counted
+        # it.
         self._on_approval: dict[str, float] = {}
 
     def __contains__(self, folder: str) -> bool:
@@ -36,7 +38,7 @@ class WatchedFolders:
             if mtime >= 0 or folder not in self.mtimes:
                 self.mtimes[folder] = mtime
         self.release(before.keys() - left.keys())
-        # Literal targets of one folder need the same few folders above them: one dictionary for all.
+        # Literal targets of one folder need the same few folders above them, so they share one dictionary.
         return left if max(left.values(), default=0) >= 0 else self._common.setdefault(tuple(left), left)
 
     def release(self, folders: Iterable[str]) -> None:
@@ -50,7 +52,7 @@ class WatchedFolders:
                 self._unneeded.add(folder)
 
     def approve(self, folder: str) -> None:
-        """Keep a folder that was armed before any target needed it."""
+        """Keep a folder that was watched before any target needed it."""
         if folder not in self._needed:
             self._on_approval[folder] = time.monotonic() + self._approval_seconds
 
@@ -71,7 +73,7 @@ class WatchedFolders:
 
 class Links:
     def __init__(self) -> None:
-        # A file behind links -> the links; and each link -> the file it led to when it was last looked at.
+        # By file behind links: the links that lead to it. By link: the file that it led to at its last look.
         self._links: dict[str, set[str]] = {}
         self._led: dict[str, str] = {}
 
@@ -79,7 +81,10 @@ class Links:
         return path in self._links
 
     def note(self, visited: Mapping[str, object], links: Mapping[str, str]) -> None:
-        """Record the result of a look. `links` maps each link to its file; any other visited path is no link now."""
+        """Record the result of a look.
+
+        `links` holds the file of each link. Any other visited path is not a link now.
+        """
         for link in self._led.keys() & visited.keys() if self._led else ():
             if self._led[link] != links.get(link):
                 self._drop(link)
@@ -94,7 +99,7 @@ class Links:
             del self._links[real]
 
     def list_with(self, path: str) -> Iterable[str]:
-        """A path and all links that lead to it, each once."""
+        """List a path and all links that lead to it, each once."""
         found = {path: None}
         for one in (ahead := [path]):
             for link in self._links.get(one, ()):

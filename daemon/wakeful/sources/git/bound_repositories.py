@@ -1,10 +1,9 @@
-"""The repository of each bound folder: the one that was there when it was bound,
-until a person puts another in its place.
+"""The repository of each bound folder: the one that was there when the folder was bound, until a person replaces it.
 
-A run that may write around `.git` could put a pointer, links or borrowed objects there, and the daemon would read
-somebody else's repository for it. `source` and `checkouts` ask before they read. The answers are kept in the state
-folder. Another repository is accepted by itself if all of it lies in its own place, or if git's link back leads here.
-If only the checkout names it, no run may have been able to put it there, or a person must accept it.
+A run that may write around `.git` could put a pointer, links or borrowed objects there, and the daemon would then read
+another person's repository. `source` and `checkouts` check this before they read. The answers are kept in the state
+folder. Another repository is accepted automatically if all of it is in its own place, or if git's link back leads here.
+Otherwise it is accepted only if no run could have put it there, or if a person accepts it.
 """
 
 from __future__ import annotations
@@ -25,9 +24,11 @@ _MOST_KEPT = 20_000
 
 
 class FindWriter(Protocol):
-    """The session whose run could have put another `.git` into this checkout, by its name; None: none could.
+    """Finds the session whose run could have put another `.git` into this checkout. None if no run could have.
 
-    `was_there`: the checkout had one, which runs are kept from. `is_running`: only runs that are under way count."""
+    `was_there` means that the checkout had a `.git`, which runs cannot change. With `is_running`, only runs that are
+    under way count.
+    """
 
     def __call__(self, top: str, *, was_there: bool, is_running: bool) -> str | None: ...
 
@@ -37,7 +38,7 @@ def find_no_writer(top: str, *, was_there: bool, is_running: bool) -> str | None
 
 
 class _Found(NamedTuple):
-    """The repository found now: its description, and the reason why only the checkout vouches for it, in words."""
+    """The repository found now: its description, and the reason if only the checkout names it."""
 
     top: str
     words: str
@@ -45,7 +46,7 @@ class _Found(NamedTuple):
 
 
 class BoundRepositories:
-    """Asked on the loop. `file` keeps what is known; None: it is known for as long as this object lives."""
+    """Called on the loop. `file` stores what is known. If it is None, it is known only as long as this object lives."""
 
     def __init__(
         self,
@@ -56,13 +57,13 @@ class BoundRepositories:
         self._file = file
         self._find_writer = find_writer
         self._list_trusted = list_trusted
-        # By folder: the checkout's top and its repository's description, in two lines.
+        # By folder: the checkout's top and its repository's description, as two lines.
         self._known = _read(file)
-        # By folder: where git found its repository, when that was last accepted.
+        # By folder: the place of its repository when that was last accepted.
         self._accepted: dict[str, Place] = {}
 
     async def check(self, folder: str, place: Place, *, is_explicit: bool = False) -> None:
-        """Raises GitRefusal where the repository that git finds for this folder is not known to be the folder's own."""
+        """Raise GitRefusal if the repository that git finds for this folder is not known to be the folder's own."""
         if self._accepted.get(folder) == place:
             return
         known = self._known.get(folder)
@@ -73,13 +74,13 @@ class BoundRepositories:
         self._accepted[folder] = place
 
     def note_absent(self, folder: str) -> None:
-        """Note that there is no repository around this folder: one that comes is not the first."""
+        """Record that there is no repository around this folder, so that a later one does not count as the first."""
         self._accepted.pop(folder, None)
         if self._known.get(folder) != _ABSENT:
             self._keep(folder, _ABSENT)
 
     async def _judge(self, found: _Found, known: str | None) -> None:
-        # Bound just now: what a person bound is what stands there.
+        # The folder was bound just now. The person bound the repository that is there.
         if known is None:
             return
         was_there = known.startswith(f"{found.top}\n")
@@ -107,14 +108,14 @@ class BoundRepositories:
         if self._file is None:
             return
         fresh = self._file.with_name(f".{self._file.name}.new")
-        # If the disk is full, it is known until the daemon ends, and the next one binds anew.
+        # If the disk is full, the answer is known until the daemon ends, and the next daemon binds the folder again.
         with contextlib.suppress(OSError):
             fresh.write_text(json.dumps(self._known))
             fresh.replace(self._file)
 
 
 def _look(folder: str, place: Place, known: str | None, is_explicit: bool) -> _Found:
-    """Blocks. The links in a repository are looked for only where it is another one than before."""
+    """Find the repository and describe it. Blocking. Its links are checked only if it differs from the known one."""
     top = find_top(folder, has_bare=is_explicit)
     dirs = read_git_dirs(top) if top is not None else None
     if top is None or dirs is None or not _is_as_git_says(dirs, place):
@@ -133,14 +134,14 @@ def _is_as_git_says(dirs: GitDirs, place: Place) -> bool:
 
 
 def _describe(dirs: GitDirs) -> str:
-    """Which folders these are, and where they and their objects really lie: another of them is another repository."""
+    """Describe the folders of a repository and their real places. A difference means another repository."""
     places = (dirs.git_dir, dirs.common_dir, f"{dirs.common_dir}/objects", f"{dirs.common_dir}/refs")
     parts = [f"{os.path.realpath(path)}={_identify(path)}" for path in places]
     return f"{dirs.top}\n" + " ".join([*parts, f"alternates={_read_alternates(dirs.common_dir)}"])
 
 
 def _identify(path: str) -> str:
-    """Identify a folder by its inode and birth time: the number of the disk may change at a restart of the machine."""
+    """Identify a folder by its inode and birth time. The device number may change when the machine restarts."""
     try:
         return f"{os.stat(path).st_ino}:{read_birth(path)}"
     except OSError:

@@ -1,9 +1,9 @@
-"""Checkouts for forks, and merged texts: what workspaces ask of git (sources/contract.py).
+"""Git for workspaces (`sources/contract.py`): checkouts for forks, and merged texts.
 
-A checkout is what `git clone --shared` makes: a repository of its own that borrows the objects of the user's. It is put
-together here, because clone starts `upload-pack` inside the user's repository and so under its config (git before 2.45
-would fetch for a partial clone by a program named there). In the user's repository only rev-parse is run; the files are
-written by a git that sees no config but that of the new repository, which has no hooks, no filters and no remotes.
+A checkout is like the result of `git clone --shared`: its own repository that borrows the objects of the user's. It is
+built here, because clone starts `upload-pack` in the user's repository and so under its config (git before 2.45 would
+run a program named there to fetch for a partial clone). Only rev-parse runs in the user's repository. The files are
+written by a git that sees only the config of the new repository, which has no hooks, no filters and no remotes.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from wakeful.sources.git.git_command import (
     run_git,
 )
 
-# Writing the files of a large repository may take minutes on a slow disk.
+# The most seconds for a checkout. The files of a large repository may take minutes on a slow disk.
 CHECKOUT_SECONDS = 600.0
-# git says 255 for what it cannot merge; up to 127 it counts conflicts.
+# The most conflicts that git reports by its exit code. It exits with 255 if it cannot merge.
 _MOST_CONFLICTS = 127
 
 
 class Checkouts:
-    """Every call starts a few short processes. `bound` knows which repository belongs to which folder."""
+    """Each call starts a few short processes. `bound` knows which repository belongs to which folder."""
 
     def __init__(self, bound: BoundRepositories | None = None) -> None:
         self._bound = bound or BoundRepositories()
@@ -48,7 +48,7 @@ class Checkouts:
         words = [f"--git-dir={place.git_dir}", "rev-parse"]
         code, commit, _ = await answer_git([*words, "--verify", "--quiet", "HEAD^{commit}"], place.common_dir)
         if code != 0 or not is_object_id(commit.decode("ascii").strip()):
-            # Nothing was committed yet: there is nothing to check out.
+            # There is no commit yet, so there is nothing to check out.
             return None
         kind = await run_git([*words, "--show-object-format"], place.common_dir)
         head = os.fsdecode(await run_git([*words, "--symbolic-full-name", "HEAD"], place.common_dir)).strip()
@@ -70,14 +70,14 @@ class Checkouts:
             await run_git([*own, "update-ref", name, commit], folder)
         if repository.branch is None:
             await run_git([*own, "update-ref", "--no-deref", "HEAD", repository.commit], folder)
-        # Unlike `checkout`, it runs no hook, and reports nothing to the user.
+        # Unlike `checkout`, read-tree runs no hook and prints nothing for the user.
         await run_git([*own, "read-tree", "--reset", "-u", repository.commit], folder, seconds=CHECKOUT_SECONDS)
 
     async def merge_texts(self, base: bytes, ours: bytes, theirs: bytes, names: tuple[str, str, str]) -> MergedText:
-        """`names` stand beside the marks, in the order ours, base, theirs."""
+        """Merge three texts. `names` are the labels of the conflict marks, in the order ours, base, theirs."""
         folder = await asyncio.to_thread(_lay_out, base, ours, theirs)
         try:
-            # The config of a repository that happens to be around the temporary folder has no say.
+            # The ceiling makes git ignore the config of a repository around the temporary folder.
             env = hardened_environment() | {"GIT_CEILING_DIRECTORIES": os.path.dirname(folder)}
             labels = [word for name in names for word in ("-L", name)]
             code, printed, complaint = await answer_git(
@@ -93,13 +93,15 @@ class Checkouts:
 
 
 def _has_repository_above(folder: str) -> bool:
-    """Look for a repository as git does. Asked first, to tell a refusal of git from a missing repository."""
+    """Look for a repository as git does. This distinguishes a missing repository from a refusal of git."""
     path = Path(folder)
     return any(os.path.lexists(one / ".git") for one in (path, *path.parents))
 
 
 async def _find_refs(repository: RepositoryNow, branches: Sequence[str]) -> dict[str, str]:
-    """Full name -> commit: that of HEAD, and those bindings name; what is not there now is not there either."""
+    """Find the commit of each ref by its full name: HEAD's branch, and the branches that bindings name. Missing refs
+    are left out.
+    """
     refs = {} if repository.branch is None else {f"refs/heads/{repository.branch}": repository.commit}
     words = [f"--git-dir={repository.git_dir}", "rev-parse", "--verify", "--quiet"]
     for branch in branches:
@@ -133,7 +135,7 @@ def _borrow_objects(repository: RepositoryNow, folder: str) -> None:
     info = Path(folder, ".git", "objects", "info")
     info.mkdir(parents=True, exist_ok=True)
     (info / "alternates").write_bytes(os.fsencode(objects) + b"\n")
-    # Where history was cut off, it ends here too.
+    # If the history of the original is shallow, so is that of the checkout.
     shallow = Path(repository.common_dir, "shallow")
     if shallow.is_file():
         shutil.copyfile(shallow, Path(folder, ".git", "shallow"))

@@ -1,7 +1,8 @@
 """The details of a look at commits: which paths differ, which commits changed them, what is pending.
 
-`source` has found the head and the object at the path; these functions turn them into a `LookResult`. A detail that
-cannot be read (a tree that was collected, a list too long) is left out and never makes a known version unknown.
+`source` has found the head and the object at the path. These functions turn them into a `LookResult`. A detail that
+cannot be read (a tree that was garbage-collected, a list that is too long) is left out. It never makes a known version
+unknown.
 """
 
 from __future__ import annotations
@@ -16,21 +17,20 @@ from wakeful.sources.git.commit_walk import are_behind, find_newest, list_graph,
 from wakeful.sources.git.git_command import Found, GitRefusal, Repository, is_object_id
 from wakeful.sources.git.trees import find_changes
 
-# The version of a path that its branch does not hold: known, and different from unknown (rule 5).
+# The version of a path that its branch does not contain. It is known, so it differs from unknown (rule 5).
 ABSENT = "absent"
 PENDING_LIMIT = 1000
 DESCRIBED_COMMITS = 20
 _SUBJECT_CHARACTERS = 200
-# So many commits are asked for their tree at the path one by one; for more, git walks them itself.
+# The most commits whose tree at the path is read one by one. For more commits, git walks them itself.
 _ASKED_COMMITS = 32
 _HEADS_REMEMBERED = 16
-# How far back the previous version is searched, in commits that touch the path.
+# The most commits that touch the path in which the previous version is searched.
 _SEARCHED_COMMITS = 256
 
 
 class Question(NamedTuple):
-    """One look: the head was found, `path` lies inside the repository,
-    `shown` is the same path as the spec writes it."""
+    """One look. The head was found, `path` is inside the repository, `shown` is the same path as the spec writes it."""
 
     key: str
     generation: int
@@ -47,7 +47,7 @@ class Question(NamedTuple):
 
 @dataclass(slots=True)
 class Viewed:
-    """The reports of a target: its last version, and the heads at which the last versions were found."""
+    """What was reported of a target: its last version, and the heads at which the last versions were found."""
 
     version: str | None = None
     heads: dict[str, str] = field(default_factory=dict)
@@ -61,7 +61,10 @@ class Viewed:
 
 
 async def look_at_tree(repository: Repository, question: Question, found: Found | None, viewed: Viewed) -> LookResult:
-    """The version is the id of the object at the path; the delta starts from `base`, or from what was found last."""
+    """Look at the object at the path, whose id is the version.
+
+    The delta starts from `base`, or from the last result.
+    """
     if found is None:
         found = await _find_behind_absence(repository, question)
     version = ABSENT if found is None else found.id
@@ -84,8 +87,9 @@ async def look_at_tree(repository: Repository, question: Question, found: Found 
 
 
 async def look_at_each_commit(repository: Repository, question: Question) -> LookResult:
-    """The version is the newest commit that touches the path; `pending` are those after `base`,
-    oldest first (rule 38)."""
+    """Look at each commit. The version is the newest commit that touches the path; `pending` holds those after `base`,
+    oldest first (rule 38).
+    """
     version = await find_newest(repository, question.head, question.path, question.line) or ABSENT
     is_rewritten = False
     pending: list[str] = []
@@ -116,27 +120,29 @@ async def look_at_each_commit(repository: Repository, question: Question) -> Loo
 
 
 async def describe_commits(repository: Repository, commits: list[str]) -> tuple[str, ...]:
-    """`<id> <author>: <subject>`, one line each, with nothing in it that a terminal would obey."""
+    """Describe each commit in one line, `<id> <author>: <subject>`, without control characters."""
     return tuple([_describe_commit(commit, await repository.read(commit)) for commit in commits])
 
 
 async def _find_changes_since(
     repository: Repository, previous: str, found: Found | None, shown: str
 ) -> tuple[PathChange, ...] | None:
-    """The changed paths; None if they cannot be known. The version alone wakes a session, and the result says so."""
+    """Find the changed paths. None if they cannot be known: then the version alone wakes a session, and the result
+    shows it.
+    """
     if previous == ABSENT:
         before = None
     elif is_object_id(previous):
         (before,) = await repository.find([previous])
         if before is None:
-            # Rewritten and collected: the old tree is gone for good.
+            # The history was rewritten and the old tree was garbage-collected.
             return None
     else:
         return None
     try:
         return await find_changes(repository, before, found, shown)
     except GitRefusal:
-        # A tree inside is not in this clone, or too large to read.
+        # A tree inside is not in this clone, or is too large to read.
         return None
 
 
@@ -147,14 +153,15 @@ async def _describe_touching(
         touching = await _list_touching(repository, question, since, previous)
         return await describe_commits(repository, touching[:DESCRIBED_COMMITS])
     except GitRefusal:
-        # The old head was collected, or the history is too long to walk in time: the version stands without its story.
+        # The old head was garbage-collected, or the history is too long to walk in time. The version is valid without
+        # its commits.
         return ()
 
 
 async def _list_touching(repository: Repository, question: Question, since: str | None, previous: str) -> list[str]:
-    """Commits since another head that changed the path, newest first.
+    """List the commits since another head that changed the path, newest first.
 
-    Where that head is unknown, those since the previous version.
+    If that head is unknown, list the commits since the previous version.
     """
     if since is None:
         return await _list_back_to(repository, question, previous)
@@ -163,8 +170,8 @@ async def _list_touching(repository: Repository, question: Question, since: str 
         return await _list_back_to(repository, question, previous)
     if not commits:
         return []
-    # Thousands of sessions can follow one branch: their ranges are the same,
-    # and a line to git costs a hundredth of a process.
+    # Thousands of sessions can follow one branch, and their ranges are the same. One line to a running git costs a
+    # hundredth of a process.
     trees = await repository.find(
         [*(f"{commit}:{question.path}" for commit in commits), f"{commits[-1]}^1:{question.path}"]
     )
@@ -172,8 +179,7 @@ async def _list_touching(repository: Repository, question: Question, since: str 
 
 
 async def _list_back_to(repository: Repository, question: Question, previous: str) -> list[str]:
-    """Commits that changed the path since it was last as in the previous version, newest first;
-    none where it never was so."""
+    """List the commits that changed the path since it had the previous version, newest first. Empty if it never had."""
     commits = await repository.list_touching(question.head, path=question.path, newest=_SEARCHED_COMMITS)
     found = await repository.find(
         [f"{commit}:{question.path}" if question.path else f"{commit}^{{tree}}" for commit in commits]
@@ -181,13 +187,15 @@ async def _list_back_to(repository: Repository, question: Question, previous: st
     versions = [ABSENT if one is None else one.id for one in found]
     if previous in versions:
         return commits[: versions.index(previous)]
-    # Before the first commit that touched it the path was absent.
+    # Before the first commit that touched it, the path was absent.
     return commits if previous == ABSENT and len(commits) < _SEARCHED_COMMITS else []
 
 
 async def _find_behind_absence(repository: Repository, question: Question) -> Found | None:
-    """None where the commit does not hold the path. git also says "missing" of two things that are not absent:
-    a submodule (its commit lies elsewhere; its id is the version), and an object that a partial clone lacks (unknown).
+    """Find the object at a path that git reports as missing. None if the commit does not contain the path.
+
+    Two other cases are not absent: a submodule, whose commit is elsewhere and whose id is the version, and an object
+    that a partial clone lacks (unknown, raises GitRefusal).
     """
     parts = question.path.split("/") if question.path else []
     names = [

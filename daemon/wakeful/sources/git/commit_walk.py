@@ -1,8 +1,8 @@
-"""The commits that are new since a position and changed a path: the walks behind `each_commit` (rule 38).
+"""The walks behind `each_commit` (rule 38): the commits after a position that changed a path.
 
 `first-parent` follows the line of a branch and takes a merge as one commit. `all` takes every commit that was not
-reachable before and that differs from each of its parents. git's own path limits are not used with exclusions: they
-judge a merge only by its parents that are not excluded, and stop early if commit dates run backwards.
+reachable before and that differs from each of its parents. git's own path limits are not used together with exclusions,
+because they judge a merge only by its parents that are not excluded, and stop early if commit dates run backwards.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ _GROWTH = 8
 
 
 async def find_newest(repository: Repository, head: str, path: str, line: str) -> str | None:
-    """The position after everything up to this head; None if no commit of it touches the path."""
+    """Find the position after everything up to this head. None if no commit up to it touches the path."""
     newest = await repository.list_touching(head, path=path, newest=1, is_whole_graph=line == "all")
     if not newest:
         return None
-    # With `all` the newest commit does not stand for what was made on other branches: the head does.
+    # With `all`, the newest commit does not cover the commits of other branches, but the head does.
     return join_position(newest[0], [head]) if line == "all" else newest[0]
 
 
 async def are_behind(repository: Repository, tips: Sequence[str], head: str) -> bool:
-    """Whether all of these are still part of this head's history."""
+    """Are all of these commits still part of this head's history?"""
     if not all(map(is_object_id, tips)):
         return False
     known = await repository.find([f"{tip}^{{commit}}" for tip in tips])
@@ -37,9 +37,9 @@ async def are_behind(repository: Repository, tips: Sequence[str], head: str) -> 
 
 
 async def list_line(repository: Repository, head: str, base: str, path: str) -> list[str]:
-    """Commits of the first-parent line that touch the path and are not reachable from `base`, oldest first.
+    """List the commits of the first-parent line that touch the path and are not reachable from `base`, oldest first.
 
-    Those that are reachable from `base` are the older part of the line: its first one is searched by halves.
+    The commits reachable from `base` are the older part of the line. A binary search finds where that part begins.
     """
     count, found = _FIRST_COUNT, list[str]()
     while True:
@@ -60,11 +60,12 @@ async def list_line(repository: Repository, head: str, base: str, path: str) -> 
 
 
 async def list_graph(repository: Repository, head: str, tips: Sequence[str], path: str) -> list[str]:
-    """Positions of all commits that touch the path and are not reachable from `tips`,
-    each after those it was made of."""
+    """List the positions of all commits that touch the path and are not reachable from `tips`, each after its
+    ancestors.
+    """
     parents = await _list_new(repository, head, tips)
     touching = set(await _find_touching(repository, parents, path))
-    # The marks that stand for what was seen below a commit: tips, and commits that come before it here.
+    # The marks that stand for everything seen below a commit: tips, and touching commits that come before it here.
     below: dict[str, frozenset[str]] = {tip: frozenset((tip,)) for tip in tips}
     frontier = set(tips)
     positions: list[str] = []
@@ -79,7 +80,7 @@ async def list_graph(repository: Repository, head: str, tips: Sequence[str], pat
 
 
 async def _list_new(repository: Repository, head: str, tips: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Commits reachable from the head and from no tip, with their parents, oldest first."""
+    """List the commits reachable from the head and from no tip, with their parents, oldest first."""
     if head in tips:
         return {}
     parents = await repository.list_parents(head, without=tips)
@@ -105,7 +106,9 @@ async def _is_behind_any(repository: Repository, commit: str, tips: Sequence[str
 
 
 async def _find_touching(repository: Repository, parents: dict[str, tuple[str, ...]], path: str) -> list[str]:
-    """Those whose object at the path, or its mode, is another than that of each parent; of the whole tree, all."""
+    """Find the commits whose object at the path, or its mode, differs from that of each parent. For the whole tree, all
+    commits.
+    """
     if not path:
         return list(parents)
     commits = list(dict.fromkeys([*parents, *(parent for before in parents.values() for parent in before)]))
@@ -122,7 +125,7 @@ async def _find_touching(repository: Repository, parents: dict[str, tuple[str, .
 
 
 async def _has_other_mode(repository: Repository, commit: str, parent: str, path: str, own: Found | None) -> bool:
-    """Whether the same content stands there as another kind of file."""
+    """Is the same content there as another kind of file?"""
     if own is None or own.kind != "blob":
         return False
     folder, _, name = path.rpartition("/")

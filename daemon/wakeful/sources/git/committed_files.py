@@ -1,8 +1,8 @@
-"""The changes between two committed versions, with contents: both sides of every file that differs, for diffs.
+"""The changes between two committed versions, with the old and new content of every changed file, for diffs.
 
-`source` hands over the repository and the binding's path. Objects are read by their ids, through the same processes as
-every look. `git diff` is not used, so no textconv, no external program and no filter of the repository is run. A file
-that cannot be read says why.
+`source` passes the repository and the binding's path. Objects are read by their ids, through the same processes as in
+every look. `git diff` is not used, so no textconv, no external program and no filter of the repository is run. For a
+file that cannot be read, the result has the reason.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _GONE = "what the last success saw is in the repository no longer: its history w
 
 
 async def compare_versions(repository: Repository, old: str, new: str, shown: str, bounds: Bounds) -> Compared:
-    """Between two objects that stood at a path, by their ids; `shown` is that path as the spec writes it."""
+    """Compare two objects at a path, given by their ids. `shown` is that path as the spec writes it."""
     known = await repository.find([version for version in (old, new) if is_object_id(version)])
     before, after = (_find_version(version, known) for version in (old, new))
     if before is None and old != ABSENT:
@@ -91,12 +91,12 @@ async def _read_side(repository: Repository, digest: str | None, most: int) -> S
     try:
         return await repository.read(object_id)
     except GitRefusal:
-        # Its words may be made of names in the repository; why it is so, the look says.
+        # git's message may contain names from the repository. The look reports the reason.
         return "cannot be read"
 
 
 def _say_mode(before: str, after: str) -> str:
-    """The same content in another mode."""
+    """Describe the changed mode of a file with the same content."""
     kinds = [int(digest.partition(":")[0], 8) for digest in (before, after)]
     if any(kind & 0o170000 != _FILE for kind in kinds):
         return "another kind of file"

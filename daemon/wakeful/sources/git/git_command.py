@@ -1,10 +1,10 @@
-"""The only way to git: commands that run no code a repository configures, and that write nothing.
+"""The only module that runs git: its commands run no code that a repository configures, and write nothing.
 
-`source` asks here for commits, trees and ids. In a repository only rev-parse, rev-list, merge-base and cat-file are
-ever run: tests with a canary in each setting show that none of them starts anything. Changed paths are found by reading
-tree objects, never by `git diff`. Everything that a repository could tell git to start (fsmonitor, hooks, filters,
-pagers, signature programs, transports of a partial clone) is closed off in the arguments and the environment as well.
-No index is read, no lock taken.
+`source` asks here for commits, trees and ids. Only rev-parse, rev-list, merge-base and cat-file are run in a
+repository. Tests with a canary in each setting show that none of them starts a program. Changed paths are found by
+reading tree objects, never by `git diff`. Everything that a repository could make git start (fsmonitor, hooks, filters,
+pagers, signature programs, transports of a partial clone) is also disabled by arguments and environment. No index is
+read, and no lock is taken.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from wakeful.system.git_folders import read_birth
 T = TypeVar("T")
 
 ANSWER_SECONDS = 10.0
-# A tree of 100,000 entries is about 4 MB; what is larger than this is not read into memory.
+# The largest object that is read into memory. A tree of 100,000 entries has about 4 MB.
 OBJECT_LIMIT_BYTES = 64 * 1024 * 1024
 LIST_LIMIT_BYTES = 64 * 1024 * 1024
 _CHUNK_BYTES = 1024 * 1024
 _TREES_KEPT = 16
-# Lines in flight: few enough that neither pipe (64 KiB) fills while both sides write.
+# The number of names sent at once. It is small enough that neither pipe (64 KiB) fills while both sides write.
 _NAMES_AT_ONCE = 64
 _OBJECT_ID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
-# Characters and sequences that git refuses in a ref name (git-check-ref-format). A name is thus never an expression.
+# The characters and sequences that git refuses in a ref name (git-check-ref-format), so a name is never an expression.
 _NO_REF_NAME = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|^/|/$|\.$|^@$|(?:^|/)\.|\.lock(?:/|$)|^-")
 _SETTINGS = (
     "core.fsmonitor=false",
@@ -47,12 +47,13 @@ _SETTINGS = (
 
 
 class GitRefusal(OperatorError):
-    """git fails or refuses: not a repository, another owner's, broken, or no answer."""
+    """git failed or refused: not a repository, another owner's repository, a broken one, or no answer."""
 
 
 class Found(NamedTuple):
-    """An object git knows: its id, its kind (commit, tree, blob, tag),
-    and its size in bytes where git was asked for it."""
+    """An object that git knows: its id, its kind (commit, tree, blob, tag), and its size in bytes if git was asked for
+    it.
+    """
 
     id: str
     kind: str
@@ -73,7 +74,7 @@ class TreeEntry(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a repository lies. `prefix` is the path of the folder it was found from, inside it."""
+    """The place of a repository. `prefix` is the path inside it of the folder from which it was found."""
 
     git_dir: str
     common_dir: str
@@ -82,12 +83,14 @@ class Place(NamedTuple):
 
 
 def is_object_id(text: str) -> bool:
-    """Whether this is an id, of either hash git has."""
+    """Is this an object id, in either of git's hash formats?"""
     return _OBJECT_ID.fullmatch(text) is not None
 
 
 def check_ref_name(name: str) -> str:
-    """The name itself, or a refusal: an expression (`main~3`), an option or a newline is never handed to git."""
+    """Return the name. Raises GitRefusal for an expression (`main~3`), an option or a newline, which git must never
+    get.
+    """
     if not name or _NO_REF_NAME.search(name):
         raise GitRefusal(
             f"{name!r} is not the name of a branch; expected one such as main, origin/main or refs/tags/v1"
@@ -96,7 +99,7 @@ def check_ref_name(name: str) -> str:
 
 
 def check_path(path: str) -> str:
-    """The path itself, or a refusal: one line of text, relative, inside the repository."""
+    """Return the path. Raises GitRefusal unless it is one line of text, relative, and inside the repository."""
     if path.startswith(("-", "/")) or "\n" in path or "\0" in path or ".." in path.split("/"):
         raise GitRefusal(
             f"{path!r} is not a path that can be looked up; expected one inside the repository, such as src/"
@@ -105,7 +108,7 @@ def check_path(path: str) -> str:
 
 
 def hardened_environment() -> dict[str, str]:
-    """The whole environment of every git process: nothing of ours is inherited but where programs and home are."""
+    """Return the whole environment of every git process. Of ours, only PATH and HOME are inherited."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     return kept | {
         "LC_ALL": "C",
@@ -113,8 +116,8 @@ def hardened_environment() -> dict[str, str]:
         "GIT_TERMINAL_PROMPT": "0",
         "GIT_ASKPASS": "/bin/false",
         "GIT_NO_LAZY_FETCH": "1",
-        # git before 2.44 does not know the line above: reading an object that a partial clone lacks would start the
-        # transport that the repository's config names. No protocol is allowed, whatever any config says.
+        # git before 2.44 ignores the variable above. Reading an object that a partial clone lacks would start the
+        # transport that the repository's config names. So no protocol is allowed, and no config can change that.
         "GIT_ALLOW_PROTOCOL": "none",
         "GIT_NO_REPLACE_OBJECTS": "1",
         "GIT_LITERAL_PATHSPECS": "1",
@@ -126,7 +129,7 @@ def hardened_environment() -> dict[str, str]:
 async def run_git(
     words: Sequence[str], folder: str, *, env: dict[str, str] | None = None, seconds: float | None = None
 ) -> bytes:
-    """The output of one command. Raises a refusal with git's own words if it fails or takes too long."""
+    """Return the output of one command. Raises GitRefusal with git's own message if it fails or takes too long."""
     code, printed, complaint = await answer_git(words, folder, env, seconds)
     if code != 0:
         raise GitRefusal(_say_refusal(complaint, folder))
@@ -134,7 +137,7 @@ async def run_git(
 
 
 async def ask_git(words: Sequence[str], folder: str) -> bool:
-    """The answer of a command that says yes by exit code 0 and no by 1."""
+    """Run a command that answers yes by exit code 0 and no by 1."""
     code, _, complaint = await answer_git(words, folder)
     if code not in (0, 1):
         raise GitRefusal(_say_refusal(complaint, folder))
@@ -144,7 +147,7 @@ async def ask_git(words: Sequence[str], folder: str) -> bool:
 async def answer_git(
     words: Sequence[str], folder: str, env: dict[str, str] | None = None, seconds: float | None = None
 ) -> tuple[int, bytes, bytes]:
-    """Exit code, output and complaint, for commands whose exit code is an answer."""
+    """Return exit code, output and error output, for commands whose exit code is an answer."""
     seconds = ANSWER_SECONDS if seconds is None else seconds
     process = await _spawn(words, folder, env)
     try:
@@ -152,7 +155,7 @@ async def answer_git(
             printed, complaint = await asyncio.gather(
                 _read_bounded(process.stdout, LIST_LIMIT_BYTES), _read_bounded(process.stderr, 4096)
             )
-            # An output cut at its limit leaves git writing: its exit code says nothing then.
+            # If the output is cut at its limit, git is still writing and has no exit code.
             if len(printed) >= LIST_LIMIT_BYTES:
                 raise GitRefusal(f"git printed more than {LIST_LIMIT_BYTES} bytes in {folder}")
             return await process.wait(), printed, complaint
@@ -163,10 +166,10 @@ async def answer_git(
 
 
 async def locate(folder: str, *, is_explicit: bool = False) -> Place:
-    """Find the repository around a folder; git itself checks there that its owner may be trusted.
+    """Find the repository around a folder. git itself checks that its owner may be trusted.
 
-    A bare repository is accepted only where a spec names it: one that lies inside a checkout is how strangers' config
-    is brought in.
+    A bare repository is accepted only if a spec names it, because one inside a checkout can bring in another person's
+    config.
     """
     settings = [*await list_trusted_folders()]
     if is_explicit:
@@ -179,7 +182,7 @@ async def locate(folder: str, *, is_explicit: bool = False) -> Place:
 
 
 def identify(git_dir: str) -> tuple[int, int, int]:
-    """The identity of a folder.
+    """Return the identity of a folder.
 
     Another folder under the same name is another repository, even with the same inode number.
     """
@@ -191,7 +194,7 @@ def identify(git_dir: str) -> tuple[int, int, int]:
 
 
 class Repository:
-    """One repository: two processes that live as long as they are asked, and what is read through them."""
+    """One repository, with two git processes that stay alive while they are used, and a cache of what they read."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -201,29 +204,33 @@ class Repository:
         self._last_range: tuple[tuple[str, str, int], list[str]] | None = None
 
     async def find(self, names: Sequence[str]) -> list[Found | None]:
-        """The object that each name (`<commit>:<path>`, `refs/heads/x^{commit}`) stands for now;
-        None if there is none."""
+        """Find the object of each name (`<commit>:<path>`, `refs/heads/x^{commit}`).
+
+        None for a name without an object.
+        """
         return await self._finder.find(names)
 
     async def read(self, object_id: str) -> bytes:
-        """The whole content of one object, which must be of moderate size."""
+        """Read the whole content of one object, up to `OBJECT_LIMIT_BYTES`."""
         return b"".join([chunk async for chunk in self.stream(object_id, OBJECT_LIMIT_BYTES)])
 
     def stream(self, object_id: str, limit: int | None = None) -> AsyncIterator[bytes]:
-        """The content in chunks. Read it to its end, or the process behind it is ended."""
+        """Read the content in chunks. If the caller does not read to the end, the process is ended."""
         return self._reader.stream(object_id, limit)
 
     async def list_touching(
         self, tip: str, *, path: str, newest: int | None = None, is_whole_graph: bool = False
     ) -> list[str]:
-        """Commits of the first-parent line that touch a path, newest first; with `is_whole_graph`,
-        of all that is reachable."""
+        """List the commits of the first-parent line that touch a path, newest first. With `is_whole_graph`, list all
+        reachable commits that touch it.
+        """
         words = ["rev-list", "--full-history" if is_whole_graph else "--first-parent", tip]
         return await self._list([*words, *([f"--max-count={newest}"] if newest is not None else [])], path)
 
     async def list_parents(self, tip: str, *, without: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        """Commits reachable from a tip with their parents, parents first,
-        without those that git knows to be reachable from others."""
+        """List the commits reachable from a tip with their parents, parents first. Commits that git knows to be
+        reachable from `without` are left out.
+        """
         words = [
             f"--git-dir={self.place.git_dir}",
             "rev-list",
@@ -238,9 +245,10 @@ class Repository:
         return {commit: tuple(parents) for commit, *parents in map(str.split, lines)}
 
     async def list_range(self, tip: str, *, without: str, newest: int) -> list[str]:
-        """The newest commits of the first-parent line, without those that git knows to be reachable from another.
+        """List the newest commits of the first-parent line, without those that git knows to be reachable from
+        `without`.
 
-        The last answer is kept, since every target of a branch asks for the same.
+        The last answer is cached, because every target of a branch asks for the same range.
         """
         asked = (tip, without, newest)
         if self._last_range is None or self._last_range[0] != asked:
@@ -249,17 +257,17 @@ class Repository:
         return self._last_range[1]
 
     async def is_ancestor(self, older: str, tip: str) -> bool:
-        """Whether `older` is reachable from `tip`.
+        """Is `older` reachable from `tip`?
 
-        Not by rev-list: its exclusions are wrong where commit dates run backwards.
+        Does not use rev-list, whose exclusions are wrong if commit dates run backwards.
         """
         words = [f"--git-dir={self.place.git_dir}", "merge-base", "--is-ancestor", older, tip]
         return await ask_git(words, self.place.common_dir)
 
     async def read_tree(self, tree_id: str) -> dict[bytes, TreeEntry]:
-        """A tree's entries by name.
+        """Read a tree's entries, by name.
 
-        The last few are kept: ids never change their meaning, and neighbours share parents.
+        The last few trees are cached, because the content of an id never changes, and paths share their parent folders.
         """
         entries = self._trees.get(tree_id)
         if entries is None:
@@ -270,13 +278,13 @@ class Repository:
         return entries
 
     async def end_idle_reader(self, idle_seconds: float) -> None:
-        """Drop the cache and end its process if nobody asked for this long; the next read starts another."""
+        """Drop the cache and end its process if it was not used for this long. The next read starts another process."""
         if time.monotonic() - self._reader.asked_at > idle_seconds:
             self._trees.clear()
             await self._reader.end()
 
     async def close(self) -> None:
-        """End both processes for good: whoever still asks is refused."""
+        """End both processes for good. Later questions are refused."""
         for process in (self._finder, self._reader):
             process.is_closed = True
             await process.end()
@@ -287,7 +295,9 @@ class Repository:
 
 
 class _CatFile:
-    """One `git cat-file` process: asked in turn, started on demand, started anew after any trouble."""
+    """One `git cat-file` process. It answers one question at a time, is started on demand, and is restarted after an
+    error.
+    """
 
     def __init__(self, place: Place, mode: str) -> None:
         self._place = place
@@ -295,7 +305,7 @@ class _CatFile:
         self.asked_at = time.monotonic()
         self.is_closed = False
         self._process: asyncio.subprocess.Process | None = None
-        # One conversation at a time: answers carry no number, only their order.
+        # One question at a time, because answers have no number, only their order.
         self._turn = asyncio.Lock()
 
     async def find(self, names: Sequence[str]) -> list[Found | None]:
@@ -322,7 +332,7 @@ class _CatFile:
                 await self._converse(self._read_some(1))
                 is_complete = True
             finally:
-                # A reader that left early would leave its rest as the answer to the next question.
+                # If the caller stopped early, the rest of the answer would be read as the answer to the next question.
                 if not is_complete:
                     await self._end_process()
 
@@ -399,9 +409,9 @@ class _CatFile:
 
 
 def parse_tree(content: bytes, id_bytes: int) -> dict[bytes, TreeEntry]:
-    """A tree object's entries by name: `<mode> <name>\\0<id>`, the id in the repository's own length.
+    """Parse a tree object into its entries by name: `<mode> <name>\\0<id>`, with the id in the repository's own length.
 
-    git checks that an object is what its id says, not that a tree makes sense: one made by hand may not.
+    git checks that an object matches its id, but not that a tree is valid. A tree made by hand may be invalid.
     """
     entries: dict[bytes, TreeEntry] = {}
     position = 0
@@ -421,11 +431,11 @@ def parse_tree(content: bytes, id_bytes: int) -> dict[bytes, TreeEntry]:
 
 
 async def list_trusted_folders() -> Iterable[str]:
-    """The person's own `safe.directory`, handed on, because their config files are hidden from every other command.
+    """List the person's own `safe.directory` settings, as arguments for other commands.
 
-    They are hidden because they may hold includes, aliases and programs; the exceptions a person made for folders of
-    other owners must hold all the same, and git takes them on the command line. Read each time a repository is located,
-    so that an exception made after a refusal is noticed without a restart.
+    The person's config files are hidden from every other command, because they may contain includes, aliases and
+    programs. The exceptions for folders of other owners must still hold, and git accepts them on the command line. They
+    are read each time a repository is located, so that an exception made after a refusal is noticed without a restart.
     """
     own = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "XDG_CONFIG_HOME")}
     own |= {
@@ -438,7 +448,7 @@ async def list_trusted_folders() -> Iterable[str]:
         try:
             printed = await run_git(["config", scope, "--includes", "-z", "--get-all", "safe.directory"], "/", env=own)
         except GitRefusal:
-            # git exits 1 where the file or the key does not exist, which is the common case.
+            # git exits with 1 if the file or the key does not exist, which is the usual case.
             continue
         values += printed.decode("utf-8", "surrogateescape").split("\0")[:-1]
     return [f"safe.directory={value}" for value in values]
@@ -458,7 +468,7 @@ async def _spawn(words: Sequence[str], folder: str, env: dict[str, str] | None =
 
 
 def _pipes(process: asyncio.subprocess.Process) -> tuple[asyncio.StreamWriter, asyncio.StreamReader]:
-    """To write to and to read from; `_spawn` asks for all three."""
+    """Return the pipes to write to and to read from. `_spawn` opens all three."""
     assert process.stdin is not None and process.stdout is not None
     return process.stdin, process.stdout
 

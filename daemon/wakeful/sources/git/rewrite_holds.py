@@ -1,8 +1,8 @@
-"""Holds on looks while git rewrites the working tree: at most ten minutes, then the look is made anyway.
+"""Holds looks while git rewrites the working tree, for at most ten minutes. Then the look is made anyway.
 
-Owned by the file source, on the loop. A target that is held is hinted at again when its repository is free, or overdue.
-Whether git is at work is seen by the marker files in its folder. No git is run, no lock is taken, and neither objects
-nor configuration are read.
+Owned by the file source, on the loop. A held target is hinted at again when its repository is free, or when the time is
+over. Marker files in git's folder show that git is at work. No git is run, no lock is taken, and neither objects nor
+configuration are read.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable
 
-# In the order in which they explain what is going on: a rebase also leaves CHERRY_PICK_HEAD and index.lock behind.
+# In order of precedence, because a rebase also leaves CHERRY_PICK_HEAD and index.lock behind.
 _MARKERS = (
     ("rebase-merge", "git rebase"),
     ("rebase-apply", "git rebase"),
@@ -23,27 +23,27 @@ _MARKERS = (
     ("BISECT_LOG", "git bisect"),
     ("index.lock", "git checkout"),
 )
-# `git init` in a folder that had no repository is noticed this late.
+# Seconds until a `git init` in a folder without a repository is noticed.
 _REMEMBERED_SECONDS = 10.0
 _LONGEST_GIT_FILE_BYTES = 4096
 _CHECK_SECONDS = 0.25
-# A rebase left lying for days must not hold its readers for days.
+# The most seconds of a hold. A rebase that was left unfinished for days must not hold its readers for days.
 LONGEST_HOLD_SECONDS = 600.0
 
 
 class GitHolds:
     def __init__(self, loop: asyncio.AbstractEventLoop, release: Callable[[tuple[str, ...]], None]) -> None:
-        """`release` is called with the targets whose looks need not wait any longer."""
+        """`release` is called with the targets whose looks no longer need to wait."""
         self._loop = loop
         self._release = release
         self._repositories = Repositories()
-        # Target -> the git folder it waits for; and that folder -> since when it is busy.
+        # By target: the git folder that it waits for. By git folder: the time since which it is busy.
         self._held: dict[str, str] = {}
         self._busy_since: dict[str, float] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def hold(self, key: str, folder: str) -> str | None:
-        """Why a look at this target, whose files begin at this folder, must wait; None: it need not wait."""
+        """Return why a look at this target, whose files begin at this folder, must wait. None if it need not wait."""
         git_dir, reason = self._find(folder)
         if git_dir is None or reason is None:
             if git_dir is not None:
@@ -68,7 +68,7 @@ class GitHolds:
             self._timer.cancel()
 
     def _find(self, folder: str) -> tuple[str | None, str | None]:
-        """The repository a folder lies in, and why git is rewriting its working tree, if it is."""
+        """Find the repository of a folder, and the operation with which git is rewriting its working tree, if any."""
         git_dir = self._repositories.git_dir(folder)
         return git_dir, busy_reason(git_dir) if git_dir is not None else None
 
@@ -90,16 +90,16 @@ class GitHolds:
 
 
 def busy_reason(git_dir: str) -> str | None:
-    """The operation under way in this git folder (of a worktree: its own), or None."""
+    """Return the operation under way in this git folder (for a worktree, its own folder). None if there is none."""
     for marker, reason in _MARKERS:
-        # Raises nothing where nothing is, which is the rule: a third of the cost of a stat.
+        # `access` raises nothing for a missing file, which is the usual case, and so costs a third of a stat.
         if os.access(f"{git_dir}/{marker}", os.F_OK):
             return reason
     return None
 
 
 def find_git_dir(path: str) -> str | None:
-    """The git folder of the working tree that this folder or file lies in, or None outside of any."""
+    """Find the git folder of the working tree that contains this folder or file. None if there is none."""
     folder = path
     while True:
         found = _git_dir_at(folder)
@@ -112,7 +112,7 @@ def find_git_dir(path: str) -> str | None:
 
 
 class Repositories:
-    """`find_git_dir`, remembered for a while: ten thousand bindings mostly lie in the same few working trees."""
+    """A cache of `find_git_dir`, because ten thousand bindings are mostly in the same few working trees."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[float, str | None]] = {}
@@ -132,18 +132,18 @@ class Repositories:
 
 def _git_dir_at(folder: str) -> str | None:
     candidate = f"{folder.rstrip('/')}/.git"
-    # Asked of every folder with a binding, and nearly always no.
+    # Called for every folder with a binding, and the answer is nearly always no.
     if not os.access(candidate, os.F_OK):
         return None
     try:
         with open(candidate, "rb") as file:
             text = file.read(_LONGEST_GIT_FILE_BYTES)
     except IsADirectoryError:
-        # A folder named .git that holds no repository (an empty leftover) has no operation under way either.
+        # A folder named .git without a repository (an empty leftover) has no operation under way either.
         return candidate
     except OSError:
         return None
-    # A worktree or submodule: `gitdir: <path>`, relative to the folder the file is in.
+    # A worktree or submodule: `gitdir: <path>`, relative to the folder of this file.
     prefix = b"gitdir: "
     if not text.startswith(prefix):
         return None

@@ -1,9 +1,9 @@
-"""Commits as versions: the tree of branch:path, or with each_commit the commits that touch it.
+"""Commits as versions: the tree of branch:path, or with `each_commit` the commits that touch it.
 
-The reactor follows targets here and asks for looks; each answer is a `TargetLooked`. Branches are compared by a poll
-that costs one line per branch however many sessions follow it, every 2 to 10 seconds, and at once when a watched folder
-of the repository changes; what moved is reported as hints. Nothing is written into a repository, nothing it configures
-is run (see `git`), and a repository that cannot be read is unknown, never "deleted" (rule 5).
+The reactor follows targets and asks for looks. Each answer is a `TargetLooked`. A poll compares branches every 2 to 10
+seconds, and at once when a watched folder of the repository changes. It costs one line per branch for any number of
+sessions. Targets that changed are reported as hints. Nothing is written to a repository, and nothing that it configures
+is run (see `git_command`). A repository that cannot be read is unknown, never "deleted" (rule 5).
 """
 
 from __future__ import annotations
@@ -38,27 +38,27 @@ from wakeful.sources.git.trees import export_tree
 from wakeful.sources.hints.contract import Dirt, Dirty, Gone, Hints, Lost, MakeHints
 
 POLL_SECONDS = 2.0
-# Where a repository is missing: `git init`, or a checkout that is put in place of another, is noticed this late.
+# Seconds between polls while a repository is missing. It bounds how late `git init` or a replaced checkout is noticed.
 MISSING_POLL_SECONDS = 1.0
 IDLE_POLL_SECONDS = 10.0
-# Rounds without news after which healthy hints are trusted to tell sooner than the poll.
+# Rounds without a change after which working hints are trusted to report sooner than the poll.
 _QUIET_ROUNDS = 5
-# A rebase writes hundreds of files: this many seconds of them are one poll.
+# Seconds of changes that are combined into one poll. A rebase writes hundreds of files.
 _BREATH_SECONDS = 0.02
 _REFUSED_AGAIN_SECONDS = 30.0
 _READER_IDLE_SECONDS = 120.0
-# The longest time to read the contents of a diff: a run waits for it. Beyond, the run is told only the names.
+# The most seconds to read the contents of a diff, because a run waits for it. After that, the run gets only the names.
 _COMPARE_SECONDS = 10.0
-# A marker left behind by a crash must not hold a session for ever (specs.md).
+# The most seconds of a hold. A marker left behind by a crash must not hold a session forever (specs.md).
 LONGEST_HOLD_SECONDS = 600.0
-# Operations during which HEAD is on commits that are nobody's result yet. A branch by name needs no hold: it moves
-# once, at the end.
+# Operations during which HEAD is on intermediate commits. A branch by name needs no hold, because it moves once, at the
+# end.
 _HOLDS = (("rebase-merge", "git rebase"), ("rebase-apply", "git rebase"), ("BISECT_LOG", "git bisect"))
 _HEAD = ("HEAD",)
 
 
 class _Home(NamedTuple):
-    """Where a target's repository is searched: from a folder upwards, or exactly where a spec names it."""
+    """Where a target's repository is searched: from a folder upwards, or only in the folder that a spec names."""
 
     folder: str
     is_explicit: bool
@@ -71,14 +71,14 @@ class _Asked(NamedTuple):
 
 @dataclass(slots=True)
 class _Followed:
-    """One target; `refs` are the full names its branch may have, in the order git tries them."""
+    """One target. `refs` are the full names that its branch may have, in the order in which git tries them."""
 
     target: CommitsTarget
     home: _Home
     refs: tuple[str, ...]
     refusal: str | None
     git_dir: str | None = None
-    # Where its home lies inside the repository.
+    # The path of its home inside the repository.
     prefix: str = ""
     viewed: Viewed = field(default_factory=Viewed)
 
@@ -88,16 +88,16 @@ class _Watched:
     """One repository in use: the targets that use it, and the known state of its refs."""
 
     repository: Repository
-    # Target -> the refs it may mean.
+    # By target: the refs that its branch may mean.
     refs_of: dict[str, tuple[str, ...]] = field(default_factory=dict)
     heads: dict[str, str | None] = field(default_factory=dict)
     folders: set[str] = field(default_factory=set)
     unwatched: str | None = None
     hold: str | None = None
     held_since: float | None = None
-    # Its folder was removed or moved away. Another may stand there already, and with the same inode number.
+    # Its folder was removed or moved away. Another folder may already be there, even with the same inode number.
     is_gone: bool = False
-    # Kept, because thousands of targets mean a handful of refs and each poll asks for them.
+    # Cached, because thousands of targets use a handful of refs and each poll asks for them.
     _refs: tuple[str, ...] | None = None
 
     @property
@@ -118,7 +118,7 @@ class _Watched:
 
 @dataclass(slots=True)
 class _Missing:
-    """A home without a repository: what stood there at the last try, and when a refusal is tried again."""
+    """A home without a repository: the `.git` folder's place at the last try, and when a refusal is tried again."""
 
     top: str | None
     again_at: float
@@ -189,13 +189,13 @@ class CommitSource:
                 self._let_go_unused(watched)
 
     def look(self, key: str, generation: int, base: str | None = None) -> None:
-        """Look soon; all that is asked within one turn of the loop is asked of git together."""
+        """Look soon. All looks that are asked for within one turn of the loop are sent to git together."""
         self._asked[key] = _Asked(generation, base)
         if self._answering is None:
             self._answering = self._start(self._answer_all(), "wakeful: look at commits")
 
     async def export(self, key: str, version: str, destination: str) -> None:
-        """Write what a look found under this version as files below a new folder; nothing for what was absent."""
+        """Write the version that a look found as files below a new folder. Writes nothing if it was absent."""
         followed = self._followed[key]
         watched, prefix = await self._open(followed.home)
         tree = version
@@ -254,7 +254,7 @@ class CommitSource:
                 for home, questions in by_home.items():
                     try:
                         await self._answer_home(home, questions)
-                    except Exception as error:  # a defect in one repository must not keep others from being looked at
+                    except Exception as error:  # a defect in one repository must not stop the looks at others
                         self._answer_unknown(questions, self.defects.take(home.folder, error), is_tried_again=True)
         finally:
             self._answering = None
@@ -272,7 +272,8 @@ class CommitSource:
         try:
             for key in asked:
                 if (followed := self._followed.get(key)) is not None:
-                    # In one step: whoever is forgotten from now on is taken off this repository.
+                    # Without an await in between, so that a target that is forgotten from now on is removed from this
+                    # repository.
                     followed.git_dir, followed.prefix = watched.repository.place.git_dir, prefix
                     watched.include(key, followed.refs)
             if self._let_go_unused(watched):
@@ -280,7 +281,7 @@ class CommitSource:
             self._arm(watched)
             heads = await self._find_heads(watched)
             for ref, head in heads.items():
-                # Never newer than the oldest look: the poll compares every target of a branch that moved since.
+                # Never newer than the oldest look, so that the poll compares every target of a branch that moved since.
                 watched.heads.setdefault(ref, head)
             await self._answer_questions(watched, prefix, asked, heads)
         except GitRefusal as refusal:
@@ -328,7 +329,7 @@ class CommitSource:
                 {question.key: _Asked(question.generation, question.base)}, str(refusal), is_tried_again=True
             )
             return
-        except Exception as error:  # a defect in one target must not keep others from being looked at
+        except Exception as error:  # a defect in one target must not stop the looks at others
             words = self.defects.take(f"{followed.target.path} of {watched.repository.place.git_dir}", error)
             self._answer_unknown({question.key: _Asked(question.generation, question.base)}, words, is_tried_again=True)
             return
@@ -337,7 +338,9 @@ class CommitSource:
         self._tell(structs.replace(result, degraded=watched.unwatched))
 
     def _answer_unknown(self, asked: dict[str, _Asked], problem: str, *, is_tried_again: bool = False) -> None:
-        """`is_tried_again`: nothing that the poll compares will move when this problem ends."""
+        """Report these targets as unknown. With `is_tried_again`, they are retried, because the poll will not notice
+        the end of this problem.
+        """
         for key, (generation, base) in asked.items():
             followed = self._followed.get(key)
             if followed is not None:
@@ -351,7 +354,7 @@ class CommitSource:
             self._report(TargetLooked(result))
 
     async def _find_heads(self, watched: _Watched) -> dict[str, str | None]:
-        """The commit of every ref that any target here may mean."""
+        """Find the commit of every ref that any target here may mean."""
         refs = watched.refs
         found = await watched.repository.find([f"{ref}^{{commit}}" for ref in refs])
         return {ref: None if commit is None else commit.id for ref, commit in zip(refs, found, strict=True)}
@@ -359,7 +362,7 @@ class CommitSource:
     # Repositories
 
     async def _open(self, home: _Home) -> tuple[_Watched, str]:
-        """The repository of a home, and the home's path inside it."""
+        """Open the repository of a home. Returns it with the home's path inside it."""
         folder = os.path.realpath(home.folder)
         top = _find_top(home)
         if top is None:
@@ -371,7 +374,8 @@ class CommitSource:
         stale = self._watched.get(place.git_dir) if place is not None else None
         if place is None or not _is_same(place) or (stale is not None and stale.is_gone):
             if stale is not None:
-                # Another repository under the same name: whoever followed the old one must look at this one.
+                # There is another repository under the same name. The targets that followed the old one must look at
+                # this one.
                 self._let_go(stale)
                 self._hint(set(stale.refs_of))
             place = await locate(top, is_explicit=home.is_explicit)
@@ -383,7 +387,7 @@ class CommitSource:
         return watched, os.path.normpath(os.path.join(place.prefix, os.path.relpath(folder, top)))
 
     def _let_go_unused(self, watched: _Watched) -> bool:
-        """Close a repository that no target uses; True if it was closed.
+        """Close a repository that no target uses. True if it was closed.
 
         All targets may have been forgotten while it was opened.
         """
@@ -394,7 +398,7 @@ class CommitSource:
 
     def _let_go(self, watched: _Watched) -> None:
         git_dir = watched.repository.place.git_dir
-        # Let go of already, and perhaps opened anew, while somebody waited for git.
+        # The repository was already closed, and perhaps opened again, while a caller waited for git.
         if self._watched.get(git_dir) is not watched:
             return
         del self._watched[git_dir]
@@ -403,8 +407,9 @@ class CommitSource:
         self._start(watched.repository.close(), "wakeful: let go of a repository")
 
     def _find_hold(self, watched: _Watched) -> str | None:
-        """The operation that moves HEAD through commits that are nobody's result yet, in words,
-        while it may hold a look."""
+        """Return the operation that moves HEAD through intermediate commits. None if there is none, or if it has held
+        too long.
+        """
         git_dir = watched.repository.place.git_dir
         hold = next((words for marker, words in _HOLDS if os.path.exists(os.path.join(git_dir, marker))), None)
         if hold is not None and watched.held_since is None:
@@ -430,7 +435,7 @@ class CommitSource:
         self._timer = self._loop.call_later(seconds, self._begin_round)
 
     def _hurry_poll(self) -> None:
-        """Poll sooner: the next round was planned when all was well."""
+        """Poll sooner, because the next round was planned when nothing was missing."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -457,9 +462,9 @@ class CommitSource:
                         continue
                     try:
                         hinted = await self._poll(watched)
-                    except Exception as error:  # a defect in one repository must not keep others from being polled
+                    except Exception as error:  # a defect in one repository must not stop the polls of others
                         self.defects.take(git_dir, error)
-                        # Whether anything moved is not known: the looks tell.
+                        # It is unknown whether anything changed. The looks find out.
                         hinted = set(watched.refs_of)
                     self._hint(hinted)
                 await asyncio.sleep(_BREATH_SECONDS)
@@ -467,7 +472,7 @@ class CommitSource:
             self._polling = None
 
     async def _poll(self, watched: _Watched) -> set[str]:
-        """The targets of one repository whose answer would differ from what was told."""
+        """Find the targets of one repository whose state differs from the last report."""
         if watched.is_gone or not _is_same(watched.repository.place):
             self._let_go(watched)
             return set(watched.refs_of)
@@ -478,19 +483,19 @@ class CommitSource:
             heads = await self._find_heads(watched)
             moved = {ref for ref, head in heads.items() if watched.heads.get(ref, head) != head}
             hinted |= await self._find_moved(watched, heads, moved)
-            # Not in the place of all: a look may have found a ref meanwhile that this round did not ask for,
-            # and its next move is to be told.
+            # Merged, not replaced: a look may meanwhile have found a ref that this round did not ask for, and its next
+            # change must be reported.
             watched.heads = {ref: head for ref, head in (watched.heads | heads).items() if ref in watched.refs}
             self._arm(watched)
             await watched.repository.end_idle_reader(_READER_IDLE_SECONDS)
         except GitRefusal:
-            # The look that follows says the refusal in words; only those who believe to know need one.
+            # The look that follows reports the refusal. Only targets with a known version need one.
             believers = (key for key in watched.refs_of if key in self._followed)
             hinted |= {key for key in believers if self._followed[key].viewed.version is not None}
         return hinted
 
     async def _find_moved(self, watched: _Watched, heads: dict[str, str | None], moved: set[str]) -> set[str]:
-        """The targets on refs that moved: every each_commit, and those whose object at the path differs."""
+        """Find the targets on changed refs: every `each_commit` target, and those whose object at the path differs."""
         hinted: set[str] = set()
         names: dict[str, str] = {}
         for key, refs in watched.refs_of.items() if moved else ():
@@ -514,7 +519,7 @@ class CommitSource:
         return hinted
 
     def _find_returned(self) -> set[str]:
-        """Targets without a repository where one stands now, or where a refusal is due to be tried again."""
+        """Find the targets without a repository where one is now, or where a refusal is due to be tried again."""
         now = time.monotonic()
         returned: set[str] = set()
         for home, missing in self._missing.items():
@@ -540,7 +545,7 @@ class CommitSource:
     # Hints
 
     def _arm(self, watched: _Watched) -> None:
-        """Watch the folders in which git writes when a ref moves: never trees, only those few."""
+        """Watch the few folders in which git writes when a ref changes, never whole trees."""
         if self._hints is None:
             return
         git_dir = watched.repository.place.git_dir
@@ -590,7 +595,9 @@ class CommitSource:
 
 
 def _name_refs(branch: str | None) -> tuple[tuple[str, ...], str | None]:
-    """The full names a branch may have, or why it is none. Full names cannot be taken for options or expressions."""
+    """List the full names that a branch may have, or the reason why it is not a branch. git cannot take a full name for
+    an option or an expression.
+    """
     if branch is None or branch == "HEAD":
         return _HEAD, None
     try:
@@ -614,7 +621,7 @@ def _choose_head(followed: _Followed, heads: dict[str, str | None]) -> str:
 
 
 def _place_path(target: CommitsTarget, prefix: str) -> str:
-    """A target's path inside its repository."""
+    """Return a target's path inside its repository."""
     path = os.path.normpath(os.path.join(prefix, target.path))
     return "" if path == "." else check_path(path)
 
@@ -625,7 +632,9 @@ def _show_path(target: CommitsTarget) -> str:
 
 
 def _find_top(home: _Home) -> str | None:
-    """The nearest folder upwards that holds `.git`: thousands of roots inside one repository cost no process each."""
+    """Find the nearest folder upwards that contains `.git`, without a process for each of thousands of roots in one
+    repository.
+    """
     folder = os.path.realpath(home.folder)
     if home.is_explicit:
         return folder if os.path.isdir(folder) else None
@@ -645,7 +654,7 @@ def _is_same(place: Place) -> bool:
 
 
 def _folders_of(place: Place, refs: Iterable[str]) -> set[str]:
-    """The existing folders whose entries change when one of these refs does, in either format git keeps refs in."""
+    """List the existing folders whose entries change when one of these refs changes, in both of git's ref formats."""
     wanted = {place.git_dir, place.common_dir, os.path.join(place.git_dir, "logs")}
     wanted |= {os.path.join(place.common_dir, name) for name in ("logs", "refs", "reftable")}
     for ref in refs:

@@ -1,8 +1,8 @@
-"""The contents of trees: the paths that differ between two of them, and a clean copy of one as files.
+"""The contents of trees: the paths that differ between two trees, and a clean copy of one tree as files.
 
-`source` finds changed paths here, and runs get their `export` here. Both read objects through `command.Repository` and
-compare ids: no checkout, no index, no filter and no attribute of the repository is used. An export writes only below
-its destination, creates everything anew and follows no link.
+`source` finds changed paths here, and runs get their `export` here. Both read objects through `git_command.Repository`
+and compare ids. No checkout, no index, no filter and no attribute of the repository is used. An export writes only
+below its destination, creates every file and follows no link.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from wakeful.core.record.observations import PathChange
 from wakeful.errors import OperatorError
 from wakeful.sources.git.git_command import Found, Repository, TreeEntry
 
-# Beyond this a list of paths says no more than "much changed".
+# The most changed paths in a list. A longer list is not useful.
 CHANGES_LIMIT = 10_000
-# Ten trees that hold each other ten times make ten billion paths: what is read is counted, not only what is found.
+# The most trees that are read. Ten trees that contain each other ten times make ten billion paths.
 TREES_LIMIT = 50_000
 DEPTH_LIMIT = 200
 _KINDS = {"tree": 0o040000, "blob": 0o100644, "commit": 0o160000}
@@ -24,18 +24,17 @@ _NO_FILE_NAME = (b"", b".", b"..")
 
 
 class ExportRefusal(OperatorError):
-    """A tree that cannot be written as files without reaching outside its destination."""
+    """A tree cannot be written as files without reaching outside its destination."""
 
 
 class _TooMany(Exception):
-    """More paths differ than a list is useful for."""
+    """More paths differ than a list may hold."""
 
 
 async def find_changes(
     repository: Repository, before: Found | None, after: Found | None, path: str
 ) -> tuple[PathChange, ...] | None:
-    """Every file that differs between two objects that stood at `path`, in order;
-    None where they are too many to name."""
+    """Find every file that differs between two objects at `path`, in order. None if there are too many."""
     comparison = _Comparison(repository)
     try:
         await comparison.compare(_entry_of(before), _entry_of(after), path)
@@ -45,13 +44,14 @@ async def find_changes(
 
 
 async def export_tree(repository: Repository, tree: str, destination: str) -> None:
-    """Write a tree as files below a folder that does not exist yet: contents,
-    x bits and links as they were committed."""
+    """Write a tree as files below a folder that does not exist yet: contents, x bits and links as they were
+    committed.
+    """
     await _Export(repository).write_tree(tree, os.fsencode(destination), 0)
 
 
 class _Comparison:
-    """Walks two trees side by side where their ids differ."""
+    """Walks two trees in parallel, where their ids differ."""
 
     def __init__(self, repository: Repository) -> None:
         self.changes: list[PathChange] = []
@@ -61,7 +61,7 @@ class _Comparison:
     async def compare(self, before: TreeEntry | None, after: TreeEntry | None, path: str) -> None:
         if before == after:
             return
-        # A file that became a folder, or the reverse, is a removal and additions.
+        # A file that became a folder, or the reverse, counts as a removal and additions.
         pairs = ((before, None), (None, after)) if _is_tree(before) != _is_tree(after) else ((before, after),)
         for old, new in pairs:
             if _is_tree(old) or _is_tree(new):
@@ -72,7 +72,7 @@ class _Comparison:
     async def _compare_entries(self, before: TreeEntry | None, after: TreeEntry | None, path: str) -> None:
         old, new = await self._read(before, path), await self._read(after, path)
         for name in old.keys() | new.keys():
-            # Names are bytes; what is not UTF-8 is shown escaped, since the log holds text.
+            # Names are bytes. Bytes that are not UTF-8 are escaped, because the log contains text.
             shown = name.decode("utf-8", "backslashreplace")
             await self.compare(old.get(name), new.get(name), f"{path}/{shown}" if path else shown)
 
@@ -113,7 +113,7 @@ class _Export:
             )
         os.mkdir(folder)
         for name, entry in (await self._repository.read_tree(tree)).items():
-            # git refuses to commit such names, but a tree can be made by hand, and a repository is a stranger's text.
+            # git refuses to commit such names, but a tree can be made by hand, and a repository may come from anyone.
             if name in _NO_FILE_NAME or b"/" in name or name.lower() == b".git":
                 raise ExportRefusal(f"the tree {tree} holds the name {name!r}: it is not exported")
             try:
@@ -142,5 +142,5 @@ class _Export:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
         with os.fdopen(handle, "wb") as file:
             async for chunk in self._repository.stream(entry.id):
-                # Disks block: the loop goes on meanwhile.
+                # In a thread, because disks block.
                 await asyncio.to_thread(file.write, chunk)

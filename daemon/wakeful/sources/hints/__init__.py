@@ -1,1 +1,1 @@
-"""Watchers of folders under one contract: they say where to look sooner, never what is true."""
+"""Watchers of folders under one contract. They only hint where to look sooner."""

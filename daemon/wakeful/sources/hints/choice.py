@@ -1,8 +1,8 @@
-"""The choice of a watcher: by the setting `hints`, by what this system can do, and again whenever the setting changes.
+"""Chooses a watcher by the setting `hints` and the abilities of this system, and again when the setting changes.
 
-Wiring hands `HintsSwitch.make` to every source as its maker of watchers, and tells `choose` each new setting. A source
-notices nothing but a `Lost`, after which it looks at everything:
-by then the new watcher is armed for every folder of the old one.
+The wiring passes `HintsSwitch.make` to every source as its maker of watchers, and calls `choose` with each new setting.
+A source notices only a `Lost`, after which it looks at everything. By then the new watcher watches every folder of the
+old one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if IS_LINUX:
 
 
 def choose_hints(setting: HintsSetting) -> MakeHints:
-    """The maker of watchers for this setting; `auto` is inotify on Linux, watchfiles elsewhere."""
+    """Return the maker of watchers for this setting. `auto` is inotify on Linux, watchfiles elsewhere."""
     match setting:
         case "poll":
             return lambda loop, report: NoHints("chosen by `hints: poll`")
@@ -45,12 +45,12 @@ def _make_inotify(loop: asyncio.AbstractEventLoop, report: Report) -> Hints:
     try:
         return InotifyHints(loop, report)
     except OSError as problem:
-        # The instance limit of the user is spent by other programs: late hints are better than no daemon.
+        # Other programs have used up the user's limit of instances. Late hints are better than no daemon.
         return NoHints(f"no inotify instance ({problem.strerror}; see fs.inotify.max_user_instances)")
 
 
 class NoHints:
-    """Implements `Hints`; never reports anything, and says so."""
+    """Implements `Hints` without any report. `degraded` gives the reason."""
 
     def __init__(self, why: str) -> None:
         self._why = why
@@ -60,17 +60,17 @@ class NoHints:
         return dict.fromkeys(folders, self._why)
 
     def disarm(self, folders: Iterable[str]) -> None:
-        """Nothing was armed."""
+        """Do nothing, because nothing is watched."""
 
     def hear(self) -> None:
-        """Nothing is held ready."""
+        """Do nothing, because there is no queue."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing, because nothing is open."""
 
 
 class HintsSwitch:
-    """One setting for all watchers of the daemon."""
+    """Applies one setting to all watchers of the daemon."""
 
     def __init__(self, setting: HintsSetting) -> None:
         self._setting: HintsSetting = setting
@@ -83,7 +83,9 @@ class HintsSwitch:
         return made
 
     def choose(self, setting: HintsSetting) -> None:
-        """On the loop. Raises OperatorError where this system cannot; then all stays as it was."""
+        """Switch to another setting. Called on the loop. Raises OperatorError if this system cannot; then nothing
+        changes.
+        """
         if setting == self._setting:
             return
         self._make = choose_hints(setting)
@@ -98,7 +100,7 @@ class SwitchedHints:
     def __init__(self, make: MakeHints, loop: asyncio.AbstractEventLoop, report: Report) -> None:
         self._loop = loop
         self._report = report
-        # Held while folders are armed: no thread may arm with a watcher that is being closed.
+        # Held while folders are added, so that no thread adds one to a watcher that is being closed.
         self._lock = threading.Lock()
         self._armed: set[str] = set()
         self._current = make(loop, report)
@@ -128,11 +130,13 @@ class SwitchedHints:
         self._current.close()
 
     def exchange(self, make: MakeHints, why: str) -> None:
-        """Arm with the new watcher, say that everything is to be looked at, close the old one: in this order."""
+        """Watch with the new watcher, report that everything must be looked at, close the old watcher: in this
+        order.
+        """
         with self._lock:
             old, self._current = self._current, make(self._loop, self._report)
             refused = self._current.arm(self._armed)
             self._armed.difference_update(refused)
-        # The owner of such a folder must hear that it is no longer watched.
+        # The owner of such a folder must know that it is no longer watched.
         self._report((Lost(why), *(Gone(folder) for folder in refused)))
         old.close()

@@ -1,8 +1,8 @@
-"""The contract of a watcher of folders: it gives hints, never the truth.
+"""The contract of a watcher of folders. It gives hints, which need not be true.
 
-The file source arms exactly the folders that its pruned walks found, and is told, in batches, where something may have
-changed. An implementation may report too much, late or twice. It may not hide that it missed something: then it reports
-`Lost`. It never looks at contents, never walks, and does not know what a path means to a target.
+The file source watches exactly the folders that its pruned walks found, and gets batches of places where something may
+have changed. A watcher may report too much, late or twice. If it missed something, it must report `Lost`. It never
+reads contents, never walks, and does not know what a path means to a target.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from msgspec import Struct
 
 
 class Dirty(Struct, frozen=True):
-    """Something may have changed in this folder: these names, or (None) any.
+    """Something may have changed in this folder: these names, or any name if `names` is None.
 
-    `folders` are those of the names that are or were folders themselves; None where the implementation cannot tell.
-    `unwritten` are those of which no write was reported: their attributes changed, or somebody closed them.
-    None: it cannot tell.
+    `folders` holds the names that are or were folders, None if that is unknown. `unwritten` holds the names without a
+    reported write, whose attributes changed or which were closed. None if that is unknown.
     """
 
     folder: str
@@ -29,49 +28,55 @@ class Dirty(Struct, frozen=True):
 
 
 class Gone(Struct, frozen=True):
-    """The folder was removed, moved away or unmounted: its watch is dead, whatever stands at its path now."""
+    """The folder was removed, moved away or unmounted.
+
+    Its watch has ended, even if something else is now at its path.
+    """
 
     folder: str
 
 
 class Lost(Struct, frozen=True):
-    """Hints were dropped: everything may have changed. `why` says it in words for the operator."""
+    """Hints were dropped, so everything may have changed. `why` is the reason, for the operator."""
 
     why: str
 
 
-# Reasons of `arm` that mean there is nothing to watch, as opposed to something that cannot be watched.
+# Reasons of `arm` that mean that there is nothing to watch. Other reasons mean that it cannot be watched.
 NOT_THERE = "not there"
 NOT_A_FOLDER = "not a folder"
 
 Dirt = Dirty | Gone | Lost
-# One call per batch of events, always on the loop, so that one batch becomes one observation (rule 10).
+# Called on the loop, once per batch of events, so that one batch becomes one observation (rule 10).
 Report = Callable[[tuple[Dirt, ...]], None]
 
 
 class Hints(Protocol):
-    """Watches single folders, not trees. `arm` and `disarm` may be called from any thread; reports come on the loop."""
+    """Watches single folders, not trees.
+
+    `arm` and `disarm` may be called from any thread. Reports arrive on the loop.
+    """
 
     @property
     def degraded(self) -> str | None:
-        """`polling: ...` where hints arrive late by nature, else None; shown by `show` for every binding."""
+        """`polling: …` if hints always arrive late, else None. `show` displays it for every binding."""
         ...
 
     def arm(self, folders: Iterable[str]) -> dict[str, str]:
-        """Watch exactly these folders from now on. Returns those that could not be, each with the reason in words.
+        """Watch exactly these folders from now on. Returns the folders that could not be watched, each with the reason.
 
-        Arming twice is harmless. A change that happens after `arm` returned is reported, or `Lost` is.
+        Watching a folder twice is harmless. After `arm` returned, every change is reported, or `Lost` is.
         """
         ...
 
     def disarm(self, folders: Iterable[str]) -> None:
-        """Watch these no longer; unknown ones are ignored."""
+        """Stop watching these folders. Unknown folders are ignored."""
         ...
 
     def hear(self) -> None:
-        """Report the queued events at once, also those of files that are still being written.
+        """Report the queued events at once, including those of files that are still being written.
 
-        Does nothing where there is no queue.
+        Does nothing if there is no queue.
         """
         ...
 
@@ -80,5 +85,5 @@ class Hints(Protocol):
         ...
 
 
-# Makes a watcher. The watcher needs somebody to report to before it exists.
+# Makes a watcher. The watcher gets its report function when it is made.
 MakeHints = Callable[[asyncio.AbstractEventLoop, Report], Hints]

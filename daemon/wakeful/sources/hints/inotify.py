@@ -1,8 +1,9 @@
-"""Hints by raw inotify: one instance and one reader for the whole daemon, about a millisecond, no cost at rest.
+"""Hints by raw inotify: one instance and one reader for the whole daemon, about a millisecond of delay, no cost at
+rest.
 
-Three calls of libc and one header of an event are all that is needed, so there is no library in between. Watches are
-plain numbers, and events are read in bulk: an object for each cost ten times the call itself (10,000 folders at a
-start), and a burst would overflow the queue. Overflow is visible, and said as `Lost`.
+It needs only three libc calls and the header of an event, so it uses no library. Watches are plain numbers, and events
+are read in bulk. One object per watch cost ten times the call itself (10,000 folders at a start), and a burst would
+overflow the queue. An overflow is visible, and is reported as `Lost`.
 """
 
 from __future__ import annotations
@@ -17,36 +18,37 @@ from collections.abc import Iterable
 
 from wakeful.sources.hints.contract import NOT_A_FOLDER, NOT_THERE, Dirt, Dirty, Gone, Lost, Report
 
-# As inotify(7) has them, the same on every architecture.
+# The constants of inotify(7), the same on every architecture.
 _MODIFY, _ATTRIB, _CLOSE_WRITE = 0x2, 0x4, 0x8
 _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x40, 0x80, 0x100, 0x200
 _DELETE_SELF, _MOVE_SELF, _UNMOUNT, _OVERFLOW, _IGNORED = 0x400, 0x800, 0x2000, 0x4000, 0x8000
 _ONLYDIR, _EXCL_UNLINK, _ISDIR = 0x0100_0000, 0x0400_0000, 0x4000_0000
-# No OPEN or ACCESS: reading must not fill the queue. MODIFY besides CLOSE_WRITE:
-# a log that stays open is also a change.
+# Without OPEN and ACCESS, because reading must not fill the queue. MODIFY in addition to CLOSE_WRITE, because a log
+# that stays open also changes.
 _WATCHED = (
     _MODIFY | _CLOSE_WRITE | _CREATE | _DELETE | _MOVED_FROM | _MOVED_TO | _ATTRIB
     | _DELETE_SELF | _MOVE_SELF | _ONLYDIR | _EXCL_UNLINK
 )  # fmt: skip
-# Neither of them is a write: `touch` gives both, and a write gives MODIFY besides.
+# Events that are not writes. `touch` causes both, and a write also causes MODIFY.
 _UNWRITTEN = _ATTRIB | _CLOSE_WRITE
 _SELF = _DELETE_SELF | _MOVE_SELF | _UNMOUNT
 
 _HEADER = struct.Struct("iIII")
 READ_BYTES = 64 * 1024
-# An event with the longest possible name, and a zero byte.
+# The size of an event with the longest possible name and a zero byte.
 LONGEST_EVENT_BYTES = _HEADER.size + 256
-# A burst is taken in turns with the rest of the loop: the descriptor stays readable, so the next turn follows at once.
-# One turn takes a whole queue of the usual length: where its end was lost, what stands before that need not be told.
+# The most reads in one turn, so that the loop does other work during a burst. The descriptor stays readable, so the
+# next turn follows at once. One turn reads a whole queue of the usual length. If its end was lost, the events before it
+# need not be reported.
 _READS_PER_TURN = 16
-# In a burst each event would be a batch of its own (100,000 files: 41,000 reports, measured): after so many turns
-# within one breath the next waits for the following breath. A single save takes two or three turns and never waits.
+# The most turns within `BREATH_SECONDS`, after which reading pauses. In a burst each event would be its own batch
+# (100,000 files gave 41,000 reports, measured). A single save takes two or three turns and never waits.
 TURNS_PER_BREATH = 8
 BREATH_SECONDS = 0.01
-# A file that was created or written to and not yet closed is reported after one to two of these: its writer is at work,
-# and a look in between would see half of it.
+# A file that was created or written and is not yet closed is reported after one to two of these. A look before that
+# would see half of the file.
 _OPEN_FILE_SECONDS = 0.025
-# The pause before an unreadable instance is exchanged: none for the first one, then longer for each that fails as well.
+# Seconds until an unreadable instance is replaced: none for the first one, then more for each that fails as well.
 _FIRST_EXCHANGE_SECONDS = 0.0
 _SECOND_EXCHANGE_SECONDS = 0.5
 _LONGEST_EXCHANGE_SECONDS = 30.0
@@ -58,7 +60,7 @@ _REASONS = {
     errno.EACCES: "permission denied",
 }
 
-# A watch descriptor and a raw name: what an event is about.
+# The place of an event: a watch descriptor and a raw name.
 _Place = tuple[int, bytes]
 
 
@@ -74,7 +76,7 @@ _libc = _load_libc()
 
 
 def _check(result: int) -> int:
-    """Raises OSError where a call of libc failed."""
+    """Return the result of a libc call. Raises OSError if the call failed."""
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
@@ -85,7 +87,7 @@ class _Instance:
     """An inotify instance: its descriptor, and the calls that add and remove watches. Its creator closes it."""
 
     def __init__(self) -> None:
-        # IN_NONBLOCK and IN_CLOEXEC are these flags of open(2). A read of an empty queue must not stop the loop.
+        # IN_NONBLOCK and IN_CLOEXEC equal these flags of open(2). Reading an empty queue must not block the loop.
         self.fd = _check(_libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
 
     def read_events(self) -> bytes:
@@ -105,20 +107,21 @@ class _Instance:
 
 
 class InotifyHints:
-    """Implements `Hints`. One folder may be armed under several paths: they share the kernel's watch."""
+    """Implements `Hints`. One folder may be watched under several paths, which share the kernel's watch."""
 
     degraded: str | None
 
     def __init__(self, loop: asyncio.AbstractEventLoop, report: Report) -> None:
-        """Raises OSError where the kernel refuses an instance (fs.inotify.max_user_instances)."""
+        """Raises OSError if the kernel refuses an instance (fs.inotify.max_user_instances)."""
         self._loop = loop
         self._report = report
         self._instance = _Instance()
-        # Held while a watch is added and noted, so that its first event never finds it unknown.
+        # Held while a watch is added and recorded, so that the watch is known at its first event.
         self._lock = threading.Lock()
         self._watches: dict[str, int] = {}
         self._folders: dict[int, tuple[str, ...]] = {}
-        # Files being written, by age: reported when `_older` is emptied, or at once when they are closed.
+        # Files that are being written, by age. They are reported when `_older` is emptied, or as soon as they are
+        # closed.
         self._newer: dict[_Place, None] = {}
         self._older: dict[_Place, None] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -126,11 +129,11 @@ class InotifyHints:
         self._turns = 0
         self._pause: asyncio.TimerHandle | None = None
         self.degraded = None
-        # The timer until the unreadable instance is exchanged.
+        # The timer until the unreadable instance is replaced.
         self._exchange: asyncio.TimerHandle | None = None
         self._exchange_seconds = _FIRST_EXCHANGE_SECONDS
         self._is_read = False
-        # Somebody closed the instance under us.
+        # Other code closed the instance.
         self._is_closed = False
         loop.add_reader(self._instance.fd, self._drain)
 
@@ -153,7 +156,7 @@ class InotifyHints:
 
     def hear(self) -> None:
         self._drain()
-        # Files that were withheld for a moment: they changed before this was asked (rule 17).
+        # Report the files that were held back as well, because they changed before this call (rule 17).
         batch = _Batch()
         with self._lock:
             for wd, name in (*self._older, *self._newer):
@@ -175,7 +178,7 @@ class InotifyHints:
         known = self._watches.get(folder)
         if known == wd:
             return
-        # Another folder stands at this path now: the watch of the old one tells nothing about it.
+        # There is another folder at this path now. The watch of the old folder does not report it.
         if known is not None:
             self._release(folder)
         self._watches[folder] = wd
@@ -193,12 +196,12 @@ class InotifyHints:
         try:
             self._instance.unwatch(wd)
         except OSError as problem:
-            # The folder is gone and its watch with it; the kernel has said so in an event still to be read.
+            # The folder and its watch are gone. The kernel has queued an event about it, which is still to be read.
             if problem.errno != errno.EINVAL:
                 raise
 
     def _drain(self) -> None:
-        """Read what is queued and report it as one batch."""
+        """Read the queued events and report them as one batch."""
         if self._exchange is not None:
             return
         batch = _Batch()
@@ -211,7 +214,7 @@ class InotifyHints:
             self._is_read = True
             with self._lock:
                 self._take(data, batch)
-            # The buffer had room for one more event, so the queue is empty: another read would only say so.
+            # The buffer had room for one more event, so the queue is empty and another read is not needed.
             if len(data) <= READ_BYTES - LONGEST_EVENT_BYTES:
                 break
         dirt = batch.dirt()
@@ -222,16 +225,16 @@ class InotifyHints:
             self._report(dirt)
 
     def _give_up(self, problem: OSError) -> None:
-        """The instance cannot be read any more.
+        """Replace the instance, because it can no longer be read.
 
-        Another one takes its place: at once the first time, later if that fails as well.
+        The first time it is replaced at once, and later if the new one fails as well.
         """
         if self._is_read:
             self._exchange_seconds = _FIRST_EXCHANGE_SECONDS
         self._is_read = False
         self._loop.remove_reader(self._instance.fd)
         if problem.errno == errno.EBADF:
-            # The number may be another file's by now: it is never closed by us.
+            # The descriptor may belong to another file by now, so it is not closed here.
             self._is_closed = True
         if self._pause is not None:
             self._pause.cancel()
@@ -263,7 +266,10 @@ class InotifyHints:
         self._report((Lost("inotify was begun anew"), *(Gone(folder) for folder in refused)))
 
     def _breathe(self) -> None:
-        """Stop listening until the next breath when this one has had its turns; the kernel keeps what comes."""
+        """Stop reading until `_breath_ends` if this span has used up its turns.
+
+        The kernel keeps new events meanwhile.
+        """
         now = self._loop.time()
         if now >= self._breath_ends:
             self._breath_ends, self._turns = now + BREATH_SECONDS, 0
@@ -302,7 +308,7 @@ class InotifyHints:
         folders = self._folders.get(wd, ())
         batch.endings += [Gone(folder) for folder in folders]
         if mask & _MOVE_SELF:
-            # The watch follows the folder to its new place, where nobody asked for it.
+            # The watch follows the folder to its new place, which is not to be watched.
             for folder in folders:
                 self._release(folder)
         elif mask & _IGNORED:
@@ -322,18 +328,18 @@ class InotifyHints:
 
 
 class _Batch:
-    """The events of one turn, by folder. A name that was written ten times stands once."""
+    """The events of one turn, by folder. A name that was written ten times is listed once."""
 
     __slots__ = ("endings", "folders", "names")
 
     def __init__(self) -> None:
-        # Folder -> name -> whether it was written.
+        # By folder and name: True if it was written.
         self.names: dict[str, dict[bytes, bool]] = {}
         self.folders: dict[str, dict[bytes, None]] = {}
         self.endings: list[Gone | Lost] = []
 
     def add(self, folders: tuple[str, ...], name: bytes, *, is_folder: bool, is_written: bool) -> None:
-        # An event about the watched folder itself (its permissions) has no name: anything in it may look different.
+        # An event about the watched folder itself (its permissions) has no name. Anything in it may have changed.
         for folder in folders:
             names = self.names.setdefault(folder, {})
             names[name] = is_written or names.get(name, False)
@@ -342,7 +348,7 @@ class _Batch:
 
     def dirt(self) -> tuple[Dirt, ...]:
         if any(isinstance(one, Lost) for one in self.endings):
-            # Everything is looked at again, whatever else is known.
+            # Everything is looked at again anyway.
             return tuple(dict.fromkeys(self.endings))
         dirty: list[Dirt] = [self._dirty(folder, names) for folder, names in self.names.items()]
         return (*dirty, *dict.fromkeys(self.endings))

@@ -1,8 +1,8 @@
-"""Hints by watchfiles: for systems without inotify, and wherever `hints: watchfiles` asks for it.
+"""Hints by watchfiles, for systems without inotify and for the setting `hints: watchfiles`.
 
-watchfiles cannot add a folder to a running watch, so folders are watched in groups of doubling size, each with a
-notifier and a thread of its own: n folders cost n log n, and a handful of notifiers. It drops overflow silently and
-dies on a name that is not UTF-8 (measured with 1.3.0), so a very large batch and every error are reported as `Lost`.
+watchfiles cannot add a folder to a running watch. So folders are watched in groups of doubling size, each with its own
+notifier and thread: n folders cost n log n, and a few notifiers. watchfiles drops overflow silently and fails on a name
+that is not UTF-8 (measured with 1.3.0). So a very large batch and every error are reported as `Lost`.
 """
 
 from __future__ import annotations
@@ -16,26 +16,27 @@ from typing import Literal, Protocol
 
 from wakeful.sources.hints.contract import NOT_A_FOLDER, NOT_THERE, Dirt, Dirty, Gone, Lost, Report
 
-# A batch is handed over when nothing was added for one step, so `step` is the latency; 1 ms a second at rest per group.
+# A batch is passed on when nothing was added for one step, so the step is the latency. A group at rest costs 1 ms per
+# second.
 _DEBOUNCE_MS = 100
 _STEP_MS = 20
-# How soon a group notices that it was closed.
+# Milliseconds until a group notices that it was closed.
 _TIMEOUT_MS = 500
 _FIRST_BACK_OFF_SECONDS = 0.1
 _LONGEST_BACK_OFF_SECONDS = 30.0
-# How long the ends of groups are waited for; each ends with its next look, if it lives.
+# The most seconds to wait for the threads of the groups at a close.
 _CLOSING_SECONDS = 5.0
-# The kernel's queue holds 16,384 events, two or three to a file:
-# a batch of this size may be what an overflow left over.
+# The number of changes from which a batch may be the rest of an overflow. The kernel's queue holds 16,384 events, two
+# or three per file.
 _SUSPICIOUS_BATCH = 4096
 
 
-# `watchfiles.Change.deleted`, without the import.
+# The value of `watchfiles.Change.deleted`, without the import.
 DELETED = 3
 
 
 class Notifier(Protocol):
-    """One watch of some folders, as the extension of watchfiles has it."""
+    """One watch of some folders, as the extension of watchfiles provides it."""
 
     def watch(
         self, debounce_ms: int, step_ms: int, timeout_ms: int, stop: threading.Event
@@ -47,13 +48,13 @@ class Notifier(Protocol):
 def open_notifier(folders: Iterable[str]) -> Notifier:
     """Watch these folders from now on.
 
-    This is the one place that knows a private module of watchfiles, and a test names the version it was measured with.
-    Its public `watch` opens the watch with the first wait, and a folder must be watched before it is listed. It is
-    imported here, because only `hints: watchfiles` and systems other than Linux need it.
+    Only this function uses a private module of watchfiles, and a test names the version with which it was measured. The
+    public `watch` opens the watch at its first wait, but a folder must be watched before it is listed. The import is
+    here, because only `hints: watchfiles` and systems other than Linux need it.
     """
     from watchfiles._rust_notify import RustNotify
 
-    # Not debugging, not polling (no delay), not recursive, and forgiving a folder that may not be read.
+    # No debugging, no polling (no delay), not recursive, and folders that cannot be read are ignored.
     return RustNotify(sorted(folders), False, False, 0, False, True)
 
 
@@ -67,14 +68,15 @@ class WatchfilesHints:
         self._report = report
         self._lock = threading.Lock()
         self._groups: list[_Group] = []
-        # (device, inode) of each armed folder, forgotten when it is reported gone: inode numbers are soon used again.
+        # The device and inode of each watched folder. Removed when it is reported gone, because inode numbers are soon
+        # used again.
         self._identities: dict[str, tuple[int, int]] = {}
         self._is_closed = False
 
     def arm(self, folders: Iterable[str]) -> dict[str, str]:
         with self._lock:
             problems, alive = _sort_out(folders)
-            # Another folder may stand at a known path: its notifier still watches the old one.
+            # There may be another folder at a known path, while its notifier still watches the old one.
             fresh = {folder for folder, identity in alive.items() if self._identities.get(folder) != identity}
             for group in [group for group in self._groups if group.folders & fresh]:
                 fresh |= group.folders
@@ -83,8 +85,8 @@ class WatchfilesHints:
             return problems | self._begin(fresh)
 
     def disarm(self, folders: Iterable[str]) -> None:
-        # Unwatching costs a new notifier for the rest of the group: the names are only no longer passed on, and the
-        # group shrinks when it is next merged.
+        # Removing a folder from a notifier would need a new notifier for the rest of the group. So its names are only
+        # no longer passed on, and the group shrinks when it is merged next.
         with self._lock:
             unwanted = set(folders)
             for folder in unwanted:
@@ -95,7 +97,7 @@ class WatchfilesHints:
                     self._end(group)
 
     def hear(self) -> None:
-        """Nothing is held ready."""
+        """Do nothing, because there is no queue."""
 
     def close(self) -> None:
         with self._lock:
@@ -115,7 +117,7 @@ class WatchfilesHints:
             self._end(group)
         try:
             notifier = open_notifier(folders)
-        except Exception as problem:  # the extension raises bare exceptions of its own beside OSError
+        except Exception as problem:  # the extension raises its own bare exceptions in addition to OSError
             self._post((Lost(f"watchfiles: {problem}"),))
             for folder in folders:
                 self._identities.pop(folder, None)
@@ -127,13 +129,13 @@ class WatchfilesHints:
         return {}
 
     def _end(self, group: _Group) -> None:
-        """End a group. Its folders count as dirty, which covers the events that it had not handed over."""
+        """End a group. Its folders count as dirty, which covers the events that it had not passed on."""
         group.stop.set()
         self._groups.remove(group)
         self._post(tuple(Dirty(folder, None) for folder in group.folders))
 
     def _follow(self, group: _Group, notifier: Notifier) -> None:
-        """The group's own thread: wait for batches, and start again after every error."""
+        """Wait for batches, and start again after every error. Runs in the group's own thread."""
         pause = _FIRST_BACK_OFF_SECONDS
         while not group.stop.is_set():
             try:
@@ -141,7 +143,7 @@ class WatchfilesHints:
                 if isinstance(found, set):
                     self._post(self._note_endings(_translate(found, group.folders)))
                     pause = _FIRST_BACK_OFF_SECONDS
-            except Exception as problem:  # as in _begin; whatever it was, hints were lost
+            except Exception as problem:  # as in _begin; hints were lost in any case
                 if group.stop.wait(pause):
                     break
                 pause = min(pause * 2, _LONGEST_BACK_OFF_SECONDS)
@@ -155,7 +157,7 @@ class WatchfilesHints:
             notifier = open_notifier(alive)
         except Exception as another:  # as in _begin; the closed notifier raises again and the pause doubles
             problem = another
-        # Said after the new notifier watches: the look that follows then misses nothing.
+        # Reported after the new notifier watches, so that the look that follows misses nothing.
         self._post(
             (
                 Lost(f"watchfiles: {problem}"),
@@ -191,7 +193,9 @@ class _Group:
 
 
 def _sort_out(folders: Iterable[str]) -> tuple[dict[str, str], dict[str, tuple[int, int]]]:
-    """Separate the folders that cannot be watched, each with the reason: one bad path would refuse the whole group."""
+    """Separate the folders that cannot be watched, each with the reason, because one bad path would fail the whole
+    group.
+    """
     problems: dict[str, str] = {}
     alive: dict[str, tuple[int, int]] = {}
     for folder in folders:
