@@ -126,7 +126,7 @@ ORDER_INSIDE: dict[str, tuple[set[str], ...]] = {
         },
         {"log_printer", "otel_traces"},
         {"reports"},
-        {"shutdown", "notification_desk"},
+        {"shutdown", "notification_setup"},
         {"api_service"},
         {"daemon"},
         {"wiring"},

@@ -373,7 +373,7 @@ class ProjectReader:
         kept: Path | None = None,
         pools: frozenset[str] | None = None,
         accept: Callable[[Path], bytes | None] = lambda path: None,
-        tell_far: ReportProgress = tell_nobody,
+        report_progress: ReportProgress = tell_nobody,
     ) -> None:
         """`accept` returns the text that counts instead of the settings file. None if the file counts as it is."""
         self._specs_dir = Path(os.path.abspath(specs_dir))
@@ -388,7 +388,7 @@ class ProjectReader:
         self._kept = kept
         # The readings that the file `kept` holds already.
         self._left: Mapping[str, FileReading] = {}
-        self._tell_far = tell_far
+        self._tell_far = report_progress
 
     def read(self) -> ProjectReading:
         settings, defaults, problems = self._read_accepted()

@@ -55,7 +55,7 @@ from wakeful.history.repeated_calls import find_first, name_call
 from wakeful.monitoring.monitoring import Monitoring
 from wakeful.notifications.channels.program import Programs
 from wakeful.notifications.channels.send import ChannelSender
-from wakeful.notifications.delivery_loop import NotificationDesk
+from wakeful.notifications.delivery_loop import Notifications
 from wakeful.notifications.ledger_files import LedgerFiles
 from wakeful.secrets.redact import Redactor
 from wakeful.sources.git.checkouts import Checkouts
@@ -124,7 +124,7 @@ class SmallDaemon:
         self._pages = RecordPages(self)
         self.redactor = Redactor()
         self.live_words = LiveWords(lambda: self.redactor)
-        self.notifications = NotificationDesk(
+        self.notifications = Notifications(
             self.core,
             self.log,
             LedgerFiles(self.places.state),

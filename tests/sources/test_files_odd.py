@@ -139,10 +139,10 @@ async def test_a_defect_in_a_look_makes_its_target_unknown_and_no_other(
         broken, sound = await world.follow("broken-*"), await world.follow("sound")
         look = Looker.look
 
-        def stumble(looker: Looker, followed: Followed, *errand: object, **options: object) -> Finding:
+        def stumble(looker: Looker, followed: Followed, *scope: object, **options: object) -> Finding:
             if followed.key == broken:
                 raise IndexError("nothing there")
-            return look(looker, followed, *errand, **options)
+            return look(looker, followed, *scope, **options)
 
         with monkeypatch.context() as patch:
             patch.setattr(Looker, "look", stumble)

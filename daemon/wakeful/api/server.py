@@ -59,7 +59,7 @@ class ControlSocket:
         self._handed_over = handed_over
         self._service = service
         self._connections = Connections(lambda run_id: name_run_id(service, run_id))
-        self.tcp = TcpPort(self._greet, service.places.state, service.version)
+        self.tcp = TcpPort(self._make_protocol, service.places.state, service.version)
         self._app = build_app(service, self._connections, self.tcp)
         self._config = uvicorn.Config(
             self._app,
@@ -86,7 +86,7 @@ class ControlSocket:
             found = os.stat(self._path)
             self._inode = (found.st_dev, found.st_ino)
         judge = functools.partial(judge_peer, owner_of=self._service.owner_of_process)
-        return Listener(listener, self._connections, judge, self._greet, self._service.version)
+        return Listener(listener, self._connections, judge, self._make_protocol, self._service.version)
 
     async def keep(self, tell: Callable[[str], None]) -> None:
         """Listen again whenever the socket's file was removed, because clients could not connect any more. Runs until
@@ -134,7 +134,7 @@ class ControlSocket:
             return f"{error}; pages of the dashboard that are open do not reach the daemon: wakeful dashboard"
         return None
 
-    def _greet(self, peer: object, over: Callable[[], None]) -> PeerProtocol:
+    def _make_protocol(self, peer: object, over: Callable[[], None]) -> PeerProtocol:
         return PeerProtocol(self._config, self._state, peer, self._service.version, over)
 
     async def __aexit__(

@@ -23,7 +23,7 @@ from wakeful.core.spec.session import SessionSpec
 from wakeful.errors import UnknownSession
 from wakeful.eventlog.contract import DaemonLog, Record
 from wakeful.monitoring.monitoring import Monitoring
-from wakeful.notifications.delivery_loop import NotificationDesk
+from wakeful.notifications.delivery_loop import Notifications
 from wakeful.run_files.replay import Replays
 from wakeful.secrets.known import Known
 from wakeful.system.blobs import Blobs
@@ -105,7 +105,7 @@ class Service(Protocol):
     replays: Replays
     workspaces: Workspaces
     trust: TrustReview
-    notifications: NotificationDesk
+    notifications: Notifications
     live_words: LiveWords
     monitoring: Monitoring
 

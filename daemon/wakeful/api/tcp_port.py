@@ -34,10 +34,12 @@ class PortRefused(OperatorError):
 
 
 class TcpPort:
-    """The port, open or closed. `greet` makes the protocol of a connection. `state` is the folder of `PORT_FILE`."""
+    """The port, open or closed. `make_protocol` makes the protocol of a connection. `state` is the folder of
+    `PORT_FILE`.
+    """
 
-    def __init__(self, greet: Greet, state: Path, version: str) -> None:
-        self._greet = greet
+    def __init__(self, make_protocol: Greet, state: Path, version: str) -> None:
+        self._make_protocol = make_protocol
         self._remembered = state / PORT_FILE
         self._version = version
         self.connections = TcpConnections()
@@ -120,7 +122,7 @@ class TcpPort:
         def judge(connection: socket.socket) -> NetworkPeer:
             return NetworkPeer(entrance, connection.getsockname()[:2], connection.getpeername()[:2])
 
-        self._listener = Listener(listening, self.connections, judge, self._greet, self._version, tls)
+        self._listener = Listener(listening, self.connections, judge, self._make_protocol, self._version, tls)
 
     def _read_remembered(self) -> tuple[int, ...]:
         try:

@@ -62,7 +62,7 @@ class ActiveNotifier:
         self.writing = asyncio.Lock()
 
 
-class NotificationDesk:
+class Notifications:
     """The notification service. `observe` records the results of messages, `say` prints a message for the operator, and
     `redact` removes secrets from a text."""
 
@@ -88,7 +88,7 @@ class NotificationDesk:
         self._say = say
         self._redact = redact
         # Returns the URL of the dashboard for links, or None while the TCP port is closed. Set when the daemon starts.
-        self.find_door: Callable[[], str | None] = lambda: None
+        self.find_dashboard_url: Callable[[], str | None] = lambda: None
         self._read_wall = read_wall
         self._posts: dict[str, ActiveNotifier] = {}
         self._wanted: dict[str, Notifier] = {}
@@ -387,7 +387,7 @@ class NotificationDesk:
             await self._save(post)
         delivery = post.ledger.delivery
         assert delivery is not None
-        message = self._redact(make_message(delivery, post.notifier.name, self._host, self.find_door()))
+        message = self._redact(make_message(delivery, post.notifier.name, self._host, self.find_dashboard_url()))
         sent = await self._send(post.notifier, message)
         self._settle(post, message, sent)
         await self._save(post)
@@ -435,7 +435,7 @@ class NotificationDesk:
         if notifier is None:
             known = ", ".join(sorted(self._wanted)) or "none"
             raise CallerError(f"wakeful.yaml has no notifier {name!r}; there is {known}")
-        message = self._redact(make_test(make_id(), name, self._host, self.find_door(), self._read_wall()))
+        message = self._redact(make_test(make_id(), name, self._host, self.find_dashboard_url(), self._read_wall()))
         sent = await self._send(notifier, message)
         post = self._posts.get(name)
         if isinstance(sent, Delivered) and post is not None and post.ledger.disabled is not None:

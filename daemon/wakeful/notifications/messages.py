@@ -41,15 +41,15 @@ class Message(Struct, frozen=True, kw_only=True):
         return self.event in ("failed", "asks", "sleeping")
 
 
-def make_message(delivery: Delivery, notifier: str, host: str, door: str | None) -> Message:
-    """Make the message of a delivery. `door` is the URL of the dashboard, such as http://127.0.0.1:8420, or None for no
-    link."""
+def make_message(delivery: Delivery, notifier: str, host: str, dashboard_url: str | None) -> Message:
+    """Make the message of a delivery. `dashboard_url` is the URL of the dashboard, such as http://127.0.0.1:8420, or
+    None for no link."""
     if len(delivery.notices) == 1 and not delivery.missed:
-        return _make_single(delivery, delivery.notices[0], notifier, host, door)
-    return _make_digest(delivery, notifier, host, door)
+        return _make_single(delivery, delivery.notices[0], notifier, host, dashboard_url)
+    return _make_digest(delivery, notifier, host, dashboard_url)
 
 
-def make_test(message_id: str, notifier: str, host: str, door: str | None, now: int) -> Message:
+def make_test(message_id: str, notifier: str, host: str, dashboard_url: str | None, now: int) -> Message:
     words = f"wakeful on {host} reaches you by the notifier {notifier}. Nothing happened: a person requested this test."
     data = {"host": host, "items": []}
     return Message(
@@ -59,14 +59,14 @@ def make_test(message_id: str, notifier: str, host: str, door: str | None, now: 
         title="wakeful: a test",
         words=words,
         look="wakeful notify list",
-        link=door,
+        link=dashboard_url,
         at=now,
         data=data,
     )
 
 
-def _make_single(delivery: Delivery, notice: Notice, notifier: str, host: str, door: str | None) -> Message:
-    link = find_link(door, notice)
+def _make_single(delivery: Delivery, notice: Notice, notifier: str, host: str, dashboard_url: str | None) -> Message:
+    link = find_link(dashboard_url, notice)
     return Message(
         id=delivery.id,
         notifier=notifier,
@@ -76,11 +76,11 @@ def _make_single(delivery: Delivery, notice: Notice, notifier: str, host: str, d
         look=find_look(notice),
         link=link,
         at=notice.at,
-        data={**_describe(notice, door), "host": host},
+        data={**_describe(notice, dashboard_url), "host": host},
     )
 
 
-def _make_digest(delivery: Delivery, notifier: str, host: str, door: str | None) -> Message:
+def _make_digest(delivery: Delivery, notifier: str, host: str, dashboard_url: str | None) -> Message:
     notices = delivery.notices
     kinds = Counter(one.event for one in notices)
     told = ", ".join(f"{number} {event}" for event, number in kinds.items())
@@ -97,9 +97,9 @@ def _make_digest(delivery: Delivery, notifier: str, host: str, door: str | None)
         title=f"wakeful: {count(len(notices) + delivery.missed, 'message')} ({told})",
         words="\n".join(lines),
         look="wakeful list",
-        link=door,
+        link=dashboard_url,
         at=delivery.made_at,
-        data={"items": [_describe(one, door) for one in notices[:MOST_LISTED]], "host": host},
+        data={"items": [_describe(one, dashboard_url) for one in notices[:MOST_LISTED]], "host": host},
     )
 
 
@@ -107,7 +107,7 @@ def _say_times(notice: Notice) -> str:
     return notice.words if notice.times == 1 else f"{notice.words} ({notice.times} times)"
 
 
-def _describe(notice: Notice, door: str | None) -> dict[str, Any]:
+def _describe(notice: Notice, dashboard_url: str | None) -> dict[str, Any]:
     return {
         "event": notice.event,
         "session": notice.name,
@@ -119,7 +119,7 @@ def _describe(notice: Notice, door: str | None) -> dict[str, Any]:
         "title": notice.title,
         "words": notice.words,
         "look": find_look(notice),
-        "link": find_link(door, notice),
+        "link": find_link(dashboard_url, notice),
     }
 
 
@@ -127,8 +127,10 @@ def find_look(notice: Notice) -> str:
     return f"wakeful why {notice.name}"
 
 
-def find_link(door: str | None, notice: Notice) -> str | None:
-    return f"{door}/#/session/{quote(notice.name, safe='')}?at={notice.seq}" if door is not None else None
+def find_link(dashboard_url: str | None, notice: Notice) -> str | None:
+    if dashboard_url is None:
+        return None
+    return f"{dashboard_url}/#/session/{quote(notice.name, safe='')}?at={notice.seq}"
 
 
 # -- forms ----------------------------------------------------------------------------------------

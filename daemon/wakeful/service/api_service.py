@@ -30,7 +30,7 @@ from wakeful.eventlog.contract import DaemonLog
 from wakeful.history.positions import fold_at
 from wakeful.history.run_output import read_output
 from wakeful.monitoring.monitoring import Monitoring
-from wakeful.notifications.delivery_loop import NotificationDesk
+from wakeful.notifications.delivery_loop import Notifications
 from wakeful.run_files.content_recorder import Keeper
 from wakeful.run_files.replay import Replays
 from wakeful.runners.contract import LevelWatch, OutputLanding, Runner
@@ -69,7 +69,7 @@ class Edges:
     trust: TrustReview
     printer: LogPrinter
     secrets: KnownSecrets
-    notifications: NotificationDesk
+    notifications: Notifications
     log: DaemonLog
     # The socket that systemd listens on for us, if it does.
     handed_over: socket.socket | None = None

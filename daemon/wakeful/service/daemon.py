@@ -82,7 +82,7 @@ class Daemon:
 
     def __init__(
         self,
-        facade: ApiService,
+        api_service: ApiService,
         reactor: Reactor,
         edges: Edges,
         settings: Settings,
@@ -100,7 +100,7 @@ class Daemon:
     ) -> None:
         self.core = reactor.core
         self.log = edges.log
-        self._facade = facade
+        self._api_service = api_service
         self._reactor = reactor
         self._edges = edges
         self._specs = edges.specs
@@ -125,7 +125,7 @@ class Daemon:
 
     @property
     def _places(self) -> Places:
-        return self._facade.places
+        return self._api_service.places
 
     # -- life ---------------------------------------------------------------------------------
 
@@ -158,12 +158,12 @@ class Daemon:
             await self._specs.read()
         await self._open_notifying()
         async with (
-            ControlSocket(self._facade, self._places.socket, self._edges.handed_over) as control,
+            ControlSocket(self._api_service, self._places.socket, self._edges.handed_over) as control,
             self._noted_address(),
             asyncio.TaskGroup() as keepers,
         ):
             self._follow_http(control, is_start=True)
-            self._edges.notifications.find_door = functools.partial(self._find_door, control)
+            self._edges.notifications.find_dashboard_url = functools.partial(self._find_dashboard_url, control)
             keep_control = functools.partial(control.keep, self._printer.say)
             keeping = [
                 keepers.create_task(self._keep_on(self._keep_narrating), name="keep narrating"),
@@ -279,7 +279,7 @@ class Daemon:
         elif control.tcp.url != before:
             self._printer.say(f"listening on {control.tcp.url}" if control.tcp.url else "the TCP port is closed")
 
-    def _find_door(self, control: ControlSocket) -> str | None:
+    def _find_dashboard_url(self, control: ControlSocket) -> str | None:
         """The address of the dashboard for links in messages. A person elsewhere reaches it by the name in `hosts`."""
         http = self.core.settings.http
         if control.tcp.url is not None and isinstance(http, HttpSettings) and http.hosts:
@@ -325,7 +325,7 @@ class Daemon:
         self._narrator.narrate()
         held = self._tell_failed_before()
         failed = sorted({*held, *(self.core.state.get(one).name for one in self._failed)})
-        groups = ((sorted(self._facade.problems()), "refused spec"), (failed, "failed session"))
+        groups = ((sorted(self._api_service.problems()), "refused spec"), (failed, "failed session"))
         wrong = [
             f"{count(len(names), what)} ({', '.join(names[:NAMES_TOLD])}{', …' * (len(names) > NAMES_TOLD)})"
             for names, what in groups
@@ -522,12 +522,12 @@ class Daemon:
             pause = max(COLLECTING_SECONDS, COLLECTING_PAUSES * (time.monotonic() - began))
 
     async def _keep_archiving(self) -> None:
-        await keep_archiving(self._facade, functools.partial(self._printer.say, priority=ERROR))
+        await keep_archiving(self._api_service, functools.partial(self._printer.say, priority=ERROR))
 
     def _summary(self) -> str:
         state = self.core.state
         declared = sum(session.declaration.is_declared for session in state)
-        refused = self._facade.problems()
+        refused = self._api_service.problems()
         problems = f", {count(len(refused), 'spec')} refused" if refused else ""
         targets = len(self.core.looked.targets)
         return (

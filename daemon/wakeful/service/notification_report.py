@@ -9,18 +9,18 @@ from collections.abc import Iterator
 
 from wakeful.monitoring.findings import Finding
 from wakeful.monitoring.metrics_text import Family, Sample
-from wakeful.notifications.delivery_loop import NotificationDesk
+from wakeful.notifications.delivery_loop import Notifications
 from wakeful.notifications.ledger import Ledger
 
 
 class NotificationReport:
     """Implements `monitoring.findings.Reporter`."""
 
-    def __init__(self, desk: NotificationDesk) -> None:
-        self._desk = desk
+    def __init__(self, notifications: Notifications) -> None:
+        self._notifications = notifications
 
     def find_problems(self) -> Iterator[Finding]:
-        for notifier, ledger in self._desk.list_posts():
+        for notifier, ledger in self._notifications.list_posts():
             if ledger is None:
                 continue
             mend = f"wakeful notify test {notifier.name}"
@@ -37,7 +37,7 @@ class NotificationReport:
                 yield Finding(what="notify", words=words, since=last.at, mend=mend)
 
     def measure(self) -> Iterator[Family]:
-        posts = [(notifier.name, ledger or Ledger(position=0)) for notifier, ledger in self._desk.list_posts()]
+        posts = [(notifier.name, ledger or Ledger(position=0)) for notifier, ledger in self._notifications.list_posts()]
         if not posts:
             return
         yield Family(

@@ -33,7 +33,7 @@ from wakeful.core.take import Observation
 from wakeful.errors import OperatorError
 from wakeful.eventlog.contract import StoreFailed, StoreGone
 from wakeful.eventlog.sqlite import exit_process
-from wakeful.notifications.delivery_loop import NotificationDesk
+from wakeful.notifications.delivery_loop import Notifications
 from wakeful.run_files.content_recorder import Keeper
 from wakeful.run_files.replay import ReplayEnds
 from wakeful.runners.contract import OutputLanding
@@ -179,9 +179,9 @@ class SpecReports:
         strictness: StrictnessWatch,
         hints: HintsSwitch,
         printer: LogPrinter,
-        house: SpecFolderReader,
+        spec_reader: SpecFolderReader,
         runner: CommandRunner,
-        notifications: NotificationDesk,
+        notifications: Notifications,
         settings_read: Signal,
     ) -> None:
         self._observe = observe
@@ -190,19 +190,19 @@ class SpecReports:
         self._strictness = strictness
         self._hints = hints
         self._printer = printer
-        self._house = house
+        self._spec_reader = spec_reader
         self._runner = runner
         self._notifications = notifications
         self._settings_read = settings_read
 
     def guard_projects(self) -> None:
         """No run may change the specs of a project that is attached: before its sessions can start."""
-        self._runner.guard(tuple(one.folder for one in self._house.folders if one.project is not None))
+        self._runner.guard(tuple(one.folder for one in self._spec_reader.folders if one.project is not None))
 
     def keep_parsed(self) -> None:
         """Save the parsed specs for the next start. Specs that hold the value of a secret are not saved. Blocking."""
         if not self._known.has_outspoken_specs:
-            self._house.keep()
+            self._spec_reader.keep()
 
     def report(self, observation: SpecsRead | SettingsRead | AgentsRead) -> None:
         match observation:
@@ -271,13 +271,13 @@ class SpecReading:
     """Reads the specs, in a thread, between two marks: runs that end before a reading need not be asked about at the
     next."""
 
-    def __init__(self, house: SpecFolderReader, possible_writers: PossibleWriters) -> None:
-        self._house = house
+    def __init__(self, spec_reader: SpecFolderReader, possible_writers: PossibleWriters) -> None:
+        self._spec_reader = spec_reader
         self._possible_writers = possible_writers
 
     def read(self) -> ProjectReading:
         self._possible_writers.begin()
-        reading = self._house.read()
+        reading = self._spec_reader.read()
         self._possible_writers.turn()
         return reading
 
@@ -315,14 +315,14 @@ class ProgramTrust:
     is to sleep before its run is told to have failed.
     """
 
-    def __init__(self, house: SpecFolderReader, specs: SpecWatch[Any], observe: ObservationPort) -> None:
-        self._house = house
+    def __init__(self, spec_reader: SpecFolderReader, specs: SpecWatch[Any], observe: ObservationPort) -> None:
+        self._spec_reader = spec_reader
         self._specs = specs
         self._observe = observe
         self._readings: set[asyncio.Future[None]] = set()
 
     def find_distrust(self, name: str) -> str | None:
-        words = self._house.find_changed_program(name)
+        words = self._spec_reader.find_changed_program(name)
         if words is not None:
             reading = asyncio.ensure_future(self._specs.read())
             self._readings.add(reading)

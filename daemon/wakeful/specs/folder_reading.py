@@ -154,7 +154,7 @@ def read_folder(
     defaults: Defaults = NO_DEFAULTS,
     previous: FolderReading | None = None,
     kept: Mapping[str, FileReading] | None = None,
-    tell_far: ReportProgress = tell_nobody,
+    report_progress: ReportProgress = tell_nobody,
 ) -> FolderReading:
     """Read every spec under `specs_dir`.
 
@@ -173,7 +173,7 @@ def read_folder(
     found = list(_walk(top, folders, links, unlisted))
     for done, (path, relative) in enumerate(found):
         if done and done % FILES_A_TELL == 0:
-            tell_far(done, len(found))
+            report_progress(done, len(found))
         if not relative.endswith(SUFFIX):
             words = f"ignored, because its name does not end in {SUFFIX}; rename it"
             warnings.append(Problem(show_name(f"{shown}/{relative}"), 1, 1, words))

@@ -177,7 +177,7 @@ class PathTrust:
     def __init__(self, ledger: Ledger, runs: RunsBySpan) -> None:
         self._ledger = ledger
         self._runs = runs
-        self._glance = StepCache()
+        self._step_cache = StepCache()
         self._judged: set[str] = set()
         self._fresh: dict[str, bytes | None] = {}
         self._has_read = False
@@ -186,7 +186,7 @@ class PathTrust:
 
     def begin(self) -> None:
         """Start a reading: forget what was seen."""
-        self._glance, self._judged = StepCache(), set()
+        self._step_cache, self._judged = StepCache(), set()
         self._before = self._ledger.pages.trusted
 
     def finish(self) -> None:
@@ -199,7 +199,7 @@ class PathTrust:
         `guarded` is the folder that isolation shields from runs, if this machine can do that.
         """
         for path in paths:
-            self._judge_steps(follow_way(path, self._glance.look), guarded)
+            self._judge_steps(follow_way(path, self._step_cache.look), guarded)
         if self._fresh:
             # One write for all. If the disk is full, the next reading checks them again.
             with contextlib.suppress(OperatorError):
@@ -211,7 +211,7 @@ class PathTrust:
         doubted = [key for key in self._ledger.pages.doubted if key.endswith(WAY_MARK)]
         if not doubted:
             return ()
-        return tuple(step.key for step in follow_way(path, self._glance.look) if step.key in doubted)
+        return tuple(step.key for step in follow_way(path, self._step_cache.look) if step.key in doubted)
 
     def find_doubt(self, path: str, stat_key: tuple[int, int, int, int] | None, guarded: str | None) -> str | None:
         """Explain why the text that was just read at this path may be a run's work. None if it is not.
@@ -282,7 +282,7 @@ class PathTrust:
             # This is the first look at the folder. A folder's time shows when an entry changed, not when the folder
             # itself came.
             times = [] if step.is_folder else times
-        elif self._has_read and (above := self._glance.look(folder)) is not None:
+        elif self._has_read and (above := self._step_cache.look(folder)) is not None:
             # A rename changes the time of the folder above on every file system, and that of the moved entry on most.
             # But after a boot some file systems give folders other inodes. Then the folder above proves nothing.
             times.append(above.found.st_ctime_ns)

@@ -107,15 +107,17 @@ class SpecFolderReader:
         environ: Mapping[str, str] = os.environ,
         kept: Path | None = None,
         around: DaemonLookups = DaemonLookups(),
-        tell_far: ReportProgress = tell_nobody,
+        report_progress: ReportProgress = tell_nobody,
     ) -> None:
         """`kept` is the file of the cached readings, which the next daemon uses.
 
-        `tell_far` gets the progress of a reading of the daemon's own folder.
+        `report_progress` gets the progress of a reading of the daemon's own folder.
         """
         self._specs = os.path.abspath(specs)
         # Projects' folders are small, so their progress is not reported.
-        self._main = ProjectReader(specs, environ, kept=kept, accept=self._accept_settings, tell_far=tell_far)
+        self._main = ProjectReader(
+            specs, environ, kept=kept, accept=self._accept_settings, report_progress=report_progress
+        )
         self._environ = environ
         self._ledger = ledger
         self._around = around

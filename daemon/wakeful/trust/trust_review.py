@@ -78,10 +78,13 @@ class TrustReview:
     """
 
     def __init__(
-        self, ledger: Ledger, house: SpecFolderReader, list_loaded: Callable[[], Iterable[LoadedSession]] = lambda: ()
+        self,
+        ledger: Ledger,
+        spec_reader: SpecFolderReader,
+        list_loaded: Callable[[], Iterable[LoadedSession]] = lambda: (),
     ) -> None:
         self._ledger = ledger
-        self._house = house
+        self._spec_reader = spec_reader
         self._list_loaded = list_loaded
         # Held from reading the attached projects until they are changed, because two threads may call this.
         self._changing_projects = threading.Lock()
@@ -91,20 +94,20 @@ class TrustReview:
     def view(self) -> dict[str, Any]:
         folders = [
             {"folder": one.folder, "project": one.project, "pinned": one.pinned, "others": one.others}
-            for one in self._house.folders
+            for one in self._spec_reader.folders
         ]
-        waiting = [one for _, one in sorted(self._house.standings.items()) if one.needs_trust is not None]
+        waiting = [one for _, one in sorted(self._spec_reader.standings.items()) if one.needs_trust is not None]
         loaded = [{"name": one.name, "file": None, "reason": one.trust_words} for one, _ in self._list_loaded()]
         return {
             "folders": folders,
-            "trusted": len(self._house.standings) - len(waiting),
+            "trusted": len(self._spec_reader.standings) - len(waiting),
             "waiting": [{"name": one.name, "file": one.spec_file, "reason": one.needs_trust} for one in waiting]
             + loaded,
         }
 
     def find_loaded(self, name: str) -> LoadedSession | None:
         """Find a session from a bundle. None if there is a spec in a file, which takes precedence."""
-        if name in self._house.standings:
+        if name in self._spec_reader.standings:
             return None
         return next((one for one in self._list_loaded() if one.session.name == name), None)
 
@@ -142,13 +145,13 @@ class TrustReview:
 
     def list_reach(self, spec: SessionSpec, agent: AgentSpec | None) -> list[str]:
         """List the places that the programs of a spec would reach here beyond those that it declares."""
-        return sorted(self._house.find_reach(spec, agent))
+        return sorted(self._spec_reader.find_reach(spec, agent))
 
     def _find(self, name: str) -> PinnedSpec:
-        found = self._house.standings.get(name)
+        found = self._spec_reader.standings.get(name)
         if found is None:
             found = next(
-                (one for _, one in sorted(self._house.standings.items()) if find_template(one.name) == name), None
+                (one for _, one in sorted(self._spec_reader.standings.items()) if find_template(one.name) == name), None
             )
         if found is None:
             raise CallerError(
@@ -188,7 +191,7 @@ class TrustReview:
         # The daemon's own settings have no log in which the trust could be recorded.
         same = [
             one.name
-            for one in self._house.standings.values()
+            for one in self._spec_reader.standings.values()
             if one.spec is not None and one.spec_file == standing.spec_file
         ]
         return FilesToTrust(contents, dict.fromkeys(same, digest), tuple(map(standing.label, contents)))
@@ -243,7 +246,7 @@ class TrustReview:
             return project
 
     def prepare_project(self, project: Project, digest: str) -> FilesToTrust:
-        standings = [one for one in self._house.standings.values() if one.name.startswith(f"{project.name}/")]
+        standings = [one for one in self._spec_reader.standings.values() if one.name.startswith(f"{project.name}/")]
         contents = {path: read_trusted(path) for one in standings for path in one.files}
         if digest_files(_digest_contents(contents)) != digest:
             raise CallerError(
@@ -290,12 +293,12 @@ class TrustReview:
                 raise CallerError(
                     f"{one.folder} is attached as {one.name} already; wakeful add --remove {one.name} lets it go"
                 )
-        if any(os.path.realpath(one.folder) == os.path.join(real, SPECS_FOLDER) for one in self._house.folders):
+        if any(os.path.realpath(one.folder) == os.path.join(real, SPECS_FOLDER) for one in self._spec_reader.folders):
             raise CallerError(f"{folder} is what the daemon follows already (--specs)")
         return Project(name=chosen, folder=real)
 
     def _read_apart(self, project: Project) -> tuple[list[PinnedSpec], dict[str, str]]:
-        return self._house.read_apart(project)
+        return self._spec_reader.read_apart(project)
 
 
 def read_trusted(path: str) -> bytes | None:

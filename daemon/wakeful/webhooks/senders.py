@@ -59,14 +59,14 @@ class SenderRules(NamedTuple):
     write_headers: Callable[[Callable[[bytes], str], str, int, str | None], dict[str, str]]
 
 
-def verify(sender: Sender, secrets: Iterable[bytes], knock: ReceivedDelivery) -> None:
+def verify(sender: Sender, secrets: Iterable[bytes], received: ReceivedDelivery) -> None:
     """Raise SignatureRefused unless the delivery was signed with one of the secrets, within the time tolerance."""
     is_good = False
     refused: SignatureRefused | None = None
     for secret in secrets:
         rules = find_rules(sender, secret)
         try:
-            claim = rules.read_claim(knock)
+            claim = rules.read_claim(received)
         except SignatureRefused as error:
             # Another secret may use another kind of signature.
             refused = error
@@ -125,13 +125,13 @@ def sign_delivery(
 # -- signatures -----------------------------------------------------------------------------------
 
 
-def _read_standard(knock: ReceivedDelivery) -> Claim:
-    delivery, time = _need(knock, "webhook-id"), _need(knock, "webhook-timestamp")
-    shown = _need(knock, "webhook-signature")
-    _check_time(knock, "webhook-timestamp", time)
+def _read_standard(received: ReceivedDelivery) -> Claim:
+    delivery, time = _need(received, "webhook-id"), _need(received, "webhook-timestamp")
+    shown = _need(received, "webhook-signature")
+    _check_time(received, "webhook-timestamp", time)
     pairs = (one.partition(",") for one in shown.split())
     signatures = tuple(text.encode() for version, _, text in pairs if version == "v1")
-    return Claim(signatures, f"{delivery}.{time}.".encode() + knock.body)
+    return Claim(signatures, f"{delivery}.{time}.".encode() + received.body)
 
 
 def _sign_standard(secret: bytes, signed: bytes) -> bytes:
@@ -145,8 +145,8 @@ def _sign_standard(secret: bytes, signed: bytes) -> bytes:
     return base64.b64encode(hmac.digest(key, signed, "sha256"))
 
 
-def _read_github(knock: ReceivedDelivery) -> Claim:
-    return Claim((_need(knock, "x-hub-signature-256").encode(),), knock.body)
+def _read_github(received: ReceivedDelivery) -> Claim:
+    return Claim((_need(received, "x-hub-signature-256").encode(),), received.body)
 
 
 def _sign_github(secret: bytes, signed: bytes) -> bytes:
@@ -157,9 +157,9 @@ def _sign_hex(secret: bytes, signed: bytes) -> bytes:
     return hmac.new(secret, signed, hashlib.sha256).hexdigest().encode()
 
 
-def _read_gitlab_token(knock: ReceivedDelivery) -> Claim:
+def _read_gitlab_token(received: ReceivedDelivery) -> Claim:
     # Digests are compared, because the time to compare texts of different lengths would reveal the length.
-    return Claim((_digest(_need(knock, "x-gitlab-token").encode()),), b"")
+    return Claim((_digest(_need(received, "x-gitlab-token").encode()),), b"")
 
 
 def _digest_secret(secret: bytes, signed: bytes) -> bytes:
@@ -170,43 +170,43 @@ def _digest(text: bytes) -> bytes:
     return hashlib.sha256(text).hexdigest().encode()
 
 
-def _read_stripe(knock: ReceivedDelivery) -> Claim:
-    parts = [part.partition("=") for part in _need(knock, "stripe-signature").split(",")]
+def _read_stripe(received: ReceivedDelivery) -> Claim:
+    parts = [part.partition("=") for part in _need(received, "stripe-signature").split(",")]
     times = [value for name, _, value in parts if name.strip() == "t"]
     if len(times) != 1:
         raise SignatureRefused("Stripe-Signature has no time; expected t=SECONDS,v1=SIGNATURE")
-    _check_time(knock, "Stripe-Signature", times[0])
+    _check_time(received, "Stripe-Signature", times[0])
     signatures = tuple(value.encode() for name, _, value in parts if name.strip() == "v1")
-    return Claim(signatures, f"{times[0]}.".encode() + knock.body)
+    return Claim(signatures, f"{times[0]}.".encode() + received.body)
 
 
-def _read_slack(knock: ReceivedDelivery) -> Claim:
-    time = _need(knock, "x-slack-request-timestamp")
-    _check_time(knock, "X-Slack-Request-Timestamp", time)
-    return Claim((_need(knock, "x-slack-signature").encode(),), f"v0:{time}:".encode() + knock.body)
+def _read_slack(received: ReceivedDelivery) -> Claim:
+    time = _need(received, "x-slack-request-timestamp")
+    _check_time(received, "X-Slack-Request-Timestamp", time)
+    return Claim((_need(received, "x-slack-signature").encode(),), f"v0:{time}:".encode() + received.body)
 
 
 def _sign_slack(secret: bytes, signed: bytes) -> bytes:
     return b"v0=" + _sign_hex(secret, signed)
 
 
-def _need(knock: ReceivedDelivery, header: str) -> str:
-    value = knock.headers.get(header)
+def _need(received: ReceivedDelivery, header: str) -> str:
+    value = received.headers.get(header)
     if not value:
         raise SignatureRefused(f"the header {header} is missing: set the secret in the settings of the sender")
     return value
 
 
-def _check_time(knock: ReceivedDelivery, header: str, text: str) -> None:
+def _check_time(received: ReceivedDelivery, header: str, text: str) -> None:
     """Raise SignatureRefused if the time is outside the tolerance, so that a captured delivery cannot be replayed
     later."""
     if not text.isascii() or not text.isdigit() or len(text) > 12:
         raise SignatureRefused(f"{header} is not a time in whole seconds since 1970")
-    apart = knock.now - int(text)
-    if abs(apart) > knock.tolerance_seconds:
+    apart = received.now - int(text)
+    if abs(apart) > received.tolerance_seconds:
         side = "old" if apart > 0 else "early"
         raise SignatureRefused(
-            f"it was signed {abs(apart):.0f} s too {side}: at most {knock.tolerance_seconds:.0f} s may lie between; "
+            f"it was signed {abs(apart):.0f} s too {side}: at most {received.tolerance_seconds:.0f} s may lie between; "
             "check the clocks of both machines"
         )
 

@@ -48,22 +48,22 @@ class PlaceCounts(Protocol[PlacedT_contra]):
 
 
 class Listener(Generic[PeerT]):
-    """Owns the listening socket. `judge` identifies the peer of a connection. `greet` makes the protocol of an admitted
-    connection."""
+    """Owns the listening socket. `judge` identifies the peer of a connection. `make_protocol` makes the protocol of an
+    admitted connection."""
 
     def __init__(
         self,
         listening: socket.socket,
         connections: PlaceCounts[PeerT],
         judge: Callable[[socket.socket], PeerT],
-        greet: Callable[[PeerT, Callable[[], None]], PeerProtocol],
+        make_protocol: Callable[[PeerT, Callable[[], None]], PeerProtocol],
         version: str,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._socket = listening
         self._connections = connections
         self._judge = judge
-        self._greet = greet
+        self._make_protocol = make_protocol
         self._version = version
         self._tls = tls
         self._loop = asyncio.get_running_loop()
@@ -123,7 +123,7 @@ class Listener(Generic[PeerT]):
         release = _once(partial(self._connections.release, peer))
         try:
             await self._loop.connect_accepted_socket(
-                partial(self._greet, peer, release),
+                partial(self._make_protocol, peer, release),
                 connection,
                 ssl=self._tls,
                 ssl_handshake_timeout=None if self._tls is None else HANDSHAKE_SECONDS,

@@ -27,8 +27,8 @@ async def list_trust(request: Request) -> Response:
 
 
 async def show_trust(request: Request) -> Response:
-    desk, name = service_of(request).trust, decode_name(request.path_params["name"])
-    return answer_json(await asyncio.to_thread(desk.show, name, desk.find_loaded(name)))
+    review, name = service_of(request).trust, decode_name(request.path_params["name"])
+    return answer_json(await asyncio.to_thread(review.show, name, review.find_loaded(name)))
 
 
 async def accept(request: Request) -> Response:

@@ -242,8 +242,8 @@ def _verify(service: Service, arrival: Arrival, now: float) -> None:
     binding = arrival.binding
     if not binding.secrets:
         return
-    knock = ReceivedDelivery(arrival.headers, arrival.body, now, binding.tolerance_seconds)
-    verify(binding.sender, _read_secrets(service, binding), knock)
+    received = ReceivedDelivery(arrival.headers, arrival.body, now, binding.tolerance_seconds)
+    verify(binding.sender, _read_secrets(service, binding), received)
 
 
 def _find_challenge(binding: WebhookBinding, payload: Payload) -> str | None:

@@ -168,8 +168,8 @@ def check_folder(specs: Path, options: Options) -> Findings:
     """Check the folder as the daemon would: wakeful.yaml, agents, every session, and the graph of the sessions."""
     if not specs.is_dir():
         raise Failure(f"{escape(str(specs))} is not a folder; name one with --specs, or begin with: wakeful new NAME")
-    with Bar(is_shown=not options.is_json) as tell_far:
-        reading, problems = _read(specs, tell_far)
+    with Bar(is_shown=not options.is_json) as report_progress:
+        reading, problems = _read(specs, report_progress)
     problems += [problem for own in reading.problems.values() for problem in own]
     refused = _judge_graph(reading)
     problems += [Problem(_file_of(reading, name), 1, 1, words) for name, words in refused.items()]
@@ -334,7 +334,7 @@ def _warn_about_writers(specs: Path, reading: FolderReading) -> list[Problem]:
     ]
 
 
-def _read(specs: Path, tell_far: ReportProgress = tell_nobody) -> tuple[FolderReading, list[Problem]]:
+def _read(specs: Path, report_progress: ReportProgress = tell_nobody) -> tuple[FolderReading, list[Problem]]:
     settings, defaults, problems = read_settings(specs)
     around = Surroundings(
         os.path.dirname(os.path.abspath(specs)),
@@ -342,7 +342,7 @@ def _read(specs: Path, tell_far: ReportProgress = tell_nobody) -> tuple[FolderRe
         frozenset(settings.pools),
         notifiers=name_notifiers(settings),
     )
-    return read_folder(specs, around, defaults, tell_far=tell_far), list(problems)
+    return read_folder(specs, around, defaults, report_progress=report_progress), list(problems)
 
 
 def _judge_graph(reading: FolderReading) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """Runs that outlive the daemon. The supervisor (systemd) holds what the next daemon needs of each run, as descriptors.
 
-Each run has five descriptors: its pidfd, the reading end of its output, the captured output, a keepsake (its saved
+Each run has five descriptors: its pidfd, the reading end of its output, the captured output, a kept state (its saved
 state), and the list of files that it found. All are in memory, so no secret and no token reaches a disk. A run can
 neither read nor forge them, because the supervisor accepts descriptors only from the daemon. `LiveRun` keeps runs, and
 `CommandRunner` takes and drops them. A run that cannot be kept completely ends with its daemon.
@@ -22,11 +22,12 @@ from wakeful.runners.outputs.staging import StagedBefore
 from wakeful.runners.outputs.undeclared import Surveyed
 from wakeful.runners.process.output_capture import measure_memory
 
-# The format of keepsakes. A daemon that cannot read a keepsake of another release ends that run, which is owed again.
+# The format of the saved state. A daemon that cannot read the state of another release ends that run, which is owed
+# again.
 _FORMAT = 1
 _NAME_PREFIX, _LIST_PREFIX = "run-", "list-"
 _DESCRIPTORS_PER_RUN = 5
-_KEEPSAKE, _OUTPUT, _LIST = "wakeful-keepsake", "wakeful-output", "wakeful-list"
+_KEPT_STATE, _OUTPUT, _LIST = "wakeful-keepsake", "wakeful-output", "wakeful-list"
 
 
 class DescriptorStore(Protocol):
@@ -67,7 +68,7 @@ class KeptRunState(Struct, frozen=True, kw_only=True):
 class LeftRun(NamedTuple):
     """A run as an earlier daemon left it. The caller that takes it owns the descriptors."""
 
-    keepsake: KeptRunState
+    kept_state: KeptRunState
     pidfd: int
     # None if no process had the output open any more.
     output: int | None
@@ -99,9 +100,9 @@ class KeptRuns:
 
     def list_tokens(self) -> dict[str, str]:
         """Map the ids of left runs to their tokens. These runs call the daemon even before it has taken them."""
-        found = ((run_id, _sort(fds).get(_KEEPSAKE)) for run_id, fds in self._left.items())
-        keepsakes = ((run_id, _read(fd)) for run_id, fd in found if fd is not None)
-        return {run_id: keepsake.order.token for run_id, keepsake in keepsakes if keepsake is not None}
+        found = ((run_id, _sort(fds).get(_KEPT_STATE)) for run_id, fds in self._left.items())
+        read = ((run_id, _read(fd)) for run_id, fd in found if fd is not None)
+        return {run_id: kept_state.order.token for run_id, kept_state in read if kept_state is not None}
 
     def make_memory(self, limit_bytes: int) -> int:
         """Make a memory file for captured output."""
@@ -109,20 +110,20 @@ class KeptRuns:
         os.ftruncate(fd, measure_memory(limit_bytes))
         return fd
 
-    def keep(self, keepsake: KeptRunState, pidfd: int, output: int | None, memory: int) -> None:
-        """Keep a run, and drop its earlier keepsake. Does nothing more if the store is full."""
-        run_id = keepsake.order.run_id
+    def keep(self, kept_state: KeptRunState, pidfd: int, output: int | None, memory: int) -> None:
+        """Keep a run, and drop its earlier kept state. Does nothing more if the store is full."""
+        run_id = kept_state.order.run_id
         if run_id in self._kept:
             self._kept.discard(run_id)
             self._store.remove(f"{_NAME_PREFIX}{run_id}")
         if (len(self._kept) + 1) * _DESCRIPTORS_PER_RUN > self._store.capacity:
             return
         try:
-            words = msgspec.msgpack.encode(keepsake)
+            words = msgspec.msgpack.encode(kept_state)
         except UnicodeEncodeError:
             # A path is not UTF-8. Such a run ends with its daemon.
             return
-        fd = _remember(_KEEPSAKE, words)
+        fd = _remember(_KEPT_STATE, words)
         try:
             if self._store.put(
                 f"{_NAME_PREFIX}{run_id}", [one for one in (pidfd, fd, memory, output) if one is not None]
@@ -179,13 +180,13 @@ class KeptRuns:
         """
         fds = self._left.pop(run_id, ())
         found = _sort(fds)
-        keepsake = _read(found[_KEEPSAKE]) if _KEEPSAKE in found else None
-        is_whole = keepsake is not None and "pidfd" in found and _OUTPUT in found
-        if keepsake is None or not is_whole or (keepsake.state, keepsake.order.run_id) != (state, run_id):
+        kept_state = _read(found[_KEPT_STATE]) if _KEPT_STATE in found else None
+        is_whole = kept_state is not None and "pidfd" in found and _OUTPUT in found
+        if kept_state is None or not is_whole or (kept_state.state, kept_state.order.run_id) != (state, run_id):
             _close(fds)
             return None
-        os.close(found[_KEEPSAKE])
-        return LeftRun(keepsake, found["pidfd"], found.get("pipe"), found[_OUTPUT])
+        os.close(found[_KEPT_STATE])
+        return LeftRun(kept_state, found["pidfd"], found.get("pipe"), found[_OUTPUT])
 
 
 def _sort(fds: Iterable[int]) -> dict[str, int]:
@@ -206,10 +207,10 @@ def _sort(fds: Iterable[int]) -> dict[str, int]:
 def _read(fd: int) -> KeptRunState | None:
     size = os.fstat(fd).st_size
     try:
-        keepsake = msgspec.msgpack.decode(os.pread(fd, size, 0), type=KeptRunState)
+        kept_state = msgspec.msgpack.decode(os.pread(fd, size, 0), type=KeptRunState)
     except msgspec.MsgspecError:
         return None
-    return keepsake if keepsake.format == _FORMAT else None
+    return kept_state if kept_state.format == _FORMAT else None
 
 
 def _remember(name: str, words: bytes) -> int:

@@ -205,7 +205,7 @@ class LiveRun:
 
     def adopt(self, left: LeftRun) -> None:
         """Go on with a run that an earlier daemon started."""
-        found, order = left.keepsake, self.order
+        found, order = left.kept_state, self.order
         self.started_boottime, self._started, self._is_checking = (
             found.started_boottime,
             found.started,
@@ -320,7 +320,7 @@ class LiveRun:
         is_bound_to_us = prepared.tracing is not None or isinstance(prepared.area, WorkspaceArea)
         if kept is None or memory is None or process is None or descriptors is None or is_bound_to_us:
             return
-        keepsake = KeptRunState(
+        kept_state = KeptRunState(
             state=self._around.state,
             order=self.order,
             pid=process.pid,
@@ -334,7 +334,7 @@ class LiveRun:
             staged=prepared.area.describe() if isinstance(prepared.area, Staging) else None,
             untraced=prepared.untraced,
         )
-        kept.keep(keepsake, *descriptors, memory)
+        kept.keep(kept_state, *descriptors, memory)
 
     def _mind_if_bounded(self) -> None:
         if self.order.limits.processes is None and self._counting is None:

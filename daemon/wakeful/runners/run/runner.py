@@ -196,8 +196,8 @@ class CommandRunner:
         if left is None or _was_ended_from_outside(left):
             return False
         if around.secrets is not None:
-            around.secrets.remember(left.keepsake.order.secrets)
-        self._add(left.keepsake.order, left.memory).adopt(left)
+            around.secrets.remember(left.kept_state.order.secrets)
+        self._add(left.kept_state.order, left.memory).adopt(left)
         self._left.discard(run_id)
         return True
 

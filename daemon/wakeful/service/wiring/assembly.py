@@ -27,8 +27,8 @@ from wakeful.service.api_service import ApiService, Edges
 from wakeful.service.daemon import Daemon, StartProgress
 from wakeful.service.log_printer import Narrator, Style
 from wakeful.service.lookups import list_loaded, list_specs
-from wakeful.service.notification_desk import build_desk
 from wakeful.service.notification_report import NotificationReport
+from wakeful.service.notification_setup import build_notifications
 from wakeful.service.otel_traces import OtelTraces
 from wakeful.service.reactor import Outside, Reactor, Signal
 from wakeful.service.reports import (
@@ -50,7 +50,7 @@ from wakeful.service.wiring.source_edges import (
     build_bound_repositories,
     build_checks,
     build_file_sources,
-    build_house,
+    build_spec_reader,
     build_specs,
 )
 from wakeful.settings import Places, read_settings
@@ -103,12 +103,12 @@ def build_daemon(
     runner = build_runner(shared, reports, writers, origin)
     sources = AllSources(files, commits, *build_checks(shared, runner, defects))
     ledger = Ledger(places.state / "trust", known.find)
-    house = build_house(shared, ledger, possible_writers, progress)
+    spec_reader = build_spec_reader(shared, ledger, possible_writers, progress)
     strictness = StrictnessWatch(observe, functools.partial(list_specs, core))
-    notifications = build_desk(places, core, log, known, printer, observe, shared.written.places)
-    specs = build_specs(shared, house, possible_writers, strictness, runner, notifications, settings_read)
+    notifications = build_notifications(places, core, log, known, printer, observe, shared.written.places)
+    specs = build_specs(shared, spec_reader, possible_writers, strictness, runner, notifications, settings_read)
     landing = build_landing(shared, runner, writers)
-    starter = build_starter(shared, sources, runner, keeper, ProgramTrust(house, specs, observe), bound)
+    starter = build_starter(shared, sources, runner, keeper, ProgramTrust(spec_reader, specs, observe), bound)
     live_words = LiveWords(known.find_redactor)
     session_reports = SessionReports(core, shared.written, starter, landing, live_words)
     edges = Edges(
@@ -124,7 +124,7 @@ def build_daemon(
         keeper=keeper,
         replays=Replays(shared.blobs, shared.state, functools.partial(make_replay_order, core), runner, replay_ends),
         workspaces=Workspaces(shared.blobs, shared.state, Checkouts(bound)),
-        trust=TrustReview(ledger, house, functools.partial(list_loaded, core)),
+        trust=TrustReview(ledger, spec_reader, functools.partial(list_loaded, core)),
         printer=printer,
         secrets=known,
         notifications=notifications,
@@ -136,10 +136,10 @@ def build_daemon(
     outside = _join_edges(edges, session_reports, monitoring.measures, decided, recorded, ending)
     reactor = Reactor(core, log, outside, snapshots=snapshots, redact=known.redact)
     observe.connect(reactor.observe)
-    facade = ApiService(places, reactor, edges, live_words, monitoring, decided, recorded, ending)
+    api_service = ApiService(places, reactor, edges, live_words, monitoring, decided, recorded, ending)
     narrator = Narrator(core, log, shared.blobs, printer, shared.state, quotes_failures=is_once)
     return Daemon(
-        facade, reactor, edges, settings, narrator, supervisor, progress, ending, decided, recorded, settings_read,
+        api_service, reactor, edges, settings, narrator, supervisor, progress, ending, decided, recorded, settings_read,
         session_reports.failed, traces, is_once=is_once,
     )  # fmt: skip
 

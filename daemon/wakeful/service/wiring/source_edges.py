@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 
-from wakeful.notifications.delivery_loop import NotificationDesk
+from wakeful.notifications.delivery_loop import Notifications
 from wakeful.run_files.content_recorder import Keeper
 from wakeful.runners.isolation.bubblewrap import StrictnessWatch
 from wakeful.runners.run.probe_launch import ProbePlaces
@@ -70,7 +70,7 @@ def build_checks(shared: SharedParts, runner: CommandRunner, defects: Defects) -
     )
 
 
-def build_house(
+def build_spec_reader(
     shared: SharedParts, ledger: Ledger, possible_writers: PossibleWriters, progress: StartProgress
 ) -> SpecFolderReader:
     closed = (shared.state, *shared.protected.hidden)
@@ -81,16 +81,16 @@ def build_house(
         find_reach=programs.list_places,
     )
     kept = shared.places.state / KEPT_SPECS
-    return SpecFolderReader(shared.places.specs, ledger, kept=kept, around=around, tell_far=progress.tell_read)
+    return SpecFolderReader(shared.places.specs, ledger, kept=kept, around=around, report_progress=progress.tell_read)
 
 
 def build_specs(
     shared: SharedParts,
-    house: SpecFolderReader,
+    spec_reader: SpecFolderReader,
     possible_writers: PossibleWriters,
     strictness: StrictnessWatch,
     runner: CommandRunner,
-    notifications: NotificationDesk,
+    notifications: Notifications,
     settings_read: Signal,
 ) -> DeclarationsWatch:
     reports = SpecReports(
@@ -100,12 +100,12 @@ def build_specs(
         strictness,
         shared.hints,
         shared.printer,
-        house,
+        spec_reader,
         runner,
         notifications,
         settings_read,
     )
-    declarations = Declarations(SpecReading(house, possible_writers), reports.report, reports.guard_projects)
+    declarations = Declarations(SpecReading(spec_reader, possible_writers), reports.report, reports.guard_projects)
     return DeclarationsWatch(
         declarations, shared.loop, shared.hints.make, str(shared.places.specs), SETTINGS_FILE, reports.keep_parsed
     )

@@ -102,27 +102,27 @@ class Followed:
                 path: "written" if evidence == "written" else "unknown" for path, evidence in self.paths.items()
             }
 
-    def take_errand(self) -> LookScope:
-        errand = LookScope(self.paths or {}, frozenset(self.trees or ()), self.is_whole)
+    def take_scope(self) -> LookScope:
+        scope = LookScope(self.paths or {}, frozenset(self.trees or ()), self.is_whole)
         self.paths, self.trees, self.is_whole = None, None, False
-        return errand
+        return scope
 
-    def is_large(self, errand: LookScope) -> bool:
+    def is_large(self, scope: LookScope) -> bool:
         """Is it known in advance that the look is too large for the loop?"""
-        return self._count(errand) > LOOP_ENTRIES
+        return self._count(scope) > LOOP_ENTRIES
 
-    def is_worth_a_reader(self, errand: LookScope) -> bool:
-        return self._count(errand) >= WORTH_ASKING
+    def is_worth_a_reader(self, scope: LookScope) -> bool:
+        return self._count(scope) >= WORTH_ASKING
 
-    def _count(self, errand: LookScope) -> int:
-        return len(self.manifest.members) if errand.is_whole and self.manifest is not None else len(errand.paths)
+    def _count(self, scope: LookScope) -> int:
+        return len(self.manifest.members) if scope.is_whole and self.manifest is not None else len(scope.paths)
 
-    def put_back(self, errand: LookScope) -> None:
-        for path, evidence in errand.paths.items():
+    def put_back(self, scope: LookScope) -> None:
+        for path, evidence in scope.paths.items():
             self.mark(path, evidence)
-        if errand.trees:
-            self.trees = (self.trees or set()) | errand.trees
-        self.is_whole = self.is_whole or errand.is_whole
+        if scope.trees:
+            self.trees = (self.trees or set()) | scope.trees
+        self.is_whole = self.is_whole or scope.is_whole
 
     def explain(self, path: str) -> PathMeaning:
         """Explain a path that the target's pattern matches."""

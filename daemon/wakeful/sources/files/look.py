@@ -58,7 +58,7 @@ _AT_ONCE = 64
 class Finding:
     """The result of a look, ready to be applied on the loop."""
 
-    errand: LookScope
+    scope: LookScope
     manifest: Manifest
     version: str | None
     previous: str | None
@@ -122,7 +122,7 @@ class Looker:
     def look(
         self,
         followed: Followed,
-        errand: LookScope,
+        scope: LookScope,
         allowance: Allowance | None = None,
         *,
         is_on_loop: bool = False,
@@ -134,7 +134,7 @@ class Looker:
         Raises TooLarge if the allowance is spent. Raises BeingWritten if a changed file is open for writing and
         `takes_open` is False. In both cases nothing has changed except watches.
         """
-        survey = self.survey(followed, errand, wants_content=followed.wants_content, allowance=allowance, reader=reader)
+        survey = self.survey(followed, scope, wants_content=followed.wants_content, allowance=allowance, reader=reader)
         changed = _list_changed(followed, survey)
         if not takes_open and (written := _find_open(changed)):
             raise BeingWritten(written)
@@ -147,12 +147,12 @@ class Looker:
             survey.found.update(dict.fromkeys(members.keys() - survey.found.keys()))
         kept = self._keep(followed, survey)
         if survey.problems:
-            return Finding(errand, manifest, None, None, (), survey, *kept)
-        changes = tuple(manifest.put_all(survey.found, errand.paths))
+            return Finding(scope, manifest, None, None, (), survey, *kept)
+        changes = tuple(manifest.put_all(survey.found, scope.paths))
         version = ABSENT if survey.is_absent and not members else manifest.version
         # Without a version to start from, a list of changes would be a guess (delta: unknown).
         return Finding(
-            errand,
+            scope,
             manifest,
             version,
             previous,
@@ -167,7 +167,7 @@ class Looker:
     def survey(
         self,
         followed: Followed,
-        errand: LookScope,
+        scope: LookScope,
         *,
         wants_content: bool,
         allowance: Allowance | None = None,
@@ -180,7 +180,7 @@ class Looker:
             is_closing=self.closing.is_set,
         )
         visit = _Visit(self, followed, demand, reader)
-        visit.run(errand)
+        visit.run(scope)
         # Checked after the visit, because a file system that was unmounted during the visit looks like deleted files.
         missing = self.mounts.find_missing(followed.mounts) if followed.mounts else None
         if missing is not None:
@@ -324,25 +324,25 @@ class _Visit:
         self._reader = reader
         self.survey = Survey()
 
-    def run(self, errand: LookScope) -> None:
+    def run(self, scope: LookScope) -> None:
         pattern = self._followed.pattern
-        if errand.is_whole or (pattern.is_literal and not self._see_literal(errand)):
+        if scope.is_whole or (pattern.is_literal and not self._see_literal(scope)):
             self._see_everything()
             return
-        if pattern.is_literal and not errand.trees and errand.paths.keys() == {pattern.base}:
+        if pattern.is_literal and not scope.trees and scope.paths.keys() == {pattern.base}:
             return
-        trees = set(errand.trees)
-        for path in self._read_apart([path for path in errand.paths if self._followed.walker.means(path)]):
+        trees = set(scope.trees)
+        for path in self._read_apart([path for path in scope.paths if self._followed.walker.means(path)]):
             if self._see(path) == FOLDER and self._followed.walker.enters(path):
                 trees.add(path)
         for tree in trees:
             self._see_tree(tree)
         self.survey.renewed = tuple(trees)
 
-    def _see_literal(self, errand: LookScope) -> bool:
+    def _see_literal(self, scope: LookScope) -> bool:
         """Make the most frequent look: one file that still exists. False if the whole visit must be made."""
         base = self._followed.pattern.base
-        if base not in errand.paths:
+        if base not in scope.paths:
             return True
         return self._see(base) not in (None, FOLDER)
 

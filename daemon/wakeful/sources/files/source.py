@@ -185,23 +185,23 @@ class FileSource:
         if held is not None:
             self._report(TargetLooked(self._result(followed, generation, version=followed.version, held=held)))
             return
-        self._begin(followed, generation, followed.take_errand(), takes_open)
+        self._begin(followed, generation, followed.take_scope(), takes_open)
 
-    def _begin(self, followed: Followed, generation: int, errand: LookScope, takes_open: bool) -> None:
+    def _begin(self, followed: Followed, generation: int, scope: LookScope, takes_open: bool) -> None:
         # Neither a server that does not answer nor a large look may block the loop.
-        if not followed.refused and not followed.is_large(errand):
+        if not followed.refused and not followed.is_large(scope):
             try:
-                finding = self._looker.look(followed, errand, Allowance(), is_on_loop=True, takes_open=takes_open)
+                finding = self._looker.look(followed, scope, Allowance(), is_on_loop=True, takes_open=takes_open)
                 result = self._apply(followed, generation, finding)
             except TooLarge:
                 pass
             except BeingWritten as written:
-                self._wait_for_close(followed, generation, errand, written)
+                self._wait_for_close(followed, generation, scope, written)
                 return
             except NoLongerWanted:
                 raise
             except Exception as error:  # a defect in a look at one target must not stop the looks at others
-                self._report(TargetLooked(self._fail(followed, generation, errand, error)))
+                self._report(TargetLooked(self._fail(followed, generation, scope, error)))
                 return
             else:
                 self._report(TargetLooked(result))
@@ -209,29 +209,29 @@ class FileSource:
         followed.is_looking = True
         finish, fail = (
             partial(self._finish, followed, generation),
-            partial(self._finish_failed, followed, generation, errand),
+            partial(self._finish_failed, followed, generation, scope),
         )
         if followed.refused:
             self._submit(
-                self._lanes.far, partial(self._looker.look, followed, errand, takes_open=takes_open), finish, fail
+                self._lanes.far, partial(self._looker.look, followed, scope, takes_open=takes_open), finish, fail
             )
         else:
-            lane = self._lanes.find_large() if followed.is_worth_a_reader(errand) else self._lanes.near
-            whole = partial(self._looker.look, followed, errand, takes_open=takes_open)
+            lane = self._lanes.find_large() if followed.is_worth_a_reader(scope) else self._lanes.near
+            whole = partial(self._looker.look, followed, scope, takes_open=takes_open)
             self._submit(
                 lane,
-                partial(self._try_look, followed, errand, lane.reader, takes_open),
+                partial(self._try_look, followed, scope, lane.reader, takes_open),
                 partial(self._take_try, whole, finish, fail),
                 fail,
             )
 
     def _try_look(
-        self, followed: Followed, errand: LookScope, reader: Reader | None, takes_open: bool
+        self, followed: Followed, scope: LookScope, reader: Reader | None, takes_open: bool
     ) -> Finding | None:
         """Look in a thread. None if reading so many bytes would delay all other looks."""
         try:
             return self._looker.look(
-                followed, errand, Allowance(sys.maxsize, _LONG_BYTES), reader=reader, takes_open=takes_open
+                followed, scope, Allowance(sys.maxsize, _LONG_BYTES), reader=reader, takes_open=takes_open
             )
         except TooLarge:
             return None
@@ -248,15 +248,15 @@ class FileSource:
         else:
             self._submit(self._lanes.long, whole, finish, fail)
 
-    def _wait_for_close(self, followed: Followed, generation: int, errand: LookScope, written: BeingWritten) -> None:
+    def _wait_for_close(self, followed: Followed, generation: int, scope: LookScope, written: BeingWritten) -> None:
         """Hold the look while a changed file is being written. After the longest wait, accept the file in its present
         state.
         """
         held = self._open_files.hold(followed.target, written.paths)
         if held is None:
-            self._begin(followed, generation, errand, takes_open=True)
+            self._begin(followed, generation, scope, takes_open=True)
             return
-        followed.put_back(errand)
+        followed.put_back(scope)
         self._report(TargetLooked(self._result(followed, generation, version=followed.version, held=held)))
 
     def _finish(self, followed: Followed, generation: int, finding: Finding) -> None:
@@ -267,21 +267,21 @@ class FileSource:
         self._report(TargetLooked(self._apply(followed, generation, finding)))
         self._look_again(followed)
 
-    def _finish_failed(self, followed: Followed, generation: int, errand: LookScope, error: Exception) -> None:
+    def _finish_failed(self, followed: Followed, generation: int, scope: LookScope, error: Exception) -> None:
         followed.is_looking = False
         if self._followed.get(followed.key) is not followed:
             return
         if isinstance(error, BeingWritten):
-            self._wait_for_close(followed, generation, errand, error)
+            self._wait_for_close(followed, generation, scope, error)
         else:
-            self._report(TargetLooked(self._fail(followed, generation, errand, error)))
+            self._report(TargetLooked(self._fail(followed, generation, scope, error)))
         if not followed.is_looking:
             self._look_again(followed)
 
-    def _fail(self, followed: Followed, generation: int, errand: LookScope, error: Exception) -> LookResult:
+    def _fail(self, followed: Followed, generation: int, scope: LookScope, error: Exception) -> LookResult:
         """Handle a defect: the target is unknown (rule 5), and is polled until a look succeeds."""
         followed.problem = self.defects.take(show(followed.pattern.base), error)
-        followed.put_back(errand)
+        followed.put_back(scope)
         # A half-applied look may have left wrong state, so the next look starts from the beginning.
         followed.is_whole = True
         self._watch_or_poll(followed)
@@ -304,7 +304,7 @@ class FileSource:
         followed.refused = survey.refused if survey.is_whole else followed.refused | survey.refused
         if survey.problems:
             # Unknown is not a version (rule 5), so these paths must be visited again.
-            followed.put_back(finding.errand)
+            followed.put_back(finding.scope)
             followed.problem = _join(survey.problems)
         else:
             followed.problem = None
@@ -365,7 +365,7 @@ class FileSource:
             other = self._followed.get(key)
             if other is not None:
                 for path in paths:
-                    other.mark(path, finding.errand.paths.get(path, "unknown"))
+                    other.mark(path, finding.scope.paths.get(path, "unknown"))
                 marked.append(key)
         return tuple(marked)
 

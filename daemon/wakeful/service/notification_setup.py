@@ -1,4 +1,4 @@
-"""Puts the desk of notifications together: the parts of the daemon that it reads, reports to, and sends by."""
+"""Constructs the notifications, with the parts of the daemon that they read, report to and send by."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from wakeful.core.deciding.core import Core
 from wakeful.eventlog.contract import LogReader
 from wakeful.notifications.channels.program import Programs
 from wakeful.notifications.channels.send import ChannelSender
-from wakeful.notifications.delivery_loop import NotificationDesk
+from wakeful.notifications.delivery_loop import Notifications
 from wakeful.notifications.ledger_files import LedgerFiles
 from wakeful.runners.isolation.written_places import WrittenPlaces
 from wakeful.runners.process.environment import select_inherited
@@ -25,7 +25,7 @@ from wakeful.system.journal import WARNING
 _DESKTOP = ("DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY")
 
 
-def build_desk(
+def build_notifications(
     places: Places,
     core: Core,
     log: LogReader,
@@ -33,7 +33,7 @@ def build_desk(
     printer: LogPrinter,
     observe: ObservationPort,
     written: WrittenPlaces,
-) -> NotificationDesk:
+) -> Notifications:
     host = socket.gethostname()
     # A program that the user named may show something on their desktop.
     environ = select_inherited(os.environ) | {name: os.environ[name] for name in _DESKTOP if name in os.environ}
@@ -46,7 +46,7 @@ def build_desk(
         return known.hand_out((name,))[0].value
 
     programs = Programs(str(places.specs.parent), environ, find_writer)
-    return NotificationDesk(
+    return Notifications(
         core,
         log,
         LedgerFiles(places.state),
