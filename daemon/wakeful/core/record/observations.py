@@ -290,7 +290,7 @@ class ProcessEnded(Struct, frozen=True, kw_only=True):
     # None if the run ended before it was isolated.
     isolation: Enforced | None = None
     # Changed paths that no binding declares, in the folders that the run may write for its outputs.
-    # If there are more paths, the last entry is a text that says so.
+    # If there are more paths, an entry is a text that says so.
     undeclared: tuple[str, ...] = ()
     # Advice for a person, if the run failed and seems to have been denied something.
     hint: str | None = None

@@ -480,7 +480,7 @@ def keep_kind(marks: dict[str, str], *, is_ordered: bool) -> dict[str, str]:
 
 
 class DamagedSession(Session, frozen=True, kw_only=True):
-    """A session with a record that cannot be read. It is folded up to that record, without its run and wake.
+    """A session with a record that cannot be read. It is folded as far as possible, without its run and wake.
 
     The session can be shown, but its log accepts nothing.
     """
