@@ -51,7 +51,7 @@ def find_owner_problem(core: Core, session: Session) -> str | None:
 
 def list_keys(core: Core, session: Session) -> tuple[str, ...]:
     """List the secrets that the agent of the next run needs to answer, without the secrets of the spec."""
-    # The usual case.
+    # The usual case: a command, and no messages that an agent must answer.
     if not session.mailbox.unread and not has_prompt(session):
         return ()
     agent, _ = find_acting(core, session)

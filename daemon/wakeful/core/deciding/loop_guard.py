@@ -132,7 +132,7 @@ MINUTE_US = 60_000_000
 
 
 class Speed(Struct, frozen=True):
-    """The number of starts in a minute without a wait. Beyond it, each wait is twice as long as the last one."""
+    """The number of starts in a minute without a wait. Beyond it, waits double up to the longest."""
 
     starts_a_minute: int
     first_wait_seconds: float

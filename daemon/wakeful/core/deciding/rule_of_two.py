@@ -56,7 +56,7 @@ def find_third_leg(core: Core, session: Session) -> str | None:
     """Say why a person must be asked before this session runs. None if it has at most two of the three."""
     spec = session.spec
     way_out = find_way_out(spec) if spec is not None else None
-    # The usual case.
+    # The usual case: there is no way out.
     if spec is None or way_out is None:
         return None
     for member in _list_line(core, session):

@@ -214,7 +214,7 @@ def _judge_end(session: Session, run: OpenRun, ended: Ended | None, wall: int) -
 
 
 def _gather_facts(run: OpenRun, ended: Ended | None) -> dict[str, Any]:
-    """The fields of `RunFinished` that do not depend on the outcome."""
+    """Collect the fields of `RunFinished` that do not depend on the outcome."""
     if ended is None:
         facts: dict[str, Any] = {"run": run.run, "exit_code": None, "signal": None}
     else:
