@@ -22,7 +22,7 @@ Provider = Literal["anthropic", "openai", "openai-chat", "openai-compatible", "g
 PROVIDERS: tuple[Provider, ...] = get_args(Provider)
 # The prefix in the name of an external program that speaks the Agent Client Protocol.
 EXTERNAL = "acp"
-# The secret with the key of a provider, if a spec names none. An endpoint of one's own has no default.
+# The secret with the key of a provider, if a spec names none. `openai-compatible` needs none by default.
 USUAL_KEYS: dict[Provider, str] = {
     "anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY", "openai-chat": "OPENAI_API_KEY",
     "google": "GOOGLE_API_KEY",
@@ -96,8 +96,7 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     temperature: float | None = None
     effort: Effort | None = None
     max_output_tokens: int = DEFAULT_MAX_OUTPUT_TOKENS
-    # Does the model accept images? By default (None) models of the providers do, and a model at another address does
-    # not.
+    # Does the model accept images? By default (None) it does, except a model of `openai-compatible`.
     images: bool | None = None
 
 
