@@ -1,4 +1,4 @@
-"""decide: one observation becomes events. Take first, then dispatch until nothing more follows (rule 2)."""
+"""decide: turns one observation into events. First `take`, then `dispatch` until nothing changes any more (rule 2)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def decide(core: Core, observation: Observation, moment: Moment) -> Decision:
     if isinstance(observation, Called):
         _answer_activation(core, decision, observation.call)
     if decision.forget:
-        # Asked for and given up within one decision: nobody follows it any more.
+        # Drop the looks at targets that were followed and forgotten within this decision.
         targets = core.looked.targets
         decision.looks = [look for look in decision.looks if look.target in targets]
         decision.follow = [target for target in decision.follow if target.key in targets]
@@ -35,7 +35,7 @@ def decide(core: Core, observation: Observation, moment: Moment) -> Decision:
 
 def _dispatch_affected(core: Core, decision: Decision) -> None:
     while decision.affected:
-        # A mark passes on to readers, so all of them are set before anybody acts on one.
+        # Busy marks pass on to readers, so all marks are refreshed before a session acts on one.
         while decision.unmarked:
             refresh_busy(core, decision, decision.unmarked.popitem(last=False)[0])
         session_id, _ = decision.affected.popitem(last=False)
@@ -45,9 +45,9 @@ def _dispatch_affected(core: Core, decision: Decision) -> None:
 
 
 def _answer_activation(core: Core, decision: Decision, call: Call) -> None:
-    """Add to the reply of a call that asks for a run what keeps that run from starting (rule 20).
+    """Add to the reply of a call that asks for a run why that run does not start (rule 20).
 
-    Only when everything that follows from the call is decided, it is known whether the run started."""
+    Called last, because only then is it known whether the run started."""
     if not isinstance(call, Activate | Ask | Trace) or decision.reply is None:
         return
     session = core.state.by_name(call.name)

@@ -1,6 +1,6 @@
-"""take: an observation becomes events, or changes only what is looked (rule 2).
+"""take: turns an observation into events, or only changes `looked` (rule 2).
 
-One function per observation. Nothing here decides whether a session runs: that is dispatch.
+One function for each kind of observation. Whether a session runs is decided by `dispatch`, not here.
 """
 
 from __future__ import annotations
@@ -99,7 +99,8 @@ def _take_settings_read(observation: SettingsRead, core: Core, decision: Decisio
 
 
 def _take_room_seen(observation: RoomSeen, core: Core, decision: Decision) -> None:
-    """No session is dispatched here: those that wait for disk space are queued, and slots are offered at every step."""
+    """Note whether there is disk space. No session is touched: those that wait are queued, and each decision offers
+    slots."""
     core.looked.shortage = observation.words
 
 
@@ -141,7 +142,7 @@ def _take_agents_read(observation: AgentsRead, core: Core, decision: Decision) -
 
 
 def _take_specs_read(observation: SpecsRead, core: Core, decision: Decision) -> None:
-    """One batch (rule 26). The first of an incarnation is complete: what it does not name is gone."""
+    """Take in one reading of specs (rule 26). The first of an incarnation is complete: specs missing in it are gone."""
     for name in (*observation.removed, *(d.spec.name for d in observation.declared)):
         core.looked.refused.pop(name, None)
         core.looked.untrusted.pop(name, None)
@@ -162,7 +163,7 @@ def _take_specs_read(observation: SpecsRead, core: Core, decision: Decision) -> 
         }
     elif unread:
         declared += _reopened(core, unread)
-    # A run under way ends under its spec, edges and all (rule 26).
+    # A run under way ends under its spec, and its edges stay until then (rule 26).
     leaving = {name for name in removed if _is_running(core, name)}
     for name in sorted(removed):
         core.touch_around(decision, name)
@@ -187,7 +188,7 @@ def _take_specs_read(observation: SpecsRead, core: Core, decision: Decision) -> 
 
 
 def _withhold(core: Core, decision: Decision, declared: Iterable[Declaration]) -> dict[str, str]:
-    """Withhold the specs that nobody has trusted yet. A new spec gets a session that shows it and does nothing.
+    """Withhold the specs that are not trusted yet. A new spec gets a session that shows it and does nothing.
     A known session keeps its last good spec."""
     withheld = {one.spec.name: one.needs_trust for one in declared if one.needs_trust is not None}
     core.looked.untrusted.update(withheld)
@@ -200,8 +201,11 @@ def _withhold(core: Core, decision: Decision, declared: Iterable[Declaration]) -
 
 
 def _last_good(core: Core, declared: list[Declaration], refused: dict[str, str]) -> list[Declaration]:
-    """At start the specs that stand in the log are the last good ones: they stand first (rule 26), and a file
-    that cannot be read keeps its own, as does a fork that has no file. Returns the declarations of these."""
+    """Place the last good specs, which at the start are those in the log, in the graph before the new ones (rule 26).
+
+    Returns the declarations of specs that stay in force although no readable file declares them: because the file was
+    refused, or because a fork has no file.
+    """
     specs = {d.spec.name: d.spec for d in declared}
     kept = []
     for session in core.state:
@@ -222,8 +226,7 @@ def _last_good(core: Core, declared: list[Declaration], refused: dict[str, str])
 
 
 def _reopened(core: Core, refused: dict[str, str]) -> list[Declaration]:
-    """Sessions that were closed when they were last read, and whose file cannot be read now:
-    their last good spec stands, too."""
+    """List the last good specs of sessions that were reopened while their file was refused. These specs count too."""
     unread = (
         session
         for session in core.state
@@ -237,7 +240,7 @@ def _reopened(core: Core, refused: dict[str, str]) -> list[Declaration]:
 
 
 def _standing(core: Core, name: str) -> Declaration | None:
-    """The last good spec of a session whose new one was refused."""
+    """Return the last good spec of a session whose new spec was refused."""
     session = core.state.by_name(name) if name in core.state.ids else None
     if session is None or not session.declaration.is_declared or session.spec is None:
         return None
@@ -268,7 +271,7 @@ def _touch_named(core: Core, decision: Decision, names: Iterable[str]) -> None:
 def _remove(core: Core, decision: Decision, name: str, *, is_leaving: bool) -> None:
     session_id = core.state.ids.get(name)
     session = core.state.get(session_id) if session_id is not None else None
-    # The log of a closed session takes no records.
+    # The log of a closed session accepts no records.
     if session is None or not session.declaration.is_declared or session.is_shut:
         return
     session = core.emit(decision, session.id, ev.SpecRemoved())
@@ -280,7 +283,7 @@ def _remove(core: Core, decision: Decision, name: str, *, is_leaving: bool) -> N
 
 
 def _take_targets_hinted(observation: TargetsHinted, core: Core, decision: Decision) -> None:
-    """Every binding that matches is dirty before anything is decided (rule 10)."""
+    """Mark all hinted targets as dirty before anything is decided (rule 10)."""
     for key in observation.targets:
         look = core.looked.targets.get(key)
         if look is None:
@@ -314,7 +317,7 @@ def _take_target_looked(observation: TargetLooked, core: Core, decision: Decisio
 
 
 def _touch_subscribers(decision: Decision, look: TargetLook) -> None:
-    # Sorted, so that the order does not depend on hashes and a seed repeats its history.
+    # Sorted, so that the order does not depend on hashes, and a seed always gives the same history.
     for session_id in sorted(look.subscribers):
         decision.touch(session_id)
 
@@ -382,7 +385,7 @@ def _take_run_recovered(observation: RunRecovered, core: Core, decision: Decisio
 
 
 def _session_of(core: Core, session_id: str, run_id: str) -> Session | None:
-    """Anything about a run that is not the open one is dropped (rule 40)."""
+    """Return the session if this run is its open run. A report about any other run is dropped (rule 40)."""
     session = core.state.sessions.get(session_id)
     return session if session is not None and session.run is not None and session.run.run_id == run_id else None
 
@@ -392,7 +395,7 @@ def _session_of(core: Core, session_id: str, run_id: str) -> Session | None:
 
 def _take_notification_ended(observation: NotificationEnded, core: Core, decision: Decision) -> None:
     session = core.state.sessions.get(observation.session)
-    # The log of a closed session takes no records; the notifier's own ledger has it all the same.
+    # The log of a closed session accepts no records. The notifier's own ledger has the result anyway.
     if session is None or session.is_shut:
         return
     told: dict[str, Any] = {
@@ -422,7 +425,7 @@ def _take_called(observation: Called, core: Core, decision: Decision) -> None:
     decision.reply = CALL_RULES[type(observation.call)].judge(observation.call, core, decision, observation)
 
 
-# One function for each kind of observation.
+# The function for each kind of observation.
 TAKES: dict[type[Observation], Callable[[Any, Core, Decision], None]] = {
     DaemonStarted: _take_daemon_started,
     DaemonStopping: _take_daemon_stopping,

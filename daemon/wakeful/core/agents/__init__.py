@@ -1,1 +1,1 @@
-"""Values of an agent's work: turns, steps, tokens, prices, and the summary that needs no model."""
+"""Values of an agent's work: turns, steps, tokens, prices, and summaries made without a model."""

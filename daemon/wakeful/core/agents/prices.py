@@ -15,9 +15,9 @@ from wakeful.core.agents.turns import TokenUsage
 from wakeful.core.spec.budget import Price
 
 _MILLION = 1_000_000
-# The share of letters that two names have in common: below it they are two models.
+# The least likeness of two names that may mean the same model, from 0 to 1.
 _LIKENESS = 0.8
-# The same models are called with the day they were made behind their name.
+# The date at the end of a model's name. The same model is also called without it.
 _DATE = re.compile(r"-(\d{8}|\d{4}-\d{2}-\d{2}|latest)$")
 
 
@@ -25,9 +25,9 @@ Prices = Mapping[str, Price]
 
 
 def find_price(prices: Prices, model: str) -> Price | None:
-    """The price of `PROVIDER:NAME`: by its name, by its name without a date,
+    """Find the price of `PROVIDER:NAME`: by its name, by its name without a date,
     then by the longest pattern with a `*` at its end."""
-    # One house, one price list.
+    # Both APIs of OpenAI have the same prices.
     name = model.replace("openai-chat:", "openai:", 1)
     for exact in dict.fromkeys((model, name, _DATE.sub("", name))):
         if (found := prices.get(exact)) is not None:
@@ -37,10 +37,10 @@ def find_price(prices: Prices, model: str) -> Price | None:
 
 
 def find_meant_model(prices: Prices, model: str) -> str | None:
-    """The listed model that was probably meant by this name. None: it is listed itself, or nothing is like it.
+    """Find the listed model that was probably meant by this name. None if it is listed itself, or no name is similar.
 
-    Like it is a name with the same digits and nearly the same letters, or the same name at another provider.
-    Other digits are another version."""
+    A similar name has the same digits and nearly the same letters, or is the same name at another provider.
+    Other digits mean another version."""
     provider, _, name = model.partition(":")
     name = _DATE.sub("", name)
     if find_price(prices, model) is not None:
@@ -62,7 +62,7 @@ def _measure_likeness(one: str, other: str) -> float:
 
 
 def find_cost(prices: Prices, model: str, usage: TokenUsage) -> float | None:
-    """The cost of this usage in USD; None if the model has no known price."""
+    """Return the cost of this usage in USD. None if the model has no known price."""
     price = find_price(prices, model)
     if price is None:
         return None
@@ -75,7 +75,7 @@ def find_cost(prices: Prices, model: str, usage: TokenUsage) -> float | None:
 
 
 def find_worst_case(prices: Prices, model: str, input_tokens: int, max_output_tokens: int) -> float | None:
-    """The highest price of a request: all of it at the dearest of its prices, and the longest answer."""
+    """Return the highest cost of a request: all input at the highest of its prices, and the longest answer."""
     price = find_price(prices, model)
     if price is None:
         return None

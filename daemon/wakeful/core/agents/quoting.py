@@ -1,9 +1,8 @@
-"""Words of others, put before a model as data: between marks that they cannot close,
-labelled with where they come from.
+"""Quotes text of others for a model as data: between marks that the text cannot close, with a label of its origin.
 
-A mark is made of the content itself, so the same content is quoted the same way for ever and no content can hold its
-own. What cannot be seen, reorders text or moves a terminal is shown as an escape:
-a model reads what a person would read. Pure.
+A mark is computed from the content, so equal content is always quoted in the same way, and no content can contain its
+own mark. Invisible characters, and those that reorder text or control a terminal, are shown as escapes. So a model
+reads what a person would read. Pure.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ def quote_block(text: str, label: str, tokens: int | None = None, how: str = "",
     kept = shown if tokens is None else cut_to_tokens(shown, tokens)
     mark = make_mark(kept)
     block = f"<{tag} {mark} {escape(label)}>\n{kept.rstrip(chr(10))}\n</{tag} {mark}>"
-    # The note stands outside of the marks. Inside, the content could fake it.
+    # The note is outside of the marks, because inside of them the content could fake it.
     return (
         block if len(kept) == len(shown) else f"{block}\n(cut here: {len(shown) - len(kept):,} more characters; {how})"
     )
 
 
 def make_mark(text: str) -> str:
-    """A mark that does not occur in this text."""
+    """Make a mark that does not occur in this text."""
     number = 0
     while True:
         mark = hashlib.blake2b(f"{number}\0{text}".encode(errors="surrogatepass"), digest_size=_MARK_BYTES).hexdigest()
@@ -43,6 +42,6 @@ def make_mark(text: str) -> str:
 
 
 def quote_line(text: str) -> str:
-    """One line in quotation marks: a line break, a quotation mark and what cannot be seen stand as escapes inside of
-    them."""
+    """Quote a text as one line in quotation marks. Line breaks, quotation marks and invisible characters become
+    escapes."""
     return escape(json.dumps(text, ensure_ascii=False))

@@ -1,9 +1,8 @@
-"""The summary that needs no model: what old messages said, told by rule, the same every time;
-and how any summary is read again.
+"""Summaries of messages made without a model, always the same for the same messages; and the parser of any summary.
 
-Used where a session has no agent to summarise it, where its model cannot, and for what a fork brings home. The
-objective stands in it verbatim. Open questions, decisions and names are kept before anything else, those of the earlier
-summary included; nothing is listed twice. It never grows beyond its bound, and counts what it leaves out. Pure.
+Used if a session has no agent, if its model cannot summarise, and for the conversation of a merged fork. The objective
+is copied word for word. Open questions, decisions and names come first, those of the earlier summary included. Nothing
+is listed twice. A summary has a maximum length, and says how many lines it leaves out. Pure.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from wakeful.text.display import count
 LONGEST_DIGEST = 6_000
 OPEN_QUESTIONS, DECISIONS, SETTLED, FILES, NAMES = "Open questions", "Decisions", "Settled", "Files", "Names"
 _SAID, _BEFORE = "Said", "Before that"
-# The titles of a list, by what it lists; the later ones stand in summaries of earlier releases.
+# Title of a list -> the field of `ReadSummary`. The last two titles are in summaries of earlier releases.
 _TITLES = {
     OPEN_QUESTIONS: "open_questions", DECISIONS: "decisions", SETTLED: "settled", FILES: "names", NAMES: "names",
     "Questions asked": "open_questions", "Paths named": "names",
 }  # fmt: skip
 _LINE = 160
-# The part of a digest that each list may take.
+# The most characters of a digest that each list may take.
 _QUESTIONS_ROOM, _DECISIONS_ROOM, _NAMES_ROOM = 1_300, 1_300, 900
 _SENTENCE = re.compile(r"(?<=[.!?])\s+")
 _DECISION = re.compile(
@@ -33,7 +32,7 @@ _DECISION = re.compile(
     r"|rejected|approved|settled on|ruled out|must|shall)\b",
     re.IGNORECASE,
 )
-# Every repeat has a bound, and every name its beginning: strangers write what is searched here.
+# Every repeat has a bound, and every name must begin at a fixed place, because strangers write the searched text.
 _NAME = re.compile(
     r"(?P<quoted>`[^`\n]{2,60}`)"
     r"|(?P<url>\bhttps?://[^\s<>\"')]{1,200})"
@@ -43,14 +42,14 @@ _NAME = re.compile(
     r"|(?P<identifier>\b[A-Za-z]{1,40}(?:_[A-Za-z0-9]{1,40}){1,8}\b)"
     r"|(?P<proper>(?<=[a-z,;] )[A-Z][\w'-]{1,40}(?: [A-Z][\w'-]{1,40}){0,4})"
 )
-# The origin of a listed line: a record, or a part of a conversation as a summariser is told it.
+# The origin of a listed line: a record, or a part of a conversation in the form that a summariser gets.
 _SOURCE = re.compile(r"^(?:\[\d+\] .{1,80}?|ASKED|AGENT|[\w-]{1,80} RETURNED): ")
 _HEAD = re.compile(r"\d{1,9} messages?, (?:records \d{1,9} to \d{1,9}, )?from ")
 _COUNT = re.compile(r"(?:- )?\(\d+ older ones are in the log\)")
 
 
 class Message(Struct, frozen=True, kw_only=True):
-    """One entry of a conversation, with the record it stands in; 0 where that is not known."""
+    """One entry of a conversation. `seq` is its record, 0 if that is not known."""
 
     session: str
     seq: int
@@ -60,7 +59,7 @@ class Message(Struct, frozen=True, kw_only=True):
 
 
 class ReadSummary(Struct, frozen=True, kw_only=True):
-    """A summary taken apart: its lists, and the prose that is left."""
+    """A parsed summary: its lists, and the rest as prose."""
 
     prose: str = ""
     open_questions: tuple[str, ...] = ()
@@ -70,7 +69,7 @@ class ReadSummary(Struct, frozen=True, kw_only=True):
 
 
 def read_summary(text: str | None) -> ReadSummary:
-    """Read a summary of any origin: a rule, a model, an earlier release."""
+    """Parse a summary of any origin: this module, a model, an earlier release."""
     lists: dict[str, list[str]] = {}
     prose: list[str] = []
     for block in (text or "").split("\n\n"):
@@ -85,13 +84,13 @@ def read_summary(text: str | None) -> ReadSummary:
 
 
 def list_lines(title: str, lines: Sequence[str]) -> list[str]:
-    """One block of a summary, or none; a line of it is one line, whatever it holds."""
+    """Format one block of a summary, or none without lines. Line breaks inside a line become spaces."""
     return ["\n".join((f"{title}:", *(f"- {' '.join(line.split())}" for line in lines)))] if lines else []
 
 
 def keep_once(lines: Iterable[str], known: Iterable[str] = ()) -> list[str]:
-    """Without those that say the same as one before, or as one that is `known`: letter case,
-    spaces and who said it do not count."""
+    """Drop the lines that repeat an earlier line or a `known` one. Letter case, spaces and the source of a line do not
+    count."""
     seen = {_fold(line) for line in known}
     kept: list[str] = []
     for line in lines:
@@ -103,7 +102,7 @@ def keep_once(lines: Iterable[str], known: Iterable[str] = ()) -> list[str]:
 
 
 def digest_messages(messages: Sequence[Message], *, objective: str | None, earlier: str | None = None) -> str:
-    """A summary of these messages that also carries over the entries of the `earlier` summary."""
+    """Summarise these messages, and carry over the entries of the `earlier` summary."""
     before = read_summary(earlier)
     head = [f"Objective: {objective}"] if objective else []
     head.append(f"{count(len(messages), 'message')}, {_span(messages)}{_say_authors(messages)}.")
@@ -117,7 +116,7 @@ def digest_messages(messages: Sequence[Message], *, objective: str | None, earli
     parts = ["\n".join(head), *(part for title, lines, room in listed for part in list_lines(title, _fit(lines, room)))]
     room = LONGEST_DIGEST - sum(len(part) + 2 for part in parts)
     if prose := _drop_heads(before.prose):
-        # The older a thing is, the less of it is left: half of what is free.
+        # Older prose gets half of the free space, so it becomes shorter with every summary.
         parts.append(f"{_BEFORE}:\n{_shorten(prose, max(room // 2, 200))}")
         room -= len(parts[-1]) + 2
     parts += list_lines(_SAID, _fit(keep_once(rest, known=prose.splitlines()), room - len(_SAID) - 4))
@@ -125,7 +124,7 @@ def digest_messages(messages: Sequence[Message], *, objective: str | None, earli
 
 
 def _sort_sentences(messages: Sequence[Message]) -> tuple[list[str], list[str], list[str]]:
-    """Questions, decisions, and what each message says besides; each as a line that names its source."""
+    """Split messages into questions, decisions and the rest. Each line names its source."""
     questions: list[str] = []
     decisions: list[str] = []
     rest: list[str] = []
@@ -175,7 +174,7 @@ def _shorten(text: str, most: int) -> str:
 
 
 def _drop_heads(prose: str) -> str:
-    """Without what every digest says anew: objective, counts, titles."""
+    """Drop the lines that every digest writes again: objective, counts, titles."""
     dropped = ("Objective: ", f"{_BEFORE}:", f"{_SAID}:")
     lines = (
         line
@@ -194,7 +193,7 @@ def _fold(line: str) -> str:
 
 
 def _fit(lines: list[str], room: int) -> list[str]:
-    """The newest lines that fit, and how many had to go."""
+    """Return the newest lines that fit, after a line with the number of those that were dropped."""
     room -= 40
     kept: list[str] = []
     for line in reversed(lines):

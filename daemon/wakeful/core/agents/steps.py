@@ -1,8 +1,8 @@
-"""The steps of an agent's run as values: what the process that thinks reports, and what its run has come to.
+"""The steps of an agent's run as values: the reports of the agent process, and the progress of its run.
 
-Each step is recorded before the next one is taken: the process posts them (api/routes/agent_work.py), `judge_work`
-turns them into events, the reducer folds them into `Progress`. Several that belong together are one call, and so one
-transaction. A step with `sub` is one of a sub-agent.
+Each step is recorded before the next one is taken. The process posts steps (api/routes/agent_work.py),
+calls/agent_steps.py turns them into events, and the reducer folds these into `Progress`. Steps that belong together are
+one call, and so one transaction. A step with `sub` is that of a sub-agent.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ WRITING_TOOLS = ("write", "edit")
 HaltWord = Literal["budget", "asking", "failed"]
 # The note of the activation that comes with a question.
 ASKED_BY = "asked by"
-# In the hand-off of a run that had to stop: a run that goes on from there leaves its own.
+# Words in the hand-off of a run that had to stop. A run that continues from there leaves its own hand-off.
 STOPPED = "was stopped before it was done"
-# The effect of a run on its session's hand-off: its last words replace it; it is kept but for what the agent sets; or
-# it belongs to another agent.
+# The effect of a run on its session's hand-off. `replaced`: its last text replaces the hand-off. `kept`: the hand-off
+# stays, unless the agent sets one. `withheld`: the hand-off belongs to another agent.
 HandOffRule = Literal["replaced", "kept", "withheld"]
 
 
 class FoundWindow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much a model takes in, as its server told the process, and the place that told it.
+    """The context window of a model, as its server reported it to the process, and where the answer came from.
 
-    No tokens: nobody told any.
+    `tokens` is None if no server reported a number.
     """
 
     tokens: Annotated[int, Meta(ge=1, le=100_000_000)] | None = None
@@ -51,9 +51,9 @@ class FoundWindow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Begin(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A process begins.
+    """An agent process begins.
 
-    `asks_window`: it can find out how much a local model takes in, and says `window` when it did.
+    `asks_window`: the process can ask the server of a local model for its context window. `window` is the result.
     """
 
     asks_window: bool = False
@@ -61,7 +61,7 @@ class Begin(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Assemble(Struct, frozen=True, kw_only=True, tag_field="step", tag="assemble"):
-    """The prompt of the model is assembled. Only the daemon makes this step: a process may not post it."""
+    """The prompt of the model is assembled. Only the daemon makes this step; a process must not post it."""
 
     agent: str
     model: str
@@ -76,7 +76,7 @@ class Assemble(Struct, frozen=True, kw_only=True, tag_field="step", tag="assembl
 class RequestTurn(Struct, frozen=True, kw_only=True, tag_field="step", tag="request"):
     """Ask to send a request of this size.
 
-    Refused where its worst case is more than what is left to be spent: the run halts.
+    If its worst case is more than the rest of a budget, the request is refused and the run halts.
     """
 
     turn: int
@@ -84,9 +84,9 @@ class RequestTurn(Struct, frozen=True, kw_only=True, tag_field="step", tag="requ
     input_tokens: int
     max_output_tokens: int
     purpose: Purpose = "work"
-    # With the first request of a process, and whenever they are others.
+    # The tools of the model, in the first request of a process and whenever they have changed.
     tools: tuple[ToolDefinition, ...] = ()
-    # With the tools: MCP servers that are not there, and why.
+    # With the tools: MCP servers that cannot be reached, and why.
     servers_down: tuple[DownServer, ...] = ()
     sub: SubWork | None = None
 
@@ -96,7 +96,7 @@ class RecordAnswer(Struct, frozen=True, kw_only=True, tag_field="step", tag="ans
     answer: Answered
     usage: TokenUsage
     purpose: Purpose = "work"
-    # The cost by the program's own word. None: by the price of its tokens.
+    # The cost that the program reports. None if the cost follows from the price of the tokens.
     usd: float | None = None
     sub: SubWork | None = None
 
@@ -104,7 +104,7 @@ class RecordAnswer(Struct, frozen=True, kw_only=True, tag_field="step", tag="ans
 class MeterTurn(Struct, frozen=True, kw_only=True, tag_field="step", tag="meter"):
     """The spending of an external agent's prompt until now. The run halts if it is more than the run may spend.
 
-    `usd`: what the program itself says it cost. None: it says nothing, and the price of its tokens counts."""
+    `usd` is the cost that the program reports. None if the cost follows from the price of the tokens."""
 
     turn: int
     requests: int
@@ -117,7 +117,7 @@ class RecordFault(Struct, frozen=True, kw_only=True, tag_field="step", tag="faul
     model: str
     fault: str
     words: str
-    # The tokens of an answer that was of no use. None: nothing is known of it.
+    # The usage of an unusable answer, None if it is not known.
     usage: TokenUsage | None = None
     sub: SubWork | None = None
 
@@ -128,9 +128,9 @@ class CallTool(Struct, frozen=True, kw_only=True, tag_field="step", tag="call"):
 
 
 class Around(Struct, frozen=True, kw_only=True):
-    """The text on both sides of a page that a result shows from `start` to `end`.
+    """The text before and after the page that a result shows from `start` to `end`.
 
-    A secret may reach across the page's ends.
+    It is searched as well, because a secret may cross the beginning or the end of the page.
     """
 
     before: str
@@ -145,10 +145,10 @@ class ReturnTool(Struct, frozen=True, kw_only=True, tag_field="step", tag="retur
     text: str
     is_error: bool = False
     wrote: tuple[WroteFile, ...] = ()
-    # Images that were kept before (POST /work/images).
+    # Images that were stored before (POST /work/images).
     images: tuple[Image, ...] = ()
     sub: SubWork | None = None
-    # For the search for secrets. It is not recorded.
+    # Only for the search for secrets; not recorded.
     around: Around | None = None
 
 
@@ -161,12 +161,12 @@ class AskPerson(Struct, frozen=True, kw_only=True, tag_field="step", tag="ask"):
 
 class Halt(Struct, frozen=True, kw_only=True, tag_field="step", tag="halt"):
     words: str
-    # A sub-agent: its work ends, and the run goes on.
+    # Set if a sub-agent halts. Then only its work ends, and the run goes on.
     sub: SubWork | None = None
 
 
 Step = Assemble | RequestTurn | RecordAnswer | MeterTurn | RecordFault | CallTool | ReturnTool | AskPerson | Halt
-# The steps whose words a request tells the model.
+# The steps whose text is sent to the model in a request.
 SentStep = RequestTurn | RecordAnswer | ReturnTool
 # The steps that a process may post.
 PostedStep = RequestTurn | RecordAnswer | MeterTurn | RecordFault | CallTool | ReturnTool | AskPerson | Halt
@@ -182,17 +182,18 @@ class Beginning(Struct, frozen=True, kw_only=True):
     agent: AgentSpec
     instructions: str
     entries: tuple[Entry, ...]
-    # Calls of the last answer that nobody has begun, and what is said once they are done:
-    # the opening of this run is the last of it.
+    # `pending`: calls of the last answer that have not begun. `later`: texts that the model gets once these calls are
+    # done; the last of them is the opening of this run.
     pending: tuple[ToolCall, ...] = ()
     later: tuple[Asked, ...] = ()
-    # Call -> what a person said to it.
+    # Call -> the answer of a person, yes or no.
     permissions: dict[str, bool] = {}
     # The context window of its model, as the process found it.
     window: FoundWindow | None = None
-    # The conversation is longer than its agent allows: the process summarises it before anything else.
+    # The conversation is longer than its agent allows, so the process summarises it before anything else.
     is_long: bool = False
-    # The oldest turns, if they do not fit the model: `entries` have a mark in their place. The summariser reads them.
+    # The oldest turns, if they do not fit the model. `entries` have a mark in their place, and the summariser reads
+    # them.
     left_out: tuple[Entry, ...] = ()
     # The text of the previous summary.
     summary: str | None = None
@@ -200,7 +201,7 @@ class Beginning(Struct, frozen=True, kw_only=True):
     # Small keys of this conversation.
     memory: dict[str, str] = {}
     hand_off: HandOffRule = "replaced"
-    # The hand-off that stands, and whether this run left it, or one that it goes on from.
+    # The present hand-off, and whether it was left by this run or by a run that this one continues.
     standing_hand_off: str | None = None
     has_handed_off: bool = False
     # The number of requests that were sent already.
@@ -214,42 +215,43 @@ class Beginning(Struct, frozen=True, kw_only=True):
     # Further permissions of the session: TCP ports or the whole network, and paths to read and to write.
     network: bool | tuple[int, ...] = False
     listens: tuple[int, ...] = ()
-    # With a list of ports: a listed host is a name.
+    # With a list of ports: a listed host is a name that must be looked up in DNS.
     looks_up_names: bool = False
     allow_read: tuple[str, ...] = ()
     allow_write: tuple[str, ...] = ()
-    # MCP servers that did not start in their time a moment ago: nothing waits for them.
+    # MCP servers that recently did not start in time. The process does not wait for them.
     failing: tuple[DownServer, ...] = ()
-    # Names of secrets for a program that thinks in our place: the session's, and the program's own;
-    # none of those for its servers.
+    # Names of secrets for an external program: those of the session and the program's own, without those of its
+    # servers.
     secrets: tuple[str, ...] = ()
     # Hosts that its tool `fetch` may ask.
     fetch: tuple[str, ...] = ()
-    # Nothing is denied here, so nothing narrower can be made.
+    # The run is not isolated, so its programs cannot be confined more narrowly either.
     is_unisolated: bool = False
 
 
 class Recorded(Struct, frozen=True, kw_only=True):
-    """The daemon's answer to steps. `end`: why nothing more is to be begun, in words;
-    the steps before it are on record.
-    `is_limit`: no person wants that, and nobody is asked; the run failed or has nothing left to spend.
+    """The daemon's answer to steps.
 
-    `redacted`: answers, results and definitions of tools that held the value of a secret, as they were recorded. A
-    model is sent these words and no others."""
+    `end` says why nothing more may begin; the steps before it are on record. `is_limit`: the run ends because it failed
+    or its budget is spent, not because of a person.
+    `redacted` are answers, results and definitions of tools that held the value of a secret, as they were recorded.
+    Only these texts may be sent to a model.
+    """
 
     end: str | None = None
     is_limit: bool = False
-    # Likewise, of the work of the sub-agent whose steps these are: the run goes on.
+    # Why the work of the sub-agent whose steps these are must end. The run goes on.
     sub_end: str | None = None
     redacted: tuple[SentStep, ...] = ()
 
 
 class OwnFile(Struct, frozen=True, kw_only=True):
-    """A path that this run wrote: what it found there first, and what it left there last."""
+    """A path that this run wrote: the digests before its first write and after its last one."""
 
     base: str | None
     digest: str
-    # Somebody else wrote in between: not all of the way from one to the other is this run's.
+    # Another program wrote in between, so the change is not this run's alone.
     is_mixed: bool = False
 
     def follow(self, wrote: WroteFile) -> OwnFile:
@@ -257,26 +259,26 @@ class OwnFile(Struct, frozen=True, kw_only=True):
 
 
 class Progress(Struct, frozen=True, kw_only=True):
-    """How far an agent's run has come, and what it took."""
+    """The progress of an agent's run, and its usage so far."""
 
     turns: int = 0
-    # Turns that made the conversation shorter.
+    # The number of turns that summarised the conversation.
     summaries: int = 0
     tokens: int = 0
     usd: float = 0.0
     # Tokens that no provider counted.
     estimated_tokens: int = 0
-    # Of the request under way, at its worst; what it took replaces them.
+    # The worst case of the request under way. Its real usage replaces it.
     reserved_tokens: int = 0
     reserved_usd: float = 0.0
-    # The sub-agent whose request that is; None: the run's own agent.
+    # The sub-agent whose request is under way, None for the run's own agent.
     reserved_by: str | None = None
-    # By the names of sub-agents; and why their work cannot go on, by the call that it answers.
+    # The usage by name of the sub-agent; and why the work of a sub-agent cannot go on, by the call that it answers.
     subs: dict[str, SubSpent] = {}
     sub_halts: dict[str, str] = {}
-    # By path, relative to root where it lies there.
+    # The written files by path, relative to root if they are inside it.
     wrote: dict[str, OwnFile] = {}
-    # Calls that write, begun and not come back: whether they did is not known.
+    # Write calls that began and did not return. It is not known whether they wrote.
     writing: tuple[str, ...] = ()
 
     @property

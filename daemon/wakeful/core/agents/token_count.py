@@ -1,8 +1,8 @@
-"""How many tokens a text takes, by estimate: asked before anything is sent, where no provider has counted yet.
+"""Estimates the tokens of a text before it is sent, when no provider has counted them yet.
 
-Tokenizers differ and none is needed here: letters, digits, marks and other scripts each take about what the common ones
-give them. Prose comes within a tenth of them, code and JSON within a fifth; what a provider then counts is recorded
-beside it, and what is spent is charged by that. Short words are never taken for less than one token each.
+Tokenizers differ, and none is needed here. Letters, digits, marks and other scripts each count as in the common
+tokenizers on average. The error is within a tenth for prose, and within a fifth for code and JSON. Each word counts as
+at least one token. The count of the provider is recorded later, and budgets are charged by it.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from wakeful.core.agents.turns import Answered, Asked, Entry, Returned, TokenUsa
 _DIGITS = b"0123456789"
 _MARKS = bytes(set(range(33, 127)) - set(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") - set(_DIGITS))
 _ASCII = bytes(range(128))
-# Bytes of one kind that make a token.
-# Providers count by size, and make a large image smaller: about what the largest one takes.
+# About the tokens of the largest image. Providers count an image by its size, and shrink a large one.
 _TOKENS_OF_AN_IMAGE = 1_600
+# The number of bytes of each kind that make one token.
 _BYTES_OF_LETTERS, _BYTES_OF_DIGITS, _BYTES_OF_MARKS, _BYTES_OF_OTHERS = 4.4, 2.5, 1.8, 3.0
 
 
 def estimate_tokens(text: str) -> int:
-    """0 for no text, else at least one for each word."""
+    """Estimate the tokens of a text: 0 for no text, else at least one for each word."""
     data = text.encode(errors="surrogatepass")
     digits, marks, others = (len(data) - len(data.translate(None, kind)) for kind in (_DIGITS, _MARKS, _ASCII))
-    # Of other scripts the bytes that are left, not those that went.
+    # `others` is the number of ASCII bytes up to here. The bytes of other scripts are the rest.
     others = len(data) - others
     letters = len(data) - digits - marks - others
     estimate = (
@@ -37,7 +37,7 @@ def estimate_tokens(text: str) -> int:
 
 
 def estimate_entry(entry: Entry) -> int:
-    """The estimated number of tokens of one entry of a conversation."""
+    """Estimate the tokens of one entry of a conversation."""
     match entry:
         case Asked(text=text):
             return estimate_tokens(text)
@@ -50,14 +50,14 @@ def estimate_entry(entry: Entry) -> int:
 
 
 def estimate_definition(tool: ToolDefinition) -> int:
-    """The tokens that the definition of one tool takes in every request."""
+    """Estimate the tokens that the definition of one tool takes in every request."""
     return estimate_tokens(json.dumps(tool.parameters) + tool.description)
 
 
 def complete_usage(usage: TokenUsage, input_tokens: int, answered: Answered) -> TokenUsage:
-    """The usage of a request: by its provider's count, and by estimate where the provider told none.
+    """Return the usage of a request: the provider's count, or our estimate for numbers that it did not report.
 
-    Every request has words that go in.
+    An input of 0 counts as not reported, because every request has input.
     """
     if usage.input and usage.output:
         return usage
@@ -68,7 +68,7 @@ def complete_usage(usage: TokenUsage, input_tokens: int, answered: Answered) -> 
 
 
 def cut_to_tokens(text: str, tokens: int) -> str:
-    """The longest beginning that takes no more than so many, by halves: within 1 % of what would fit."""
+    """Return the longest beginning with at most this many tokens. It is found by halving, within 1 % of the longest."""
     if estimate_tokens(text) <= tokens:
         return text
     low, high = 0, len(text)

@@ -1,7 +1,7 @@
-"""One turn of an agent as values: what a model was asked, what it answered, what its tools brought.
+"""One turn of an agent as values: the text sent to a model, its answer, and the results of its tools.
 
-The same values stand in the log, travel between the daemon and the process that thinks, and are what a conversation is
-rebuilt from. Nothing here belongs to one provider but `raw`, which only the provider it came from needs back.
+The log holds these values, the daemon and the agent process exchange them, and a conversation is rebuilt from them.
+They do not depend on a provider, except `raw`, which is sent back only to the provider that it came from.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-# Why a model stopped: it is done, it waits for tools, it ran into its limit, it would not.
+# The reasons why a model stopped: it is done, it waits for tools, it reached its limit, or it refused.
 StopReason = Literal["done", "calls", "length", "refused"]
 
 # The purpose of a turn: the session's work, or a summary of its conversation.
 Purpose = Literal["work", "summary"]
 
-# The tool that gives another agent a piece of work. A run that goes on takes the work up where it stood.
+# The tool that gives a sub-agent a piece of work. A run that continues another run also continues this work.
 DELEGATE = "delegate"
 INTERRUPTED = (
     "interrupted, effect unknown: this call had begun when the run was cut short; "
@@ -25,7 +25,7 @@ INTERRUPTED = (
 
 
 class ToolCall(Struct, frozen=True, kw_only=True):
-    """`arguments` is JSON text, as the model wrote it: it may be wrong."""
+    """A call of a tool. `arguments` is JSON text as the model wrote it, and may be invalid."""
 
     id: str
     name: str
@@ -33,7 +33,7 @@ class ToolCall(Struct, frozen=True, kw_only=True):
 
 
 class ToolDefinition(Struct, frozen=True, kw_only=True):
-    """A tool as a model is told of it. `parameters` is a JSON Schema of an object."""
+    """A tool as it is described to a model. `parameters` is a JSON Schema of an object."""
 
     name: str
     description: str
@@ -41,32 +41,32 @@ class ToolDefinition(Struct, frozen=True, kw_only=True):
 
 
 class DownServer(Struct, frozen=True, kw_only=True):
-    """An MCP server that is not there, and why.
+    """An MCP server that cannot be reached, and why.
 
-    `is_slow`: it did not start in its time, which the next runs need not wait for again.
+    `is_slow`: it did not start in time, so the next runs do not wait for it again.
     """
 
     name: str
     words: str
     is_slow: bool = False
-    # When it was last waited for, where that was an earlier run.
+    # The time when a run last waited for it, if that was an earlier run.
     since: int | None = None
 
 
 class SubWork(Struct, frozen=True, kw_only=True):
-    """A piece of work that the agent of a run gave to another agent: the call of `delegate` that it answers,
-    and who does it."""
+    """A piece of work that the agent of a run gave to a sub-agent: the call of `delegate` that it answers, and the
+    sub-agent."""
 
     call: str
     agent: str
 
 
 class TokenUsage(Struct, frozen=True, kw_only=True):
-    """As the provider counted it.
+    """The tokens of a request, as the provider counted them.
 
-    `input` includes what it read from its cache (`cached`) and what it put there (`cache_written`).
+    `input` includes the tokens that it read from its cache (`cached`) and those that it stored there (`cache_written`).
 
-    `is_estimated`: the provider told no number, or only one of both, and ours stands in its place."""
+    `is_estimated`: the provider reported no number, or only one of the two, and our estimate takes its place."""
 
     input: int = 0
     output: int = 0
@@ -80,7 +80,7 @@ class TokenUsage(Struct, frozen=True, kw_only=True):
 
 
 def name_actor(run: int, sub: SubWork | None) -> str:
-    """The run whose agent does something, or the sub-agent in it."""
+    """Name the run whose agent acts, or the sub-agent in that run."""
     return f"run {run}" if sub is None else f"run {run}, sub-agent {sub.agent}"
 
 
@@ -93,7 +93,7 @@ class SubSpent(Struct, frozen=True, kw_only=True):
 
 
 class Asked(Struct, frozen=True, kw_only=True, tag_field="kind", tag="asked"):
-    """A text that a run, a person or a session puts to the model."""
+    """A text that a run, a person or a session sends to the model."""
 
     text: str
 
@@ -112,15 +112,13 @@ class Answered(Struct, frozen=True, kw_only=True, tag_field="kind", tag="answere
 
     @property
     def words(self) -> str:
-        """The text of the answer; if it has none, the names of the tools it calls."""
+        """Return the text of the answer. If it has none, name the tools that it calls."""
         return self.text or f"[calls {', '.join(call.name for call in self.calls)}]"
 
 
 class WroteFile(Struct, frozen=True, kw_only=True):
-    """A file as one call left it, and as it found it: contents by the digests that looks know them by.
-
-    No base: it was not there.
-    """
+    """A file that one call wrote. `base` and `digest` are the digests of its content before and after the call, as
+    looks compute them. `base` is None if the file did not exist."""
 
     path: str
     base: str | None = None
@@ -128,7 +126,7 @@ class WroteFile(Struct, frozen=True, kw_only=True):
 
 
 class Image(Struct, frozen=True, kw_only=True):
-    """An image that a tool brought: the record names it by its content, which is a blob."""
+    """An image that a tool returned. Its content is a blob, and the record holds the blob's address."""
 
     media_type: str
     address: str

@@ -1,1 +1,1 @@
-"""The system calls: their values, and the judgement of each on the present state."""
+"""The system calls: their values, and the functions that judge each call on the present state."""

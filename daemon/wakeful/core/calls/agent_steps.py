@@ -1,8 +1,8 @@
-"""The steps of an agent's run judged: each becomes a record before the process takes the next one.
+"""The judges of questions to agents, and of the steps of an agent's run. Each step is recorded before the next one.
 
-As in lifecycle.py: words, or a CallerError and nothing recorded. Only the run under way speaks here, which the API has
-made sure of by its token. Money and tokens are asked for before they are spent: where the worst case of a request is
-more than what is left, the run halts instead, and sleeps until its period turns.
+As in lifecycle.py, a function returns the reply, or raises CallerError and records nothing. Only the run under way may
+record steps; the API has checked its token. Tokens and money are reserved before they are spent. If the worst case of
+a request is more than the rest of a budget, the run halts, and the session sleeps until the next period.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from wakeful.errors import CallerError
 
 
 def _judge_ask(call: calls.Ask, core: Core, decision: Decision, called: calls.Called) -> str:
-    """A message and an activation in one: it is answered whatever holds the session,
-    but for what only its people may lift."""
+    """Record a question: a message together with an activation. So it is answered despite most holds, except those
+    that only a person may lift."""
     session = find_runnable(core, call.name, is_question=True)
     if not call.text.strip():
         raise CallerError(f"nothing is asked of {call.name}; give the question as one argument")
@@ -55,13 +55,13 @@ def _judge_ask(call: calls.Ask, core: Core, decision: Decision, called: calls.Ca
     asked = ev.ActivationRequested(
         position=session.activation.position + 1, note=f"{work.ASKED_BY} {called.author}", fresh=call.fresh
     )
-    # Both records are one transaction, and the key stands with the first.
+    # Both records are one transaction, and the key is in the first one.
     core.emit(decision, session.id, asked, author=called.author, run=called.run)
     return "asked"
 
 
 def _find_asked(core: Core, session: Session, wanted: str | None) -> str | None:
-    """The name of the agent that is to answer; None: the session's own agent."""
+    """Return the name of the agent that must answer. None for the session's own agent."""
     assert session.spec is not None
     is_prompt = isinstance(session.spec.run, PromptRun)
     owner = find_owner(core, session)
@@ -83,14 +83,14 @@ def _judge_work(call: calls.Work, core: Core, decision: Decision, called: calls.
     session = core.state.by_name(call.name)
     if session.run is None or session.run.run != call.run or session.run.agent is None:
         raise CallerError(f"run {call.run} of {call.name} is not an agent's run under way; nothing was recorded")
-    # All steps are checked before the first is recorded: one refused step refuses all.
+    # All steps are checked before the first one is recorded, so one refused step refuses all.
     for step in call.steps:
         _check_step(core, step)
         _check_member(session.run.agent, step)
     for step in call.steps:
         run = session.run
         assert run is not None
-        # The words and the spending of an external agent until its stop count. Nothing else follows a halt.
+        # After a halt only the answer of an external agent is recorded: its text and its cost until the stop count.
         if run.halt is not None and not (
             isinstance(step, work.RecordAnswer)
             and run.progress.reserved_tokens
@@ -125,7 +125,7 @@ def _check_step(core: Core, step: work.Step) -> None:
 
 
 def _check_member(agent: AgentSpec, step: work.Step) -> None:
-    """A piece of work is done by a sub-agent that the agent of the run declares."""
+    """Raise CallerError if the step is by a sub-agent that the agent of the run does not declare."""
     sub = None if isinstance(step, work.AskPerson | work.MeterTurn) else step.sub
     if sub is not None and agent.find_subagent(sub.agent) is None:
         known = ", ".join(one.name for one in agent.team) or "none"
@@ -158,7 +158,7 @@ def _take_request_turn(step: work.RequestTurn, core: Core, session: Session, run
     elif (
         step.purpose == "work" and run.progress.work_turns >= run.agent.limits.turns and step.turn > run.progress.turns
     ):
-        # Summaries come of work that has turns of its own, and stop where they make no room.
+        # Only turns of work are limited. Summaries follow from work, and end when they free no space.
         return [
             _fail(
                 run,
@@ -266,7 +266,7 @@ def _fail(run: OpenRun, words: str) -> ev.WorkHalted:
     return ev.WorkHalted(run=run.run, hold=ev.Hold(kind="failed", words=words))
 
 
-# -- what is left to be spent -----------------------------------------------------------------
+# -- the rest of budgets ----------------------------------------------------------------------
 
 
 def _halt_sub(
@@ -279,9 +279,10 @@ def _halt_sub(
     usd: float | None,
     wall: int,
 ) -> ev.WorkHalted | ev.SubagentHalted | None:
-    """Why a sub-agent may not send this request.
+    """Return the event that keeps a sub-agent from sending this request. None if it may send it.
 
-    A period that is spent halts the run, which takes the work up again; all else ends the work alone.
+    If the budget of a period is spent, the run halts, and a later run continues the work. Any other limit ends only
+    the work of the sub-agent.
     """
     member = agent.find_subagent(sub.agent)
     assert member is not None
@@ -307,7 +308,7 @@ def _halt_sub(
 def _find_spent(
     core: Core, session: Session, run: OpenRun, agent: AgentSpec, step: work.RequestTurn, usd: float | None, wall: int
 ) -> ev.Hold | None:
-    """Why this request may not be sent, as the hold it brings on; None where it may."""
+    """Return the hold that a budget puts on the session instead of this request. None if the request may be sent."""
     tokens = step.input_tokens + step.max_output_tokens
     wanted = Amounts(tokens=run.progress.spent_tokens + tokens, usd=run.progress.spent_usd + (usd or 0.0))
     own = sum_spent(core, agent.name) if agent.budget is not None else {}
@@ -329,7 +330,7 @@ def _find_spent_of(
     usd: float | None,
     wall: int,
 ) -> ev.Hold | None:
-    """The same for one budget. `wanted`: what its run would have taken with this request."""
+    """Check one budget for `_find_spent`. `wanted` is the usage of the run including this request."""
     if usd is None and counts_money(budget):
         words = f"nobody knows what {step.model} costs, and its budget counts money; add it to prices in wakeful.yaml"
         return ev.Hold(kind="failed", words=words)
@@ -348,7 +349,7 @@ def _find_spent_of(
 def _find_overspent(
     core: Core, session: Session, run: OpenRun, agent: AgentSpec, step: work.MeterTurn, usd: float, wall: int
 ) -> ev.Hold | None:
-    """Why the prompt under way is to be stopped, as the hold it brings on; None where it may go on."""
+    """Return the hold for which the prompt under way must be stopped. None if it may go on."""
     if step.requests > agent.limits.turns:
         words = (
             f"{agent.model_name} was stopped: it sent {step.requests} requests and did not come to an end "
@@ -381,7 +382,7 @@ def _find_overspent(
 
 
 def sum_spent(core: Core, agent: str) -> dict[str, Spent]:
-    """The amounts an agent spent of its own budget in all sessions, by period. A period may have ended since."""
+    """Sum what an agent spent from its own budget in all sessions, by period. A period may have ended since."""
     total: dict[str, Spent] = {}
     for session in core.state:
         for period, spent in session.tally.agents_spent.get(agent, {}).items():
@@ -398,7 +399,7 @@ AGENT_CALLS: dict[type[calls.Call], CallRule] = {
     calls.Work: CallRule(_judge_work),
 }
 
-# One function for each kind of step.
+# The function for each kind of step.
 STEPS: dict[type[work.Step], Callable[[Any, Core, Session, OpenRun, int], list[ev.Event]]] = {
     work.Assemble: _take_assemble,
     work.RequestTurn: _take_request_turn,

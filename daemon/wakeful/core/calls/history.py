@@ -1,8 +1,8 @@
-"""The calls on history judged: checkpoints, rewind, fork, merge, compress, moves, archive, erase (rules 43-45).
+"""The judges of the calls on history: checkpoints, rewind, fork, merge, compress, moves, archive, erase (rules 43-45).
 
-As in lifecycle.py, each function returns the words the caller sees, or raises CallerError and records nothing. A call
-carries the past records it needs, read from the log beforehand: the past does not change. If the present may have
-moved on meanwhile, the call says which seq it was made for.
+As in lifecycle.py, each function returns the reply to the caller, or raises CallerError and records nothing. A call
+carries the past records that it needs. They were read from the log before, and the past does not change. If the
+session may have gone on meanwhile, the call holds the seq that it was made for.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from wakeful.text.display import count
 FROM_BUNDLE = "its spec came in a bundle"
 # The name of a checkpoint must not look like a seq or a time.
 _MARK = re.compile(r"[A-Za-z][\w.-]{0,79}")
-# Positions that are a fork's own: nothing was sent or delivered to it, its clocks start now,
-# nobody asked it for anything (rule 43).
+# Positions that a fork does not take over: it has no messages, deliveries or activations yet, and its clocks start now
+# (rule 43).
 _OWN_POSITIONS = ("cron ", "every ", "message", "webhook ", ACTIVATION)
 
 
@@ -76,7 +76,7 @@ def _judge_rewind(call: calls.Rewind, core: Core, decision: Decision, called: ca
     versions = {
         key: version for key, version in _versions_now(core, session).items() if not key.startswith(ORDERED_KEYS)
     }
-    # Level causes count as seen; what is ordered is still owed, and asks again (rule 44).
+    # Level causes count as seen. Ordered causes are still owed, and request a new wake (rule 44).
     session = _withdraw(core, decision, session, f"rewound by {called.author}")
     session = emit_call(
         core,
@@ -133,7 +133,7 @@ def _judge_fork(call: calls.Fork, core: Core, decision: Decision, called: calls.
         workspace=call.workspace,
         needs_trust=needs_trust if spec is not None else None,
     )
-    # A closed log takes no records: that it was forked, and by which key, is known from the fork.
+    # A closed log accepts no records. The first record of the fork then holds the key of the call.
     is_parent_open = parent is not None and not parent.is_shut
     core.emit(decision, fork_id, opened, author=called.author, key=None if is_parent_open else called.key)
     if spec is not None:
@@ -144,7 +144,7 @@ def _judge_fork(call: calls.Fork, core: Core, decision: Decision, called: calls.
     if parent is not None and is_parent_open:
         forked = ev.SessionForked(fork=fork_id, name=call.new, position=past.seq)
         emit_call(core, decision, parent, forked, called)
-    # An activation would be refused: what its parent writes must have another place first.
+    # An activation would be refused while bindings are detached: their outputs need another place first.
     until = (
         f"has a place of its own for {', '.join(detached)}: fork with --workspace, or write sessions.d/{call.new}.yaml"
         if detached
@@ -159,7 +159,7 @@ def _judge_fork(call: calls.Fork, core: Core, decision: Decision, called: calls.
 
 
 def _find_distrust(past: Session, parent: Session | None) -> str | None:
-    """Why the spec of a position in a session's history may not count, in words."""
+    """Say why the spec at a past position of a session does not count here. None if it counts."""
     if parent is None or past.declaration.needs_trust is not None:
         return past.declaration.needs_trust
     if past.seq > parent.declaration.foreign_until or past.spec == parent.spec:
@@ -179,9 +179,9 @@ def _hand_on(past: Session, *, is_fresh: bool) -> Recollection:
 
 
 def _spec_of_fork(call: calls.Fork, past: Session) -> tuple[SessionSpec | None, tuple[str, ...]]:
-    """The parent's spec of that moment.
+    """Return the spec of a fork, which is the parent's spec of that moment, and the names of its detached bindings.
 
-    Without a place of its own it may write nothing: these bindings are detached.
+    Without a workspace of its own the fork must not write, so its write bindings are detached.
     """
     if past.spec is None:
         return None, ()
@@ -245,7 +245,7 @@ def _judge_merge(call: calls.Merge, core: Core, decision: Decision, called: call
 
 
 def _say_files(files: dict[str, str]) -> str:
-    """The first word of each says what became of it."""
+    """Count the files by result, which is the first word of each text."""
     counts = Counter(words.partition(":")[0] for words in files.values())
     return "".join(f"; {count(number, 'file')} {word}" for word, number in sorted(counts.items()))
 
@@ -275,7 +275,7 @@ def _judge_resolve(call: calls.Resolve, core: Core, decision: Decision, called: 
 def _choose(call: calls.Resolve, session: Session, conflict: Conflict) -> str | None:
     match call.choice:
         case "ours":
-            # As it stands now: it may have been set anew since the merge.
+            # The present value counts: the fact may have been set again since the merge.
             fact = session.knowledge.facts.get(conflict.key)
             return fact.value if fact is not None else None
         case "theirs":
@@ -291,7 +291,7 @@ def _judge_compress(call: calls.Compress, core: Core, decision: Decision, called
     if session.seq != call.at:
         raise CallerError(f"{call.name} went on while the summary was made; ask for it again")
     before, after = session.knowledge.conversation.size_bytes, call.kept_bytes + len(call.summary.encode())
-    # A summary no shorter than what it replaces would be summarised again, and again.
+    # A summary that is not shorter than the text it replaces would be summarised again and again.
     if call.messages == 0 or after >= before + len((session.knowledge.conversation.summary or "").encode()):
         raise CallerError(
             f"the conversation of {call.name} is as short as it gets: "
@@ -393,8 +393,10 @@ def _judge_arrive(call: calls.Arrive, core: Core, decision: Decision, called: ca
 
 
 def _put_namesake_aside(core: Core, decision: Decision, past: Session, called: calls.Called) -> str:
-    """The file that declares the session may be here before it:
-    the session that was made of it gives its name away, and is closed."""
+    """Rename and close another session that has the name of the arriving session.
+
+    It exists if the file that declares the session was on this host before the session itself.
+    """
     other_id = core.state.ids.get(past.name, past.id)
     if other_id == past.id:
         return ""

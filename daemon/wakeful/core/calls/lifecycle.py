@@ -1,7 +1,7 @@
-"""The system calls judged: what each does to a session that is queued, running, asleep or closed.
+"""The judges of the system calls: what each call does to a session that is queued, running, asleep or closed.
 
-Each returns the words the caller sees, or raises CallerError and records nothing. Every race is
-decided here, on the state at this moment: the log then tells who called what, and when.
+Each function returns the reply to the caller, or raises CallerError and records nothing. Every race is
+decided here, on the present state. The log then shows who made which call, and when.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ LONGEST_SLEEP_SECONDS = 1000 * 366 * 86400.0
 
 
 class NothingAsked(CallerError):
-    """Somebody answered, and the session asks nothing, or no longer."""
+    """Raised for an answer to a session that asks nothing, or no longer asks."""
 
 
-# The call, the core, the decision it becomes part of, and who called.
+# Takes the call, the core, the decision that its events go to, and the call with its author. Returns the reply.
 Judge = Callable[[Any, Core, Decision, calls.Called], str]
 
 
@@ -64,7 +64,7 @@ def emit_call(core: Core, decision: Decision, session: Session, event: ev.Event,
 
 
 def find_living(core: Core, name: str) -> Session:
-    """The session, if its log takes calls; else why not, and what to do."""
+    """Return the session if its log accepts calls. Otherwise raises CallerError with the reason and the remedy."""
     session = core.state.by_name(name)
     refuse_damaged(session)
     match session.closed:
@@ -99,7 +99,10 @@ def find_resting(core: Core, name: str, what: str) -> Session:
 
 
 def find_runnable(core: Core, name: str, *, is_question: bool = False) -> Session:
-    """The session, if a person may have it run; else why not, and what to do. A question needs no `run`."""
+    """Return the session if a person may have it run. Otherwise raises CallerError with the reason and the remedy.
+
+    A question does not need `run` in the spec.
+    """
     session = find_living(core, name)
     if (doubt := core.looked.untrusted.get(name) or session.trust_words) is not None:
         raise CallerError(f"{name} {doubt}")
@@ -175,7 +178,7 @@ def _judge_sleep(call: calls.Sleep, core: Core, decision: Decision, called: call
 
 
 def _judge_sleep_all(call: calls.SleepAll, core: Core, decision: Decision, called: calls.Called) -> str:
-    """Runs under way are stopped as a shutdown stops them: what woke them stays owed."""
+    """Set the brake. Runs under way are stopped as by a shutdown, so their causes stay owed."""
     words = call.words or f"brake: sleep --all by {called.author}"
     fresh = [session for session in core.state if not session.is_shut and session.brake is None]
     for session in fresh:
@@ -288,7 +291,7 @@ def _judge_open(call: calls.Open, core: Core, decision: Decision, called: calls.
 
 
 def _open_new(call: calls.Open, spec: SessionSpec, core: Core, decision: Decision, called: calls.Called) -> str:
-    """A session that no file declares: its spec stands in the log alone."""
+    """Open a session that no file declares. Its spec is only in the log."""
     if call.name in core.looked.refused:
         raise CallerError(f"a file declares {call.name} already, and it is refused; mend that file instead")
     if refused := core.graph.admit([spec], set()):
@@ -307,7 +310,7 @@ def _open_new(call: calls.Open, spec: SessionSpec, core: Core, decision: Decisio
 def _judge_trust(call: calls.Trust, core: Core, decision: Decision, called: calls.Called) -> str:
     """Record the trust. The ledger of trusted specs follows this record."""
     session = find_living(core, call.name)
-    # A bundle brought it under this name or another.
+    # The spec of a bundle may have another name than the session has here.
     spec = (
         replace(session.spec, name=call.name)
         if session.declaration.needs_trust is not None and session.spec is not None
@@ -347,7 +350,8 @@ def _judge_send(call: calls.Send, core: Core, decision: Decision, called: calls.
     sender = core.state.by_name(call.sender) if call.sender is not None else None
     chain = (*sender.run.chain, sender.id) if sender is not None and sender.run is not None else ()
     position = receiver.mailbox.position + 1
-    # By the sender's name, whoever it heard the words from: what the sender knows can come along.
+    # The mark names the sender, not the session that first read the untrusted text, because the sender's own knowledge
+    # can come along.
     source = sender.name if sender is not None and find_source(core, sender) is not None else None
     message = ev.MessageAdded(
         position=position, sender=called.author, text=call.text, wake=call.wake, chain=chain, untrusted_by=source
@@ -400,7 +404,10 @@ def _judge_note(call: calls.Note, core: Core, decision: Decision, called: calls.
 
 
 def _refuse_aside(session: Session, called: calls.Called, what: str) -> None:
-    """An agent that answers one message does not change what the session's own agent works by."""
+    """Raise CallerError if the calling run only answers a message for another agent than the owner.
+
+    Such a run must not change the hand-off or the to-do list.
+    """
     if (
         session.run is not None
         and called.run == session.run.run
@@ -462,14 +469,14 @@ def _judge_todo(call: calls.Todo, core: Core, decision: Decision, called: calls.
 
 
 def check_size(core: Core, what: LimitName, text: str) -> None:
-    """Raise CallerError for a text beyond its limit: texts of people and runs stay in the state and every snapshot."""
+    """Raise CallerError if a text exceeds its limit. Texts of people and runs stay in the state and in snapshots."""
     problem = core.settings.limits.refuse_beyond(what, count_bytes(text))
     if problem is not None:
         raise CallerError(f"{problem}; name a file instead")
 
 
 def check_level(core: Core, session: Session, what: LimitName, amount: int) -> None:
-    """A session that would go beyond a hard level is told what brings it back below."""
+    """Raise CallerError, with advice, if the session would exceed a hard limit."""
     problem = core.settings.limits.refuse_beyond(what, amount)
     if problem is not None:
         raise CallerError(f"{session.name} has its fill of {problem}; {ADVICE[what].replace('NAME', session.name)}")
@@ -489,7 +496,7 @@ def _stop(
     assert run is not None
     if run.stop is not None and STRENGTH[run.stop.why] >= STRENGTH[why]:
         return f"{run.stop.why} was asked for already by {run.stop.by}"
-    # The run has succeeded: only a termination is still taken, and it follows the success (rule 23).
+    # The run has succeeded. Only a termination is still accepted, and it follows the success (rule 23).
     if run.staged is not None and why != "terminate":
         return "its run has succeeded, and its outputs are being put in place; it ends in a moment"
     emit_call(core, decision, session, ev.RunStopRequested(run=run.run, why=why, reason=reason), called)
@@ -499,7 +506,7 @@ def _stop(
 def _park(
     core: Core, decision: Decision, session: Session, called: calls.Called, word: str, rationale: str | None = None
 ) -> str:
-    """A queued wake given up: what it told of, and what it would have seen, counts as seen (rule 19)."""
+    """Give up a queued wake. The versions of its causes, and those its run would have seen, become seen (rule 19)."""
     if session.wake is None:
         versions = session.marks.seen
     else:

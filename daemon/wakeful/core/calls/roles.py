@@ -1,9 +1,9 @@
 """Roles in a session: an observer looks, a contributor talks and lets it work, a maintainer does everything.
 
-If a spec names nobody, everyone who can reach the daemon is a maintainer of the session. If a spec names people, a
-person it does not name is a maintainer, too: the daemon assumes that they declared it. Runs speak for their own
-session, and the API judges them. The daemon checks the role before it judges a call. How far a person gets who is not
-the daemon's owner is judged by the API before that (api/gate/people.py): a spec can only narrow it.
+If a spec names no people, everyone who can reach the daemon is a maintainer of the session. If it names people, a
+person whom it does not name is a maintainer too, because the daemon assumes that they declared it. Roles are for
+people; the API judges calls of runs. The daemon checks the role before it judges a call. For a person who is not the
+daemon's owner, the API has a check of its own before that (api/gate/people.py), which a spec can only narrow.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from wakeful.core.spec.session import Role
 from wakeful.errors import CallerError
 
 PERSON = "person:"
-# From the least to the most.
+# The roles, from the fewest permissions to the most.
 ROLES: tuple[Role, ...] = ("observer", "contributor", "maintainer")
 
 
 def find_called(core: Core, call: calls.Call) -> list[Session]:
-    """The sessions a call is about, as far as there are any."""
+    """List the sessions that a call is about. Empty if there is no such session."""
     if isinstance(call, calls.SleepAll | calls.ResumeAll):
         return list(core.state)
     session_id = core.state.ids.get(call.name)
@@ -28,7 +28,7 @@ def find_called(core: Core, call: calls.Call) -> list[Session]:
 
 
 def refuse_damaged(session: Session) -> None:
-    """Raise CallerError for a session whose log takes nothing because a record of it is damaged."""
+    """Raise CallerError if the session's log accepts nothing because a record of it is damaged."""
     if isinstance(session, DamagedSession):
         raise CallerError(
             f"{session.name} is read-only: {session.damage}; `wakeful doctor` shows what is lost, "
@@ -38,7 +38,7 @@ def refuse_damaged(session: Session) -> None:
 
 
 def find_role(session: Session, author: str, uid: int | None = None) -> Role:
-    """By the name first, then by the uid, where that is known: a spec may say either."""
+    """Return the role of an author. A spec may list people by name or by uid; the name counts first."""
     people = session.spec.people if session.spec is not None else {}
     if not people or not author.startswith(PERSON):
         return "maintainer"

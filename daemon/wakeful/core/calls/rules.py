@@ -1,6 +1,6 @@
 """The rule of every call: the function that judges it, the first kinds of its records, and the role that may make it.
 
-Apart from `roles.py`, because views and agents need the roles, and never the functions that judge.
+Separate from `roles.py`, because views and agents need the roles, but never the functions that judge.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CALL_RULES: dict[type[Call], CallRule] = {**LIFECYCLE_CALLS, **HISTORY_CALLS, **
 
 
 def refuse_by_role(session: Session, call: Call, author: str, uid: int | None = None) -> None:
-    """Raise CallerError where the author's role does not reach that far. The uid is known where the kernel told it."""
+    """Raise CallerError if the author's role does not allow the call. `uid` is set if the kernel reported it."""
     role = find_role(session, author, uid)
     what = type(call).__name__.lower()
     if role == "observer":

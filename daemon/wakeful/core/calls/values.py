@@ -1,6 +1,6 @@
-"""The system calls as values: one verb each, the same in CLI, API and event (design.md, section 3).
+"""The system calls as values: one verb each, the same in CLI, API and event.
 
-The API builds them; `take` judges them. Each is safe to repeat: the caller's key is unique per
+The API builds calls; `take` judges them. Each call is safe to repeat: the caller's key is unique per
 session in the log, and a call that would change nothing says so instead of failing.
 """
 
@@ -24,7 +24,7 @@ class Activate(Struct, frozen=True, kw_only=True):
 
 
 class Trace(Struct, frozen=True, kw_only=True):
-    """Activate it once, traced. `observe`: with nothing denied, so that all it asks for is seen."""
+    """Activate the session once, with a traced run. `observe`: nothing is denied, so the trace shows all accesses."""
 
     name: str
     observe: bool = False
@@ -46,7 +46,7 @@ class Sleep(Struct, frozen=True, kw_only=True):
 
 
 class SleepAll(Struct, frozen=True, kw_only=True):
-    """The brake: every session, those declared later included, until `ResumeAll`."""
+    """Set the brake: every session sleeps until `ResumeAll`, also sessions that are declared later."""
 
     words: str | None = None
     name: str = ""
@@ -57,7 +57,7 @@ class ResumeAll(Struct, frozen=True, kw_only=True):
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """A person's answer to what the session asks. `rationale` says why."""
+    """Answer the question that a session asks a person. `rationale` says why."""
 
     name: str
     text: str
@@ -80,7 +80,7 @@ class Terminate(Struct, frozen=True, kw_only=True):
 class Open(Struct, frozen=True, kw_only=True):
     """Reopen a terminated session, or with `spec` open a new one that no file declares.
 
-    `text` is what its file would say.
+    `text` is what its file would hold.
     """
 
     name: str
@@ -96,7 +96,7 @@ class Rename(Struct, frozen=True, kw_only=True):
 
 
 class Send(Struct, frozen=True, kw_only=True):
-    """`sender` is the name of the sending session, None for a person."""
+    """Send a message to a session. `sender` is the name of the sending session, None for a person."""
 
     name: str
     text: str
@@ -105,7 +105,7 @@ class Send(Struct, frozen=True, kw_only=True):
 
 
 class Deliver(Struct, frozen=True, kw_only=True):
-    """A signed delivery to a webhook of the session. Its body is a blob already; None: the filter stopped it."""
+    """Record a signed delivery to a webhook. `payload` is the blob of its body, None if the filter rejected it."""
 
     name: str
     binding: str
@@ -120,7 +120,7 @@ class Deliver(Struct, frozen=True, kw_only=True):
 
 
 class Trust(Struct, frozen=True, kw_only=True):
-    """A person trusts what the session's file says, as it was shown to them."""
+    """Trust the session's spec, as it was shown to the person who calls."""
 
     name: str
     digest: str
@@ -133,7 +133,7 @@ class Note(Struct, frozen=True, kw_only=True):
 
 
 class Remember(Struct, frozen=True, kw_only=True):
-    """A fact; with `for_now` a key of the present conversation's memory, which a fresh start clears."""
+    """Set a fact, or with `for_now` a key of the present conversation's memory, which a fresh start clears."""
 
     name: str
     key: str
@@ -158,7 +158,7 @@ class Todo(TodoChange, frozen=True, kw_only=True):
 
 
 class Ask(Struct, frozen=True, kw_only=True):
-    """Put a message to the session's agent, or to `agent` for this one message, and have it answered now.
+    """Ask the session's agent, or `agent` for this one message, and have the question answered now.
 
     `fresh`: in a new conversation.
     """
@@ -170,9 +170,9 @@ class Ask(Struct, frozen=True, kw_only=True):
 
 
 class Work(Struct, frozen=True, kw_only=True):
-    """Steps of an agent's run, in one transaction.
+    """Record steps of an agent's run, in one transaction.
 
-    No person's call: the run under way makes it, `run` is its number.
+    Only the run under way makes this call, never a person. `run` is its number.
     """
 
     name: str
@@ -185,7 +185,7 @@ class Work(Struct, frozen=True, kw_only=True):
 
 
 class Save(Struct, frozen=True, kw_only=True):
-    """Mark a checkpoint: `position` None is where the session stands."""
+    """Mark a checkpoint. `position` None stands for the session's last record."""
 
     name: str
     mark: str
@@ -194,9 +194,11 @@ class Save(Struct, frozen=True, kw_only=True):
 
 
 class Rewind(Struct, frozen=True, kw_only=True):
-    """`files`: what was written in its name since goes back, too, once the rewind is durable.
+    """Return a session to its knowledge at `to`.
 
-    `record` lists these files, as they were found when the session stood at seq `at`."""
+    With `files`, the files written since then are restored too, once the rewind is durable. `record` lists these files,
+    as they were when the session was at seq `at`.
+    """
 
     name: str
     to: int
@@ -207,11 +209,11 @@ class Rewind(Struct, frozen=True, kw_only=True):
 
 
 class Fork(Struct, frozen=True, kw_only=True):
-    """`past` is the session at `at`.
+    """Fork a session. `past` is the session at the position where the fork begins.
 
-    `fresh` takes facts and hand-off only. `root`: a place of its own, where it may write.
-
-    Where a workspace was made for it, `spec` is the parent's, moved there, and `detached` what could not be moved.
+    With `fresh` the fork takes over facts and hand-off only. `root` is a folder of its own, which it may write.
+    If a workspace was made for the fork, `spec` is the parent's spec moved there, and `detached` lists the bindings
+    that could not be moved.
     """
 
     name: str
@@ -223,16 +225,15 @@ class Fork(Struct, frozen=True, kw_only=True):
     workspace: Workspace | None = None
     spec: SessionSpec | None = None
     detached: tuple[str, ...] = ()
-    # Why its spec may not count before a person has looked at it, in words: a bundle brought it.
+    # Why its spec does not count before a person has reviewed it, as text: a bundle brought it.
     needs_trust: str | None = None
 
 
 class Merge(Struct, frozen=True, kw_only=True):
-    """Bring `fork` back into `name`.
+    """Merge `fork` into `name`.
 
-    `base` and `base_todo` are its facts and its to-do list where it was born or last merged.
-
-    `record`: files come with it, which are written once the merge is durable.
+    `base` and `base_todo` are the fork's facts and to-do list at its start or at its last merge.
+    `record` is set if files are merged too. They are written once the merge is durable.
     """
 
     name: str
@@ -244,12 +245,12 @@ class Merge(Struct, frozen=True, kw_only=True):
     summary: str = ""
     files: dict[str, str] = {}
     record: str | None = None
-    # The fork came of `name`, directly or through sessions that were loaded from bundles: the log says so.
+    # The log shows that the fork descends from `name`, directly or through sessions that were loaded from bundles.
     is_descended: bool = False
 
 
 class Finish(Struct, frozen=True, kw_only=True):
-    """Write what the rewind or merge of record `position` left unwritten: the daemon died before.
+    """Write the remaining files of the rewind or merge of record `position`, because the daemon died before the end.
 
     Records nothing itself.
     """
@@ -260,7 +261,7 @@ class Finish(Struct, frozen=True, kw_only=True):
 
 
 class Resolve(Struct, frozen=True, kw_only=True):
-    """Settle an open conflict: `ours`, `theirs`, or a value of its own."""
+    """Resolve an open conflict: by `ours`, `theirs`, or another value."""
 
     name: str
     number: int
@@ -270,7 +271,7 @@ class Resolve(Struct, frozen=True, kw_only=True):
 
 
 class Compress(Struct, frozen=True, kw_only=True):
-    """`at` is the seq the summary was made at: a conversation that went on since is not compressed by it."""
+    """Replace old messages by a summary. Refused if the session has gone on since `at`, the seq of the summary."""
 
     name: str
     at: int
@@ -284,7 +285,7 @@ class Compress(Struct, frozen=True, kw_only=True):
 
 
 class Migrate(Struct, frozen=True, kw_only=True):
-    """Let another agent or model work here; both None: as the spec says again."""
+    """Let another agent or model work in the session. None stands for the one in the spec."""
 
     name: str
     agent: str | None = None
@@ -303,9 +304,10 @@ class Thaw(Struct, frozen=True, kw_only=True):
 
 
 class Depart(Struct, frozen=True, kw_only=True):
-    """`past` is the session after the record of its arrival there, which is in the log here already.
+    """Take the receipt of a move.
 
-    None: an older release gave the receipt.
+    `past` is the session after the record of its arrival on the other host, which is already copied to this log.
+    None if an older release gave the receipt.
     """
 
     name: str
@@ -315,7 +317,7 @@ class Depart(Struct, frozen=True, kw_only=True):
 
 
 class Arrive(Struct, frozen=True, kw_only=True):
-    """A session that was imported from the bundle of a move. `past` is what its records fold to."""
+    """Take in a session that was imported from the bundle of a move. `past` is the fold of its records."""
 
     name: str
     past: Session
@@ -325,7 +327,7 @@ class Arrive(Struct, frozen=True, kw_only=True):
 
 
 class Archive(Struct, frozen=True, kw_only=True):
-    """`at` is the seq the bundle was cut at."""
+    """Archive a session. `at` is the seq at which the bundle was made."""
 
     name: str
     at: int
@@ -338,7 +340,7 @@ class Restore(Struct, frozen=True, kw_only=True):
 
 
 class Erase(Struct, frozen=True, kw_only=True):
-    """`is_recorded`: the log says so already, and the bytes did not go then: they shall go now."""
+    """Erase the payload of record `seq`. `is_recorded`: the erasure is on record, but the bytes are not deleted yet."""
 
     name: str
     seq: int
@@ -390,20 +392,20 @@ Call = (
 
 
 class Reply(Struct, frozen=True, kw_only=True):
-    """The answer to a call. `seq` is the call's first record in its session's log; None: the call changed nothing."""
+    """The answer to a call. `seq` is the call's first record in its session's log, None if the call changed nothing."""
 
     words: str
     seq: int | None = None
-    # The call's key was known: the words and the record are those of the first call.
+    # The call's key was known, so the words and the record are those of the first call.
     is_repeated: bool = False
-    # The reason why the requested run does not start, in words, and its end in microseconds.
-    # It does not end by itself before then.
+    # Why the requested run does not start, as text, and the earliest moment at which that ends by itself,
+    # in microseconds.
     held: str | None = None
     held_until: int | None = None
 
 
 class Called(Struct, frozen=True, kw_only=True):
-    """A call as an observation: who called, and the key that makes it safe to repeat."""
+    """A call as an observation, with its author, and the key that makes it safe to repeat."""
 
     call: Call
     author: str

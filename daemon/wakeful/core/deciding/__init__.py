@@ -1,1 +1,1 @@
-"""The rules: what is owed, what may start, what a run's end changes, in which order sessions run."""
+"""The rules: which causes are owed, which session may start, how a run ends, in which order sessions run."""

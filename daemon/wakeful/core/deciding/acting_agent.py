@@ -1,4 +1,4 @@
-"""The agent of a session's next run: its own, the one it was migrated to, or the one a message was put to.
+"""The agent of a session's next run: its own, the one it was migrated to, or the one a message is addressed to.
 
 Agents are declared in files and are not in the log; a run records the agent it began with. The start of a run, the
 holds and the views call this module.
@@ -24,7 +24,7 @@ _STRICTNESS: dict[ToolPolicy, int] = {"allow": 0, "ask": 1, "deny": 2}
 
 
 def find_owner(core: Core, session: Session) -> AgentSpec | None:
-    """The agent whose session it is, with the model it was migrated to; None where no file declares it."""
+    """Return the agent that owns the session, with the model it was migrated to. None if no file declares the agent."""
     agent = core.agents.get(session.owner or "")
     if agent is not None and session.spec is not None:
         agent = gather_team(core, select_servers(session.spec, agent))
@@ -34,8 +34,10 @@ def find_owner(core: Core, session: Session) -> AgentSpec | None:
 
 
 def find_acting(core: Core, session: Session) -> tuple[AgentSpec | None, bool]:
-    """The agent of the next run, None for a program; and whether the run answers messages alone: those put to an
-    agent by name, or asked by a person."""
+    """Return the agent of the next run, None for a program; and whether it is a run aside.
+
+    A run aside only answers messages that are addressed to an agent by name, or questions of a person.
+    """
     asked = next(iter(list_addressed(session)), None)
     if (
         asked is not None
@@ -49,8 +51,7 @@ def find_acting(core: Core, session: Session) -> tuple[AgentSpec | None, bool]:
 
 
 def select_servers(spec: SessionSpec, agent: AgentSpec) -> AgentSpec:
-    """The agent as it works in a session: with the servers that are bound there, where any is;
-    else with all of its own."""
+    """Return the agent with the MCP servers that the session binds. If it binds none, the agent has all of its own."""
     bound = {
         binding.server
         for binding in spec.bindings
@@ -62,7 +63,7 @@ def select_servers(spec: SessionSpec, agent: AgentSpec) -> AgentSpec:
 
 
 def gather_team(core: Core, agent: AgentSpec) -> AgentSpec:
-    """The agent with the sub-agents that there are. A sub-agent has no servers, skills and sub-agents of its own."""
+    """Return the agent with its declared sub-agents as a team. A sub-agent has no servers, skills or sub-agents."""
     named = (core.agents.get(name) for name in agent.subagents)
     team = tuple(
         replace(one, mcp=(), skills=(), subagents=(), team=()) for one in named if one is not None and one.models
@@ -71,9 +72,9 @@ def gather_team(core: Core, agent: AgentSpec) -> AgentSpec:
 
 
 def narrow_for_sub(given: dict[str, ToolPolicy], agent: AgentSpec) -> dict[str, ToolPolicy]:
-    """The tools of a sub-agent: its own, as far as the agent of the run has them (`given`).
+    """Return the tools of a sub-agent: its own, as far as the agent of the run has them (`given`).
 
-    Nobody can be asked in the middle of its work.
+    A tool that needs permission is denied, because a sub-agent cannot ask a person.
     """
     merged = merge_tools(agent.tools, {**GIVEN_BY_NAME, **given})
     policies: dict[str, ToolPolicy] = {name: "deny" if policy == "ask" else policy for name, policy in merged.items()}
@@ -81,8 +82,10 @@ def narrow_for_sub(given: dict[str, ToolPolicy], agent: AgentSpec) -> dict[str, 
 
 
 def find_hand_off_rule(session: Session, run: OpenRun) -> HandOffRule:
-    """A hand-off belongs to the owner's work: another agent leaves none,
-    and a question to the owner keeps the one that stands."""
+    """Decide what a run does with the session's hand-off, which belongs to the owner's own work.
+
+    Another agent must not leave one. A question to the owner keeps the present hand-off.
+    """
     if run.is_aside:
         return "kept" if run.agent is not None and run.agent.name == session.owner else "withheld"
     is_question = any(cause.kind == ACTIVATION and (cause.reason or "").startswith(ASKED_BY) for cause in run.causes)
@@ -90,8 +93,10 @@ def find_hand_off_rule(session: Session, run: OpenRun) -> HandOffRule:
 
 
 def merge_tools(own: dict[str, ToolPolicy], narrowed: dict[str, ToolPolicy]) -> dict[str, ToolPolicy]:
-    """The tool policies of an agent in a session: the stricter of the two policies counts.
-    A session cannot give a tool of GIVEN_BY_NAME that the agent's own file does not give."""
+    """Return the tool policies of an agent in a session: the stricter of the two policies counts.
+
+    A session cannot give a tool of GIVEN_BY_NAME that the agent's own file does not give.
+    """
     merged = dict(own)
     for name, policy in narrowed.items():
         merged[name] = max(policy, own.get(name, GIVEN_BY_NAME.get(name, policy)), key=_STRICTNESS.__getitem__)

@@ -1,7 +1,7 @@
 """The obstacles that keep a session's agent from answering: a file that is missing or wrong, no model, no key.
 
 The holds and the search for secrets call these functions, as do changes of agents or secrets. The module acting_agent
-finds the agent of a run. The agent of a command session is only a name: the run needs nothing from its file.
+finds the agent of a run. A session that runs a command needs nothing from its agent's file.
 """
 
 from __future__ import annotations
@@ -15,21 +15,20 @@ from wakeful.core.spec.session import PromptRun
 
 
 def list_signing(session: Session) -> tuple[str, ...]:
-    """The secrets that sign deliveries to the session's webhooks. Runs do not get them, and none waits for them."""
+    """List the secrets that sign deliveries to the session's webhooks. Runs do not get them or wait for them."""
     bindings = session.spec.webhooks if session.spec is not None else ()
     return tuple(dict.fromkeys(name for binding in bindings for name in binding.secrets))
 
 
 def find_owner_problem(core: Core, session: Session) -> str | None:
-    """Why nobody would answer this session's prompt, in words with what mends it; None: somebody would,
-    or it has none."""
+    """Say why no agent can answer this session's prompt, with the remedy. None if one can, or there is no prompt."""
     if not has_prompt(session) or find_acting(core, session)[1]:
         return None
     name = session.owner
     agent = core.agents.get(name or "")
     if agent is None:
         why = core.agent_problems.get(name or "")
-        # The first line says enough here; `wakeful check` has them all.
+        # The first line is enough here; `wakeful check` prints all lines.
         return (
             f"its agent {name} cannot be used: {why.splitlines()[0]}"
             if why
@@ -51,8 +50,8 @@ def find_owner_problem(core: Core, session: Session) -> str | None:
 
 
 def list_keys(core: Core, session: Session) -> tuple[str, ...]:
-    """Names of the secrets that whoever works in its next run needs to answer; its spec's own are not among them."""
-    # The usual case.
+    """List the secrets that the agent of the next run needs to answer, without the secrets of the spec."""
+    # The usual case: a command, and no messages that an agent must answer.
     if not session.mailbox.unread and not has_prompt(session):
         return ()
     agent, _ = find_acting(core, session)
@@ -60,7 +59,7 @@ def list_keys(core: Core, session: Session) -> tuple[str, ...]:
 
 
 def list_needed(core: Core, session: Session) -> tuple[str, ...]:
-    """All secrets without which no run of it starts: those its spec hands to it, and its agent's keys."""
+    """List all secrets without which no run of the session starts: those in its spec, and the keys of its agent."""
     own = session.spec.secrets if session.spec is not None else ()
     return tuple(dict.fromkeys((*own, *list_keys(core, session))))
 

@@ -1,8 +1,8 @@
-"""Whose work a changed file is, where an agent writes through our tools alone: each of its writes is on record, so that
-the rest is others' (rule 28).
+"""Attribution of file changes to an agent's run or to others (rule 28).
 
-`finish` asks at the end of a run, `owners` and the reading of specs before one starts. A run with a private write area
-needs none of it (rule 27), a program's writes cannot be told from anybody's. Pure.
+If an agent writes only through our tools, each of its writes is on record, so every other change is by others.
+`run_end` asks at the end of a run; `agent_obstacles` and the reading of specs ask before a start. A run with a private
+write area does not need attribution (rule 27). The writes of a program cannot be attributed. Pure.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from wakeful.core.record.state import OpenRun
 from wakeful.core.spec.agent import AgentSpec
 from wakeful.core.spec.session import SessionSpec
 
-# `none`: unchanged. `own`: changed by this run alone. `unknown`: the looks do not cover every change.
+# The author of a change. `none`: unchanged. `own`: this run alone. `unknown`: the looks do not cover every change.
 Whose = Literal["none", "own", "others", "unknown"]
 
 
 def find_other_hand(spec: SessionSpec, agent: AgentSpec) -> str | None:
-    """A program in this agent's runs that could write besides our own tools, in words.
-    None: there is none, and each write of the agent is known."""
+    """Describe a program in this agent's runs that could write without our tools.
+
+    None if there is none, so that each write of the agent is known.
+    """
     if agent.acp:
         return f"agent {agent.name} is an external program"
     if merge_tools(agent.tools, spec.tools).get("shell", "deny") != "deny":
@@ -36,7 +38,7 @@ def find_other_hand(spec: SessionSpec, agent: AgentSpec) -> str | None:
 
 
 def find_blurred(spec: SessionSpec, agent: AgentSpec) -> tuple[str, str] | None:
-    """A binding of `access: both` whose writers could not be told apart, and why; None: there is none."""
+    """Find a binding with `access: both` whose writers could not be told apart, and why. None if there is none."""
     name = next((binding.name for binding in spec.files if binding.access == "both"), None)
     if name is None or spec.is_staged or (hand := find_other_hand(spec, agent)) is None:
         return None
@@ -51,13 +53,13 @@ def is_attributed(run: OpenRun) -> bool:
 def is_exact(run: OpenRun) -> bool:
     """Is the result of every write of this run known?
 
-    A write call that began and did not return may have written, or not.
+    It is not if a write call began and did not return.
     """
     return is_attributed(run) and not run.progress.writing
 
 
 def judge_change(look: TargetLook, run: OpenRun, key: str) -> Whose:
-    """The author of the changes since the run started."""
+    """Find the author of the changes since the run started."""
     began = run.versions.get(key)
     if began is None:
         return "unknown"
@@ -70,7 +72,7 @@ def judge_change(look: TargetLook, run: OpenRun, key: str) -> Whose:
 
 
 def _is_own(change: PathChange, own: OwnFile | None) -> bool:
-    """Did the run alone make this change, from start to end? A change of the x bit is always the work of others."""
+    """Did the run alone make this change, from start to end? A change of the x bit always counts as made by others."""
     if own is None or own.is_mixed or change.after is None:
         return False
     (before_kind, before), (after_kind, after) = (_split_digest(digest) for digest in (change.before, change.after))

@@ -1,7 +1,7 @@
-"""Is a session still going to change what it writes? A reader starts only when no upstream is (rule 30).
+"""Busy marks: is a session still going to change its outputs? A reader starts only if no upstream is busy (rule 30).
 
-The answer is kept per session that others read, and passed on to readers only when it flips (rule 42),
-so the cost of an observation follows the sessions it touches.
+The mark is kept for each session with readers, and passed on to them only when it changes (rule 42). So the
+cost of an observation depends on the sessions that it touches.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def refresh_busy(core: Core, decision: Decision, session_id: str) -> None:
     session = core.state.get(session_id)
     readers = core.graph.readers.get(session.name)
     before = core.busy.get(session.name)
-    # A session without readers needs no mark. A new reader touches the session, which sets it.
+    # A session without readers needs no mark. A new reader touches the session, which sets the mark.
     now = _find_business(core, session, decision.moment) if readers else None
     if now == before:
         return
@@ -48,10 +48,10 @@ def _find_business(core: Core, session: Session, moment: Moment) -> BusyReason |
 
 
 def find_own_business(core: Core, session: Session, moment: Moment) -> BusyReason | None:
-    """Why this session itself is busy, or None. Sleeping and not owed does not count (rule 31)."""
+    """Say why this session itself is busy, or None. A sleeping session that owes nothing is not busy (rule 31)."""
     if session.run is not None:
         return BusyReason("is running")
-    # This also holds for a session that never runs: its readers must see all of its files at once (rule 44).
+    # This also applies to a session that never runs, because its readers must see all of its files at once (rule 44).
     if session.id in core.looked.writing:
         return BusyReason(f"has files written by {core.looked.writing[session.id].words}")
     if not session.is_live:
@@ -60,7 +60,7 @@ def find_own_business(core: Core, session: Session, moment: Moment) -> BusyReaso
     if unclear is not None:
         return unclear
     is_asleep = find_sleep_words(core, session, moment) is not None
-    # The first run is still owed. A session that only clocks wake owes none.
+    # The first run is still owed. A session that only clocks wake has no first run.
     if is_first_owed(session):
         return BusyReason("has not run yet", is_stuck=is_asleep)
     is_coming = session.wake is not None or is_owed(core.state, core.looked, session)
@@ -95,7 +95,7 @@ def _outcome_words(session: Session) -> str:
 
 
 def find_holding_upstreams(core: Core, session: Session) -> Iterator[str]:
-    """The direct upstreams that are busy. A stuck one does not count where `stale: allow` is set (rule 31)."""
+    """Yield the direct upstreams that are busy. A stuck upstream does not count if `stale: allow` is set (rule 31)."""
     for upstream, is_stale_allowed in core.graph.upstreams.get(session.name, {}).items():
         business = core.busy.get(upstream)
         if business is not None and not (is_stale_allowed and business.is_stuck):
@@ -103,7 +103,7 @@ def find_holding_upstreams(core: Core, session: Session) -> Iterator[str]:
 
 
 def find_root_words(core: Core, upstream: str) -> str:
-    """The root of what holds a reader of this upstream: `upstream payroll failed`, not the sessions between."""
+    """Name the first session that holds a reader of this upstream, not the ones between: `upstream payroll failed`."""
     passed = {upstream}
     while (business := core.busy.get(upstream)) is not None and business.words is None:
         session_id = core.state.ids.get(upstream)

@@ -1,8 +1,8 @@
-"""Clock bindings: which slot fell due last, which comes next, and what becomes of slots nobody runs.
+"""Clock bindings: the last slot that fell due, the next slot, and slots that will not run.
 
-Due iff the latest slot is after seen: downtime, suspend and a `cron` whose clock jumps are then one case. The slots of
-`every` move with a clock that is set. Every slot is accounted for: it runs, it is coalesced into one that runs, or its
-skip is recorded (rules 36, 37).
+A binding is due if its latest slot is after seen. So downtime, suspend and a jump of the clock are one case for `cron`.
+The slots of `every` move with the clock when it is set. Every slot is accounted for: it runs, it is coalesced into a
+slot that runs, or its skip is recorded (rules 36, 37).
 """
 
 from __future__ import annotations
@@ -26,15 +26,18 @@ from wakeful.core.spec.session import (
 )
 
 DAY_US = 86_400_000_000
-# NTP slews all clocks alike. Less than this is the time between two readings on a busy machine.
+# The smallest change of the clock that counts as set. NTP slews all clocks alike, and a smaller difference can be the
+# time between two readings on a busy machine.
 LEAST_STEP_US = 2_000_000
-# More missed slots than anyone wants listed; counted beyond.
+# The most missed slots that are counted.
 MOST_SLOTS_COUNTED = 1000
 
 
 def first_positions(state: State, spec: SessionSpec, session: Session, wall: int) -> dict[str, str]:
-    """New or changed clock bindings start at the latest slot before the edit, bindings on failures after the last
-    run that ended before it (rule 8)."""
+    """Return the start positions of new or changed bindings (rule 8).
+
+    A clock starts at the latest slot before the edit, a binding on failures after the last run that ended before it.
+    """
     before = session.spec.bindings if session.spec is not None else ()
     known = {binding.identity for binding in before} & session.marks.seen.keys()
     positions = {}
@@ -53,8 +56,8 @@ def moment_slot(wall: int) -> str:
 
 
 def follow_set_clock(core: Core, decision: Decision) -> None:
-    """Notice that somebody set the wall clock: move the slots of `every` along,
-    and read all clock bindings again (rule 37)."""
+    """Notice that the wall clock was set. Then move the slots of `every` by the same step, and check all clock bindings
+    again (rule 37)."""
     moment = decision.moment
     offset = moment.wall - round(moment.boot * 1e6)
     step = offset - core.clock_offset if core.clock_offset is not None else 0
@@ -71,7 +74,7 @@ def follow_set_clock(core: Core, decision: Decision) -> None:
 
 
 def _move_slots(core: Core, decision: Decision, session: Session, bound: Bound, step: int) -> None:
-    """An interval is time that passed: its next slot is as far away as before the clock was set."""
+    """Move the slots of an `every` binding by `step`, so that its next slot stays as far away as before."""
     assert isinstance(bound.binding, EveryBinding)
     seen = session.marks.seen.get(bound.key)
     if seen is None:
@@ -85,7 +88,7 @@ def _move_slots(core: Core, decision: Decision, session: Session, bound: Bound, 
 
 
 def ring_clocks(core: Core, decision: Decision, session_id: str) -> None:
-    """Bring all clock bindings of a session up to the moment, and set the next ring."""
+    """Update the latest slot of all clock bindings of a session, and set the alarm for the next slot."""
     for bound in core.looked.bounds.get(session_id, ()):
         if bound.is_clock:
             _ring(core, decision, core.state.get(session_id), bound)
@@ -108,14 +111,14 @@ def _ring(core: Core, decision: Decision, session: Session, bound: Bound) -> Non
         return
     core.wall.add(clock.next_due, "clock", session.id)
     if isinstance(binding, EveryBinding):
-        # An alarm of the wall clock does not ring while somebody sets it back.
+        # An alarm of the wall clock comes late if the clock is set back.
         core.mono.add(moment.mono + (clock.next_due - moment.wall) / 1e6, "clock", session.id)
 
 
 def _find_taken(session: Session, bound: Bound) -> str | None:
-    """The last slot that does not run again.
+    """Return the last slot that must not run again.
 
-    The slot of a run under way is as good as seen: it would be when the run ends.
+    The slot of a run under way counts, because it becomes seen when the run ends.
     """
     seen = session.marks.seen.get(bound.key)
     started = session.run.versions.get(bound.key) if session.run is not None else None
@@ -125,7 +128,7 @@ def _find_taken(session: Session, bound: Bound) -> str | None:
 def _rebase(
     core: Core, decision: Decision, session: Session, bound: Bound, taken: str | None, latest: str
 ) -> str | None:
-    """The clock was set back, and slots up to the taken one would block for long (rule 37).
+    """Count from an earlier slot if the clock was set back so far that the taken slot would block for long (rule 37).
 
     Returns the slot that is taken now.
     """
@@ -137,10 +140,10 @@ def _rebase(
 
 
 def _find_nearer(binding: AnyBinding | None, taken: str, latest: str, wall: int) -> str | None:
-    """The slot to count from where the taken one lies too far ahead; None where it may stay.
+    """Return the slot to count from, if the taken slot is too far ahead. None if the taken slot may stay.
 
-    An `every` gets here when its clock was set back while no daemon ran. How much time passed is not known:
-    whole periods are taken off, and the next run is one to two periods away.
+    For an `every` binding that happens if the clock was set back while no daemon ran. The time that passed is not
+    known, so whole periods are subtracted, and the next run is one to two periods away.
     """
     ahead_us = slot_us(taken) - wall
     if isinstance(binding, EveryBinding):
@@ -171,7 +174,7 @@ def account_slots(core: Core, decision: Decision, session: Session) -> Session:
 
 
 def _keep_following(session: Session, bound: Bound, clock: ClockLook) -> None:
-    """`catch_up: all` takes the slot after seen (rule 36), and is asked for it often."""
+    """Cache the slot after seen for `catch_up: all` (rule 36), because it is needed often."""
     seen = session.marks.seen.get(bound.key)
     assert isinstance(bound.binding, CronBinding | EveryBinding)
     if seen is None or bound.binding.catch_up != "all" or (clock.following is not None and clock.following[0] == seen):
@@ -183,7 +186,7 @@ def _keep_following(session: Session, bound: Bound, clock: ClockLook) -> None:
 def _find_skipped(
     binding: AnyBinding | None, session: Session, seen: str, latest: str, wall: int
 ) -> tuple[str, int, str] | None:
-    """The newest slot that will not run, how many there are up to it, and why."""
+    """Return the newest slot that will not run, the number of such slots since seen, and the reason."""
     assert isinstance(binding, CronBinding | EveryBinding)
     opens = wall - int(binding.catch_up_window_seconds * 1e6)
     if slot_us(latest) < opens:

@@ -1,9 +1,9 @@
-"""When clock bindings are due: slots of cron expressions and periods, and the windows sessions may run in.
+"""The due times of clock bindings: slots of cron expressions and periods, and the windows sessions may run in.
 
-The core and `specs/` call these pure functions; time arrives as microseconds UTC, slots are ISO UTC text whose
-lexicographic order is their order in time. cronsim says which wall times match; this module maps wall time to
-instants by Debian cron's rules: a fixed time that daylight saving skips is due once, when the gap ends; one that is
-repeated is due at its first pass; an expression with `*` in its minute or hour follows real time through both passes.
+The core and `specs/` call these pure functions. Time is in microseconds UTC. Slots are ISO UTC text that sorts by time.
+cronsim finds the wall times that match, and this module maps wall time to instants by the rules of Debian cron:
+- A fixed time that daylight saving skips is due once, when the gap ends. A repeated one is due at its first pass.
+- An expression with `*` in its minute or hour follows real time through both passes.
 Nothing here reads the clock, and no search iterates over all slots of an interval.
 """
 
@@ -26,7 +26,7 @@ _DAY_SECONDS = 86_400
 _EPOCH = datetime(1970, 1, 1)
 _SECOND = timedelta(seconds=1)
 _LAST_SECOND = (datetime.max - _EPOCH) // _SECOND
-# cronsim gives up after 50 years without a match, so looking back further than that finds nothing either.
+# The spans of a search backwards. cronsim gives up after 50 years without a match, so a longer search finds nothing.
 _FIRST_LOOK_BACK_SECONDS = 90
 _LONGEST_LOOK_BACK_SECONDS = 51 * 366 * _DAY_SECONDS
 _NICKNAMES = {
@@ -47,12 +47,12 @@ class SlotDue(NamedTuple):
     due_us: int
 
 
-# Asked for at every look at a clock.
+# A cache, because every check of a clock needs its zone.
 _zone = lru_cache(maxsize=1024)(find_zone)
 
 
 def find_cron_problem(expression: str, timezone: str) -> str | None:
-    """Say in words why no slot can come of this, or None: the check `specs/` makes before a binding exists."""
+    """Say why this expression has no slots. None if it has. `specs/` checks this before it makes a binding."""
     try:
         CronSim(_spell_out(expression), _EPOCH)
     except CronSimError as error:
@@ -66,10 +66,9 @@ def find_cron_problem(expression: str, timezone: str) -> str | None:
 
 
 def latest_slot(binding: ClockBinding, at_us: int, jitter_key: str, known: str | None = None) -> str | None:
-    """The newest slot that is due at this moment, or None where there never was one.
+    """Return the newest slot that is due at this moment. None if there never was one.
 
-    `known` is any slot of an `every` binding: its slots are whole periods away from each other,
-    and from 1970 where none is known.
+    `known` is any slot of an `every` binding, whose slots are whole periods apart. Without it they count from 1970.
     """
     reached_us = at_us - jitter_us(binding, jitter_key)
     match binding:
@@ -84,9 +83,9 @@ def latest_slot(binding: ClockBinding, at_us: int, jitter_key: str, known: str |
 def next_slot_after(
     binding: ClockBinding, slot_or_us: str | int, jitter_key: str, known: str | None = None
 ) -> SlotDue | None:
-    """The slot after this one, or the first that falls due after this moment; None where none ever comes.
+    """Return the slot after this slot, or the first that falls due after this moment. None if none ever comes.
 
-    `known` as above.
+    `known` is as in `latest_slot`.
     """
     jitter = jitter_us(binding, jitter_key)
     after_us = slot_us(slot_or_us) if isinstance(slot_or_us, str) else slot_or_us - jitter
@@ -104,18 +103,18 @@ def next_slot_after(
 
 
 def move_slot(binding: ClockBinding, slot: str, by_us: int) -> str:
-    """The slot that lies this far from another, as exactly as slots of this binding are written."""
+    """Return a slot moved by this much, rounded to the precision of the binding's slots."""
     unit_us = 1 if _is_fine(binding) else SECOND_US
     return _format_slot(binding, slot_us(slot) + round(by_us / unit_us) * unit_us)
 
 
 def slot_us(slot: str) -> int:
-    """The instant a slot names, in microseconds UTC."""
+    """Return the instant of a slot, in microseconds UTC."""
     return (datetime.fromisoformat(slot).replace(tzinfo=None) - _EPOCH) // timedelta(microseconds=1)
 
 
 def jitter_us(binding: ClockBinding, jitter_key: str) -> int:
-    """How far this session's slots are shifted: the same after every restart, so that no slot is met twice."""
+    """Return the shift of this session's slots. It is the same after every restart, so that no slot is due twice."""
     spread_us = round(binding.jitter_seconds * SECOND_US)
     if spread_us <= 0:
         return 0
@@ -124,8 +123,8 @@ def jitter_us(binding: ClockBinding, jitter_key: str) -> int:
 
 
 def is_inside_window(window: Window, at_us: int) -> bool:
-    """Whether the wall clock of the window's zone stands inside it."""
-    # A zone that tzdata no longer knows must not close the session in for ever.
+    """Is the wall clock of the window's zone inside the window?"""
+    # A zone that tzdata no longer knows must not keep the session waiting for ever.
     zone = _zone(window.timezone)
     if zone is None or window.start_minute == window.end_minute:
         return True
@@ -137,14 +136,14 @@ def is_inside_window(window: Window, at_us: int) -> bool:
 
 
 def window_opens_at(window: Window, at_us: int) -> int:
-    """The moment itself when the window is open, else the next one at which it opens."""
+    """Return the next moment at which the window opens, or `at_us` itself if it is open."""
     zone = _zone(window.timezone)
     if zone is None or is_inside_window(window, at_us):
         return at_us
     today = _wall_at(zone, at_us // SECOND_US).replace(hour=0, minute=0, second=0)
     last_day = 3
-    # A gap can swallow the start, or (a zone that crosses the date line) the whole day:
-    # then it opens where the gap ends.
+    # A gap can skip the start of the window, or the whole day in a zone that crosses the date line. The window then
+    # opens at the end of the gap.
     at = at_us // SECOND_US
     candidates = [change.at for change in _changes_between(zone, at, at + last_day * _DAY_SECONDS)]
     for day in range(last_day + 1):
@@ -155,7 +154,7 @@ def window_opens_at(window: Window, at_us: int) -> int:
 
 
 class _OffsetChange(NamedTuple):
-    """The second from which a zone's clock shows another offset."""
+    """A change of a zone's offset, and the second from which it counts."""
 
     at: int
     before: int
@@ -165,8 +164,8 @@ class _OffsetChange(NamedTuple):
 class _Schedule:
     """A parsed expression in its zone. Instants are whole seconds UTC.
 
-    It remembers the pair of neighbouring slots found last: thousands of sessions that share an expression
-    ask about moments between the same two.
+    It caches the last pair of neighbouring slots, because thousands of sessions that share an expression
+    ask about moments between the same two slots.
     """
 
     def __init__(self, sim: CronSim, zone: tzinfo, is_fixed_time: bool) -> None:
@@ -176,12 +175,12 @@ class _Schedule:
         self._neighbours = (0, 0)
 
     def next_after(self, at: int) -> int | None:
-        """The first instant after `at` at which the expression is due."""
+        """Return the first instant after `at` at which the expression is due."""
         slot, following = self._neighbours
         return following if slot <= at < following else self._search_after(at)
 
     def latest_until(self, at: int) -> int | None:
-        """The last due instant not after `at`."""
+        """Return the last due instant that is not after `at`."""
         slot, following = self._neighbours
         if slot <= at < following:
             return slot
@@ -197,26 +196,26 @@ class _Schedule:
         offset = _offset_at(self.zone, at)
         wall = _EPOCH + timedelta(seconds=at + offset)
         if self.is_fixed_time and last is not None:
-            # In the second pass of a repeated hour every fixed time of that hour was met already.
+            # In the second pass of a repeated hour every fixed time of that hour was due already.
             wall = max(wall, _EPOCH + timedelta(seconds=last.at + last.before - 1))
         match = self._wall_after(wall)
         while match is not None:
-            # Inside a gap the matched wall time lies before the change: due when the gap ends.
+            # A wall time inside a gap maps to an instant before the change. It is due when the gap ends.
             instant = max(_seconds(match) - offset, begins)
             change = next(_changes_between(self.zone, begins, instant), None)
             if change is None:
                 return instant
             begins, offset = change.at, change.after
-            # A fixed time is met by the wall clock once, wherever it jumps;
-            # real time starts anew from what it shows now.
+            # A fixed time is due once, wherever the wall clock jumps. An expression that follows real time is matched
+            # again from the new wall time.
             if not self.is_fixed_time:
                 match = self._wall_after(_EPOCH + timedelta(seconds=change.at + change.after - 1))
         return None
 
     def _search_back(self, at: int) -> int | None:
-        """Spans that grow backwards, then halving, but each step searches forward.
+        """Find the last due instant by forward searches: from growing spans back, then by halving.
 
-        cronsim's own reverse search disagrees with its forward one inside a repeated hour (6 of 3,685 probes).
+        cronsim's own reverse search disagrees with its forward search inside a repeated hour (6 of 3,685 probes).
         """
         span = _FIRST_LOOK_BACK_SECONDS
         while (found := self.next_after(at - span)) is None or found > at:
@@ -248,7 +247,7 @@ class _Schedule:
 
 @lru_cache(maxsize=4096)
 def _schedule(expression: str, timezone: str) -> _Schedule | None:
-    """None where no slot can ever come: `specs/` refused it, or tzdata lost the zone since."""
+    """Parse an expression. None if it has no slots: it is not valid, or tzdata has lost the zone since."""
     zone = _zone(timezone)
     spelled = _spell_out(expression)
     try:
@@ -258,7 +257,7 @@ def _schedule(expression: str, timezone: str) -> _Schedule | None:
     if zone is None:
         return None
     fields = spelled.split()
-    # Debian cron's test of a fixed time. Six fields (with seconds) are not cron's: they follow real time.
+    # This is Debian cron's test of a fixed time. Cron has no expressions of six fields; those follow real time.
     is_fixed_time = len(fields) == 5 and not fields[0].startswith("*") and not fields[1].startswith("*")
     return _Schedule(sim, zone, is_fixed_time)
 
@@ -280,10 +279,10 @@ def _seconds(wall: datetime) -> int:
 
 
 def _changes_between(zone: tzinfo, after: int, until: int) -> Iterator[_OffsetChange]:
-    """The changes later than `after` and not later than `until`, in order.
+    """Yield the changes later than `after` and not later than `until`, in order.
 
-    No more years are searched than lie in between: for a zone that changes no more, all 50 years of the calendar were
-    searched, 38,000 questions to the zone and 15 % of a profiled start with six sessions.
+    Only the years in between are searched. A search of all 50 years of the calendar, for a zone that has no more
+    changes, took 38,000 lookups in the zone, 15 % of a profiled start with six sessions.
     """
     for year in range(_year(after), _year(until) + 1):
         for change in _changes_in_year(zone, year):
@@ -292,21 +291,20 @@ def _changes_between(zone: tzinfo, after: int, until: int) -> Iterator[_OffsetCh
 
 
 def _last_change(zone: tzinfo, at: int) -> _OffsetChange | None:
-    """The newest change not after `at`. A year back is enough: only one of the last hours can matter."""
+    """Return the newest change that is not after `at`. One year back is enough, because only the last hours matter."""
     year = _year(at)
     earlier = [change for near in (year - 1, year) for change in _changes_in_year(zone, near) if change.at <= at]
     return earlier[-1] if earlier else None
 
 
 def _year(at: int) -> int:
-    # The last second Python's calendar knows: further than that there is nothing to find.
+    # Python's calendar ends at this second.
     return datetime.fromtimestamp(min(at, _LAST_SECOND), UTC).year
 
 
 @lru_cache(maxsize=4096)
 def _changes_in_year(zone: tzinfo, year: int) -> tuple[_OffsetChange, ...]:
-    """Every change of offset in a year, found by comparing midnights and halving:
-    zoneinfo publishes no list of them."""
+    """List every change of offset in a year. zoneinfo has no such list, so midnights are compared, then halved."""
     if not MINYEAR + 1 < year < MAXYEAR:
         return ()
     begins = _seconds(datetime(year, 1, 1))
@@ -335,14 +333,14 @@ def period_us(binding: EveryBinding) -> int:
 
 
 def _last_period(binding: EveryBinding, at_us: int, known: str | None) -> int:
-    """The last moment not after this one that is whole periods away from a known slot."""
+    """Return the last moment, not after `at_us`, that is whole periods away from a known slot."""
     length_us = period_us(binding)
     shift_us = slot_us(known) % length_us if known is not None else 0
     return (at_us - shift_us) // length_us * length_us + shift_us
 
 
 def _is_fine(binding: ClockBinding) -> bool:
-    """Whether its slots are written to the microsecond."""
+    """Are the slots of this binding written to the microsecond?"""
     return isinstance(binding, EveryBinding) and period_us(binding) % SECOND_US != 0
 
 

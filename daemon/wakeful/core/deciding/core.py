@@ -1,7 +1,7 @@
-"""State and looked together, with what take and dispatch share: emitting, slots, deadlines, looks.
+"""State and looked together, with the functions that `take` and `dispatch` share: emitting, slots, deadlines, looks.
 
-`decide` is its only mover. It does no I/O and reads no clock: the moment comes in with each
-observation, so a seed replays years in minutes.
+Only `decide` changes it. It does no I/O and reads no clock: the moment comes with each observation,
+so a test can replay years in minutes from a seed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from wakeful.errors import InternalError
 
 
 class Deadlines:
-    """Due times in one heap per clock; entries are hints to look again, so stale ones are harmless."""
+    """The due times of one clock, in a heap. An entry is only a hint to check again, so stale entries do no harm."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, str, str]] = []
@@ -54,7 +54,7 @@ class Deadlines:
         self._drop_stale()
 
     def _drop_stale(self) -> None:
-        """Keep a due time that is known at the top of the heap."""
+        """Remove stale entries from the top of the heap."""
         while self._heap and self._known.get(self._heap[0][1:]) != self._heap[0][0]:
             heapq.heappop(self._heap)
 
@@ -66,21 +66,21 @@ class Deadlines:
 @dataclass(slots=True, frozen=True)
 class Deadline:
     """A moment after which a session may go on. It is over at `until`, or when its length has passed
-    on the monotonic clock, so a clock that is set back cannot stretch it (rule 37)."""
+    on the monotonic clock, so a clock that is set back cannot prolong it (rule 37)."""
 
     what: str
     until: int
     length_seconds: float | None = None
-    # A moment of the wall clock itself, such as the opening of a window: it moves when the clock is set.
+    # The deadline is a time of the wall clock, such as the opening of a window. It moves when the clock is set.
     is_wall_time: bool = False
 
 
 @dataclass(slots=True, frozen=True)
 class BusyReason:
-    """Why a session's outputs may still change (rule 30). `words` is None where only its upstreams are busy."""
+    """Why a session's outputs may still change (rule 30). `words` is None if only its upstreams are busy."""
 
     words: str | None
-    # Failed, parked or asleep with changes, or held by such a session: it does not end by itself (rule 31).
+    # Failed, parked or asleep with changes, or held by such a session. The state does not end by itself (rule 31).
     is_stuck: bool = False
 
 
@@ -90,7 +90,7 @@ class Core:
         self.looked = Looked()
         self.graph = Graph()
         self.settings = Settings()
-        # The declared agents by name, and the reasons why the file of an agent is not in force.
+        # The declared agents by name, and the reasons why files of agents are not in force.
         self.agents: dict[str, AgentSpec] = {}
         self.agent_problems: dict[str, str] = {}
         self.words = UntrustedTextFlow()
@@ -100,14 +100,14 @@ class Core:
         self.is_first_reading = True
         # No new runs once the daemon is stopping.
         self.is_stopping = False
-        # Wall time minus boot time, in microseconds. It changes when somebody sets the clock, and only then.
+        # Wall time minus boot time, in microseconds. It changes only when the clock is set.
         self.clock_offset: int | None = None
-        # Sessions that others read, by name, as long as their outputs may still change.
+        # Sessions with readers whose outputs may still change, by name.
         self.busy: dict[str, BusyReason] = {}
         self.mono = Deadlines()
         self.wall = Deadlines()
         self.ready = ReadyQueue()
-        # When a session's durable deadlines run out on this incarnation's monotonic clock (rule 37).
+        # (session id, name of a deadline) -> its wall time, and its end on the monotonic clock (rule 37).
         self.patience: dict[tuple[str, str], tuple[int, float]] = {}
         for session in sessions:
             self.state.put(session)
@@ -148,7 +148,7 @@ class Core:
         return pool is None or used.get(pool, 0) < self.settings.pools.get(pool, 1)
 
     def view_slots(self) -> dict[str, dict[str, int]]:
-        """How many slots are taken, and of how many, by kind: `commands` and `agents`."""
+        """Count the used slots and all slots, for `commands` and for `agents`."""
         used = self.state.used
         return {
             "commands": {"used": used.get(GENERAL_POOL, 0), "of": self.settings.concurrency},
@@ -156,13 +156,13 @@ class Core:
         }
 
     def _has_free(self, is_agent: bool) -> bool:
-        """Agents and commands have separate slots: an agent that waits for its model blocks no command."""
+        """Is a slot of this kind free? Agents have separate slots, so waiting for a model blocks no command."""
         if is_agent:
             return self.state.used.get(AGENT_POOL, 0) < self.settings.agent_concurrency
         return self.state.used.get(GENERAL_POOL, 0) < self.settings.concurrency
 
     def want_look(self, decision: Decision, look: TargetLook) -> None:
-        """Begin the look if it is due, else remember when it will be."""
+        """Begin the look if it is due, else set a deadline for it."""
         if not look.is_dirty or look.looking is not None or look.is_waiting:
             return
         due = look.due
@@ -177,8 +177,10 @@ class Core:
         )
 
     def inherited_since(self, target: str) -> int | None:
-        """When the first run began that reads this target and that an earlier daemon started;
-        None where there is none."""
+        """Return the start of the first run that an earlier daemon began and that reads this target.
+
+        None if there is no such run.
+        """
         look = self.looked.targets.get(target) if self.inheriting else None
         runs = (
             (self.state.get(session_id).run for session_id in self.inheriting & look.subscribers)
@@ -191,7 +193,7 @@ class Core:
         return run.daemons > 1 or run.incarnation != self.incarnation
 
     def _base_of(self, look: TargetLook) -> str | None:
-        """The commit from which a look at commits starts. Other kinds of targets need none."""
+        """Return the commit that a look at commits starts from. None for other kinds of targets."""
         if not look.target.key.startswith("commits"):
             return None
         for session_id in sorted(look.subscribers):
@@ -203,15 +205,14 @@ class Core:
         return None
 
     def has_passed(self, session_id: str, deadline: Deadline, moment: Moment) -> bool:
-        """Is a deadline over? Only asks: `await_deadline` begins to measure its length."""
+        """Is a deadline over? Changes nothing: `await_deadline` begins to measure its length."""
         if moment.wall >= deadline.until:
             return True
         known, due = self.patience.get((session_id, deadline.what), (None, 0.0))
         return known == deadline.until and moment.mono >= due
 
     def await_deadline(self, session_id: str, deadline: Deadline, moment: Moment) -> None:
-        """Measure the length of a deadline from now, if that has not begun,
-        and dispatch the session when it is over."""
+        """Begin to measure the length of a deadline, if that has not begun. The session is dispatched at its end."""
         self.wall.add(deadline.until, "session", session_id)
         if deadline.is_wall_time:
             return
@@ -233,7 +234,7 @@ class Core:
         decision.forget += self.looked.unbind(session.id)
 
     def touch_around(self, decision: Decision, name: str) -> None:
-        """Dispatch the readers and upstreams of a session: it may hold them, or they may give way to it."""
+        """Dispatch the readers and upstreams of a session, because it may hold them, or they may yield to it."""
         for other in (*sorted(self.graph.readers.get(name, ())), *sorted(self.graph.all_upstreams(name))):
             other_id = self.state.ids.get(other)
             if other_id is not None:

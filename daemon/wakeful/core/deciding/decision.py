@@ -1,7 +1,7 @@
-"""One decision in the making: the events of one observation, folded as they are emitted.
+"""One decision while it is made: the events of one observation, folded as they are emitted.
 
-Take and dispatch write here; the reactor appends the entries as one transaction (rule 39) and
-carries out looks at once, everything else after the entries are durable.
+`take` and `dispatch` fill it. The reactor appends the entries as one transaction (rule 39). It carries
+out looks at once, and everything else after the entries are durable.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DAEMON = "wakeful"
 
 @dataclass(slots=True, frozen=True)
 class Entry:
-    """One event bound for the log, with the seq it will have."""
+    """One event to be appended to the log, with the seq that it will have."""
 
     session: str
     seq: int
@@ -37,15 +37,15 @@ class Decision:
     looks: list[Look] = field(default_factory=list)
     follow: list[Target] = field(default_factory=list)
     forget: list[str] = field(default_factory=list)
-    # Sessions still to be dispatched, in the order they were touched; before any of them, those whose
-    # busy mark may have changed: nobody starts on the word of a mark that is out of date (rule 30).
-    # Taken from the front, which a plain dictionary of 10,000 searches for through all the gaps before it.
+    # `affected`: sessions still to be dispatched, in the order in which they were touched. `unmarked`: sessions whose
+    # busy mark may have changed. These come first, so that no session starts because of a stale mark (rule 30).
+    # Ordered dictionaries, because finding the first key of a plain dictionary gets slow after many removals (10,000).
     affected: OrderedDict[str, None] = field(default_factory=OrderedDict)
     unmarked: OrderedDict[str, None] = field(default_factory=OrderedDict)
     # Sessions whose plan may have changed.
     planned: dict[str, None] = field(default_factory=dict)
     finished: list[str] = field(default_factory=list)
-    # The call's answer in words.
+    # The answer to the call, as text.
     reply: str | None = None
     # The reason why the run that a call asked for does not start, and when that reason ends, if known.
     held: str | None = None

@@ -1,4 +1,4 @@
-"""A spec becomes a session's: opened at first sight, its new spec recorded, its targets followed.
+"""Declaring a spec: open the session if it is new, record its spec, and follow its targets.
 
 Called for every declaration of a reading of `sessions.d/`, and by the calls that declare without a file.
 """
@@ -38,10 +38,10 @@ def declare(core: Core, decision: Decision, declaration: Declaration, *, author:
         )
         session = core.emit(decision, session.id, event, author=author)
     assert session.spec is not None
-    # Before a person has trusted the spec, nothing of it is looked at, and no probe of it runs.
+    # Before a person has trusted the spec, no binding of it is looked at, and no probe of it runs.
     if session.declaration.needs_trust is not None:
         return session
-    # The state's own value, not its equal twin: 10,000 specs are kept once.
+    # Use the spec of the state, not the equal one of the declaration, so that 10,000 specs are in memory once.
     follow, forget = core.looked.bind(session.id, session.spec, decision.moment.mono)
     decision.follow += follow
     decision.forget += forget
@@ -53,7 +53,7 @@ def declare(core: Core, decision: Decision, declaration: Declaration, *, author:
 
 
 def declare_again(core: Core, decision: Decision, session: Session) -> None:
-    """Follow the bindings of a reopened session again, where no file has to declare it."""
+    """Follow the bindings of a reopened session again, if no file declares it."""
     if (
         session.declaration.is_filed
         or not session.declaration.is_declared
@@ -69,9 +69,9 @@ def declare_again(core: Core, decision: Decision, session: Session) -> None:
 
 
 def new_id(core: Core, name: str, wall: int) -> str:
-    """Unique without randomness: the incarnation was drawn outside."""
+    """Make a unique session id without randomness. The incarnation was drawn outside of the core."""
     text = f"{core.incarnation}\0{name}\0{wall}"
-    # One of this name was renamed since, and the clock stands where it stood when that one was opened.
+    # The id is taken if a session of this name was renamed since, and the clock shows the same time as at its opening.
     while (found := hashlib.blake2b(text.encode(), digest_size=6).hexdigest()) in core.state.sessions:
         text += "\0"
     return found

@@ -1,8 +1,8 @@
-"""dispatch: state + looked give wakes, starts and sleeps for one session (rule 2).
+"""dispatch: decides the wakes, starts and sleeps of one session from state and looked (rule 2).
 
-Runs after every observation for the sessions it touched, and again until nothing more follows.
-Level, not edge: called twice it does nothing the second time. A session that may start waits in
-the queue of the ready; `offer_slots` starts them in order, when all that was touched is settled.
+Called after every observation for the sessions that it touched, and again until nothing changes any
+more. It acts on state, not on changes, so a second call does nothing. A session that may start waits in
+the ready queue. `offer_slots` starts sessions in order, after all touched sessions were dispatched.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def dispatch(core: Core, decision: Decision, session_id: str) -> None:
         if not attend_writing(core, decision, session):
             return
         session = core.state.get(session_id)
-    # Nothing is known of a session whose spec this incarnation has not read yet.
+    # This incarnation has not read the spec of a session without bounds yet, so nothing is known about it.
     if session.run is not None or not session.is_armed or session_id not in core.looked.bounds:
         return
     session = _take_first_sight(core, decision, session)
@@ -80,7 +80,7 @@ def dispatch(core: Core, decision: Decision, session_id: str) -> None:
 
 
 def _take_first_sight(core: Core, decision: Decision, session: Session) -> Session:
-    """`first: adopt` takes what is there as seen, once all of it was looked at (rule 25)."""
+    """Adopt the present versions as seen for `first: adopt`, once all bindings were looked at (rule 25)."""
     assert session.spec is not None
     if session.marks.is_first_taken or takes_first_run(session.spec):
         return session
@@ -89,13 +89,13 @@ def _take_first_sight(core: Core, decision: Decision, session: Session) -> Sessi
     if not all(look is None or (look.is_looked and look.version is not None) for look in looks):
         return session
     versions = start_versions(core.state, core.looked, session)
-    # Clocks, the mailbox, webhooks and failures start at their declaration: what comes later is owed.
+    # Clocks, the mailbox, webhooks and failures start at their declaration; anything later is owed.
     taken = [bound.key for bound in bounds if bound.key in versions and not bound.starts_at_declaration]
     return core.emit(decision, session.id, ev.SessionAdopted(versions={key: versions[key] for key in taken}))
 
 
 def _skip_empty_slots(core: Core, decision: Decision, session: Session) -> Session:
-    """`when: changed`: a slot that finds nothing new is accounted for, and costs no run."""
+    """Record slots as skipped if nothing else is new and the spec has `when: changed`. They cost no run."""
     assert session.spec is not None
     if session.spec.when != "changed" or session.wake is not None or not session.marks.is_first_taken:
         return session
@@ -119,7 +119,7 @@ def _is_all_clear(looked: Looked, session: Session) -> bool:
 
 
 def _look_onward(core: Core, decision: Decision, session: Session) -> None:
-    """each_commit asks for the next commit whenever its base moved (rules 11, 38)."""
+    """Look for the next commit of each_commit bindings whenever their base has moved (rules 11, 38)."""
     for bound in core.looked.bounds[session.id]:
         if not bound.is_each_commit or bound.target is None:
             continue
@@ -130,8 +130,10 @@ def _look_onward(core: Core, decision: Decision, session: Session) -> None:
 
 
 def _lift_spent_hold(core: Core, decision: Decision, session: Session) -> Session:
-    """A snooze that ran out, and `failed` when something newer came, end by themselves (rule 21);
-    a question whose time is over is denied."""
+    """End a hold whose time is over, or a hold `failed` when something newer is owed (rule 21).
+
+    A question whose time is over is denied.
+    """
     hold = session.hold
     if hold is None:
         return session
@@ -156,10 +158,10 @@ def _await_end_of_hold(core: Core, decision: Decision, session_id: str, hold: ev
 
 
 def _settle_wake(core: Core, decision: Decision, session: Session) -> tuple[Session, bool]:
-    """The wake there should be, and whether it is due: a wake with nothing left to tell is not."""
+    """Bring the wake up to date with the owed causes. Returns the session, and whether its wake is due."""
     wake = session.wake
     if wake is None:
-        # A person gave the wake up: other sessions need not give way to it any more.
+        # A person gave the wake up, so upstreams no longer yield to this session.
         _free_upstreams(core, decision, session)
     if is_owed(core.state, core.looked, session):
         session = _extend_wake(core, decision, session) if wake is not None else _request_wake(core, decision, session)
@@ -167,7 +169,7 @@ def _settle_wake(core: Core, decision: Decision, session: Session) -> tuple[Sess
     core.looked.owed_since.pop(session.id, None)
     if wake is None:
         return session, False
-    # Undone. After a failed try the outputs may be half written: it runs all the same (rule 18).
+    # The change was undone. After a failed try the outputs may be half written, so the session runs anyway (rule 18).
     if wake.tried is not None:
         return session, True
     # A binding that is dirty or cannot be seen may still be the cause of the wake.
@@ -189,15 +191,16 @@ def _request_wake(core: Core, decision: Decision, session: Session) -> Session:
 
 
 def _await_quiet(core: Core, decision: Decision, session: Session) -> bool:
-    """One save of several files is one wake: wait while other waking bindings are still dirty, within bounds (rule 12).
+    """Wait while other waking bindings are still dirty, up to their `settle_max` (rule 12). True while it waits.
 
-    True while the session waits."""
+    Otherwise one save of several files would cause several wakes.
+    """
     longest = -1.0
     for bound in core.looked.bounds[session.id]:
         if bound.target is None or not bound.wake:
             continue
         look = core.looked.targets[bound.target]
-        # A binding that is new has already been quiet for its own settle time.
+        # A new binding has already been quiet for its own settle time.
         if look.is_dirty and look.held is None and not is_new(core.state, core.looked, session, bound):
             longest = max(longest, look.target.settle_max_seconds)
     if longest < 0:
@@ -211,13 +214,13 @@ def _await_quiet(core: Core, decision: Decision, session: Session) -> bool:
 
 
 def _extend_wake(core: Core, decision: Decision, session: Session) -> Session:
-    """Later causes join; one that was undone leaves, unless it was tried already or cannot be seen now."""
+    """Add later causes to the wake. An undone cause is removed, unless it was tried already or cannot be seen now."""
     wake = session.wake
     assert wake is not None
     causes, chain = gather_causes(core, session, decision.moment.wall)
     if {(cause.key, cause.new) for cause in causes} == {(cause.key, cause.new) for cause in wake.causes}:
         return session
-    # A binding that changes every second is told anew when the wake may start, not every second (rule 34 c).
+    # A binding that changes every second is recorded again when the wake may start, not every second (rule 34 c).
     is_told = {cause.key for cause in causes} == {cause.key for cause in wake.causes}
     if is_told and waits_for_time(core, session, decision.moment):
         return session
@@ -226,8 +229,8 @@ def _extend_wake(core: Core, decision: Decision, session: Session) -> Session:
 
 
 def gather_causes(core: Core, session: Session, wall: int) -> tuple[tuple[ev.Cause, ...], tuple[str, ...]]:
-    """The causes that an open wake has now, recorded or not,
-    and the longest chain of runs their messages and sessions came by."""
+    """Return the causes that an open wake has now, recorded or not, and the longest chain of runs that led to them by
+    messages and `session` bindings."""
     wake = session.wake
     assert wake is not None
     causes, chain = describe_causes(core.state, core.looked, session, wall)
@@ -239,12 +242,15 @@ def gather_causes(core: Core, session: Session, wall: int) -> tuple[tuple[ev.Cau
             wake.tried is not None or ((look := looks[cause.key]) is not None and look.version is None)
         ):
             causes += (cause,)
-    # Causes recorded before a restart have their paths; causes described anew may not.
+    # Causes that were recorded before a restart have their paths; causes described again may not.
     return tuple(known.get((cause.key, cause.new), cause) for cause in causes), chain
 
 
 def _find_feeding_chain(core: Core, session: Session, causes: tuple[ev.Cause, ...]) -> tuple[str, ...]:
-    """The longest chain of runs that wrote what these causes found, if they ended since this session last began."""
+    """Return the longest chain of runs that wrote the changed files.
+
+    Only runs that ended since this session's last start count.
+    """
     if session.name not in core.graph.upstreams:
         return ()
     since = session.last_run.started_at if session.last_run is not None else 0
@@ -265,9 +271,9 @@ def _find_feeding_chain(core: Core, session: Session, causes: tuple[ev.Cause, ..
 
 
 def _line_up(core: Core, decision: Decision, session: Session) -> None:
-    """Put a due session where its verdict says: among the ready, to sleep, or back until something changes."""
+    """Act on the verdict for a session whose wake is due: queue it, put it to sleep, or let it wait."""
     if core.state.braked and session.brake is None:
-        # The session was declared, forked or opened after the brake was set: it sleeps as well.
+        # The session was declared, forked or opened after the brake was set, so it sleeps as well.
         words = core.state.get(min(core.state.braked)).brake
         core.emit(decision, session.id, ev.SessionBraked(words=words or ""))
         return
@@ -297,7 +303,7 @@ def _line_up(core: Core, decision: Decision, session: Session) -> None:
 
 
 def offer_slots(core: Core, decision: Decision) -> bool:
-    """Start ready sessions in order while slots are free; True if that led to anything (rule 35)."""
+    """Start ready sessions in order while slots are free (rule 35). True if any session must be dispatched again."""
     while (
         not decision.affected
         and (session_id := core.ready.take(lambda lane: core.has_slot(lane.pool, is_agent=lane.is_agent))) is not None
@@ -320,20 +326,20 @@ def _queue(core: Core, session: Session) -> None:
 
 
 def _rank(core: Core, session: Session) -> float:
-    """A static rank, smallest first. All waiting sessions age at the same rate, so their order never changes."""
+    """Return the rank in the queue, smallest first. All sessions age at the same rate, so a rank stays valid."""
     assert session.wake is not None and session.spec is not None
     priority = session.spec.priority
     for reader in core.graph.all_readers(session.name):
         reader_id = core.state.ids.get(reader)
         other = core.state.get(reader_id) if reader_id is not None else None
-        # An upstream takes the highest priority of those it holds (rule 35).
+        # An upstream takes the highest priority among the readers that it holds (rule 35).
         if other is not None and other.wake is not None and other.spec is not None:
             priority = max(priority, other.spec.priority)
     return session.wake.requested_at / 1e6 / SECONDS_PER_PRIORITY - priority
 
 
 def _mark_held(core: Core, session: Session) -> None:
-    """Remember since when it is held (rule 32), and lend its priority to those upstream that wait for a slot."""
+    """Remember since when the session is held (rule 32), and lend its priority to its queued upstreams."""
     if session.id in core.looked.fairness.held_since:
         return
     core.looked.fairness.hold(session.id)
@@ -348,7 +354,7 @@ def _mark_held(core: Core, session: Session) -> None:
 
 
 def _free_upstreams(core: Core, decision: Decision, session: Session) -> None:
-    """Dispatch the upstreams that gave way to this session."""
+    """Dispatch the upstreams that yielded to this session."""
     for upstream_id in core.looked.fairness.release(session.id):
         decision.touch(upstream_id)
 
@@ -362,13 +368,13 @@ def _start(core: Core, decision: Decision, session: Session, is_mixed: bool) -> 
 
 
 def make_start(core: Core, session: Session, wall: int, is_mixed: bool = False) -> ev.RunStarted:
-    """The start that its open wake would lead to now."""
+    """Build the start that the open wake would lead to now. Records nothing."""
     wake = session.wake
     assert wake is not None
     agent, is_aside = find_acting(core, session)
     versions = start_versions(core.state, core.looked, session)
     if is_aside:
-        # An answer deals with the question alone. Other messages are for the agent of the session.
+        # A run aside deals with the question alone. All other causes stay owed.
         versions = {key: version for key, version in versions.items() if key in ASIDE_KEYS}
     if session.activation.position:
         versions[ACTIVATION] = str(find_activation(session, is_aside=is_aside))
@@ -379,7 +385,7 @@ def make_start(core: Core, session: Session, wall: int, is_mixed: bool = False) 
         run=session.tally.runs + 1,
         run_id=f"{session.id}.{session.tally.runs + 1}",
         wake=wake.wake,
-        # Attempts belong to the start versions; changed versions begin anew (rule 21).
+        # Attempts belong to the start versions. Changed versions start again at 0 (rule 21).
         attempt=attempt,
         incarnation=core.incarnation,
         versions=versions,
@@ -419,7 +425,7 @@ def _remember_inputs(core: Core, session: Session) -> None:
 def _select_causes(
     session: Session, causes: tuple[ev.Cause, ...], versions: dict[str, str], *, is_aside: bool
 ) -> tuple[ev.Cause, ...]:
-    """The causes that the run deals with. Activations for another run are left out."""
+    """Select the causes that the run deals with. Activations for another run are left out."""
     taken = versions.get(ACTIVATION, "0")
     selected: list[ev.Cause] = []
     for cause in causes:
@@ -433,16 +439,18 @@ def _select_causes(
 
 
 def _find_asker(session: Session) -> str | None:
-    """The person in whose own conversation a question is answered;
-    None where the session has one conversation for all."""
+    """Return the person in whose own conversation a question is answered.
+
+    None if the session has one conversation for all.
+    """
     assert session.spec is not None
     return next((one.asker for one in list_addressed(session)), None) if session.spec.conversation == "fresh" else None
 
 
 def _resumed_from(session: Session, asker: str | None, *, is_aside: bool) -> int | None:
-    """The run this one goes on from: the last of its conversation, if it did not come to its end.
+    """Return the run that this run continues: the last run of its conversation, if that was interrupted or lost.
 
-    A new question goes on from none.
+    A new question continues no run.
     """
     last = session.last_run
     if is_aside and (last is None or last.seq == session.knowledge.dealt_until):
@@ -453,8 +461,10 @@ def _resumed_from(session: Session, asker: str | None, *, is_aside: bool) -> int
 
 
 def _begins_anew(session: Session, asker: str | None, attempt: int, resumed_from: int | None) -> bool:
-    """Does the run begin a new conversation? A person asked for it, or its spec says so. A retry, and a run that
-    continues an interrupted one, keep the conversation."""
+    """Does the run begin a new conversation, because a person asked for it or its spec says so?
+
+    A retry, and a run that continues an interrupted run, keep the conversation.
+    """
     if asker is not None:
         return attempt == 0 and resumed_from is None and any(one.is_fresh for one in list_addressed(session))
     if session.activation.is_fresh:
@@ -464,7 +474,7 @@ def _begins_anew(session: Session, asker: str | None, attempt: int, resumed_from
 
 
 def settle_finished(core: Core, decision: Decision) -> None:
-    """A run that ended and was followed by nothing leaves its session at rest, and the log says so."""
+    """Record each session as suspended whose run has ended, and which has no new wake and no hold."""
     for session_id in decision.finished:
         session = core.state.get(session_id)
         is_open = (

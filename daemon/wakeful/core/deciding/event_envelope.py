@@ -1,10 +1,10 @@
-"""The fields `Core.emit` adds to an event before it is recorded: its causal parent, and the periods of its budgets.
+"""The fields that `Core.emit` adds to an event before it is recorded: its causal parent, and its budget periods.
 
 The parent is the record that led to the event, as "session:seq". A start follows from its wake, an end from its start,
 and rest from the end. Adopted outputs follow from the call that wrote them. A wake follows from the run that wrote or
-sent its cause, or from the record beside it. An event from the outside world has no parent.
-This module finds the periods with the zone database, and a fold takes them from the event. So a log folds the same on
-a machine without that database.
+sent its cause, or from the record just before it. An event from the outside world has no parent.
+Finding the periods needs the zone database. A fold reads them from the event, so a log folds the same on a machine
+without that database.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from wakeful.core.record.events import Event, RunFinished, RunStarted, TurnAnswe
 from wakeful.core.record.state import Session, State
 from wakeful.core.spec.budget import find_periods
 
-# Recorded in one step with the wake they lead to (rule 39).
+# Calls that are recorded in one transaction with the wake that they lead to (rule 39).
 CALLS_FOR_A_WAKE = (
     ev.ActivationRequested,
     ev.MessageAdded,
@@ -25,7 +25,7 @@ CALLS_FOR_A_WAKE = (
     ev.SpecDeclared,
     ev.SessionResumed,
 )
-# By type, not by one pattern after the other: every record is asked for its parent.
+# Sets of types, because a lookup is faster than trying patterns one by one, and every record needs its parent.
 _OF_ITS_WAKE = frozenset({ev.RunStarted, ev.WakeWithdrawn})
 _OF_ITS_RUN = frozenset({
     ev.RunFinished, ev.RunStopRequested, ev.RunReadopted, ev.OutputsStaged, ev.OutputsLanded,
@@ -64,7 +64,7 @@ def _find_other(state: State, session: Session, event: ev.Event, entries: list[E
 
 
 def _find_run(state: State, session_id: str) -> str | None:
-    """The record of the run a chain ends in: its start while it runs, else its end."""
+    """Find the record of the last run in a chain: its start while it runs, else its end."""
     session = state.sessions.get(session_id)
     if session is None:
         return None
@@ -73,7 +73,7 @@ def _find_run(state: State, session_id: str) -> str | None:
 
 
 def note_periods(session: Session | None, event: Event, at: int) -> Event:
-    """The event with the periods of the budgets that it is charged to; as it is where no budget counts any."""
+    """Add the periods of the budgets that the event is charged to. An event without such budgets stays unchanged."""
     if session is None or not isinstance(event, RunStarted | RunFinished | TurnAnswered | TurnFailed):
         return event
     if isinstance(event, RunStarted):

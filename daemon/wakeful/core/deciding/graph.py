@@ -1,10 +1,10 @@
-"""The recompute graph: who writes what others read, kept per session and changed only around it.
+"""The recompute graph: which session writes files that others read. A change of one spec updates only its own edges.
 
-An edge stands where a write pattern meets a read pattern, or a `session` binding names the other
-(rule 30). A binding `on: failed` makes no edge: its session waits for nothing, and may lead back to the
-one that failed, which the loop guard bounds (rule 34). Cycles and double writers are refused with the
-path spelled out, files admitted in name order, last good specs first (rule 26). Keyed by name, since
-specs speak of names.
+- There is an edge if a write pattern meets a read pattern, or a `session` binding names the other session (rule 30).
+- A binding `on: failed` makes no edge, because its session waits for nothing. It may lead back to the session that
+  failed; the loop guard limits that (rule 34).
+- Cycles and second writers are refused with the full path. Specs are admitted in order of their names, the last good
+  specs first (rule 26). Keys are names of sessions, because specs use names.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from wakeful.core.spec.session import SessionBinding, SessionSpec
 @dataclass(slots=True, frozen=True)
 class _Placed:
     spec: SessionSpec
-    # The read patterns, each with whether stale input is allowed.
+    # The read patterns, each with a flag: is stale input allowed?
     reads: tuple[tuple[Pattern, bool], ...]
     writes: tuple[Pattern, ...]
-    # The sessions whose failure wakes this one: it is not held by them while they are stuck (rule 31).
+    # The sessions whose failure wakes this one. They do not hold it while they are stuck (rule 31).
     minded: frozenset[str]
 
 
@@ -32,21 +32,21 @@ class Graph:
         self._placed: dict[str, _Placed] = {}
         self._reads: PathTrie[tuple[Pattern, str]] = PathTrie()
         self._writes: PathTrie[tuple[Pattern, str]] = PathTrie()
-        # Removed while running: their edges stand until the run has ended, but they stand in nobody's way (rule 26).
+        # Sessions removed while running. Their edges stay until the run has ended, but conflict with no spec (rule 26).
         self._leaving: set[str] = set()
-        # reader -> {upstream: is stale allowed}, and the way back.
+        # reader -> {upstream: is stale input allowed}, and upstream -> readers.
         self.upstreams: dict[str, dict[str, bool]] = {}
         self.readers: dict[str, set[str]] = {}
-        # session -> those that wake when it fails, and wait for nothing of it.
+        # session -> sessions that wake when it fails, and do not wait for it.
         self.listeners: dict[str, set[str]] = {}
-        # Sessions into which words of strangers come by a binding, and how often anything here has changed.
+        # Sessions with untrusted text from a binding or `fetch`, and a counter of all changes of the graph.
         self.labelled: set[str] = set()
         self.generation = 0
-        # (reader, text of a read pattern) -> who writes into it.
+        # (reader, text of a read pattern) -> the sessions that write into it.
         self._feeders: dict[tuple[str, str], set[str]] = {}
 
     def admit(self, declared: Iterable[SessionSpec], removed: Iterable[str]) -> dict[str, str]:
-        """Take a batch in; returns the names refused, in words. A refused one keeps its last good spec."""
+        """Take in a batch of specs. Returns refusals with their reasons. A refused session keeps its last good spec."""
         for name in removed:
             self.remove(name)
         batch = sorted((spec for spec in declared if not self._stands(spec)), key=lambda spec: spec.name)
@@ -103,7 +103,7 @@ class Graph:
                 self._link(binding.session, spec.name, binding.stale_allowed)
 
     def leave(self, name: str) -> None:
-        """A removed session still runs: it holds its readers, and conflicts with nobody."""
+        """Mark a removed session that still runs. It goes on holding its readers, and conflicts with no other spec."""
         if name in self._placed:
             self._leaving.add(name)
 
@@ -159,7 +159,7 @@ class Graph:
         return _reach(name, lambda one: self.readers.get(one, ()))
 
     def find_minded(self, name: str) -> frozenset[str]:
-        """The sessions whose failures wake this one."""
+        """Return the sessions whose failures wake this one."""
         placed = self._placed.get(name)
         return placed.minded if placed is not None else frozenset()
 
@@ -167,11 +167,11 @@ class Graph:
         return (placed.spec for placed in self._placed.values())
 
     def feeders(self, name: str, pattern: str) -> set[str]:
-        """The other sessions that write into what this read pattern of `name` covers."""
+        """Return the other sessions that write into this read pattern of `name`."""
         return self._feeders.get((name, pattern), _NOBODY)
 
     def fed_by(self, spec: SessionSpec) -> list[tuple[str, str]]:
-        """Readers of what this spec writes, with the text of the read pattern that meets it."""
+        """List the readers of this spec's outputs, each with the text of its read pattern."""
         return [
             (reader, read.text)
             for written in _place(spec).writes
@@ -188,8 +188,8 @@ class Graph:
         if writer == reader:
             return
         edges = self.upstreams.setdefault(reader, {})
-        # Two bindings on one upstream: the edge allows stale input only if both do. A session that a failure wakes
-        # would else wait for the end of that failure.
+        # With two bindings on one upstream, the edge allows stale input only if both do. A session that is woken by the
+        # upstream's failure always allows it; otherwise it would wait for the end of that failure.
         edges[writer] = writer in self._placed[reader].minded or (stale_allowed and edges.get(writer, True))
         self.readers.setdefault(writer, set()).add(reader)
 
@@ -203,7 +203,7 @@ class Graph:
         )
 
     def _has_cycle(self, names: list[str]) -> bool:
-        """Does any of these stand on a cycle? One walk along readers for the whole batch, not one each."""
+        """Is any of these sessions part of a cycle? One walk along the readers serves the whole batch."""
         done: set[str] = set()
         for start in names:
             if start in done:
@@ -223,7 +223,7 @@ class Graph:
         return False
 
     def _find_cycle(self, start: str) -> list[str] | None:
-        """A path from `start` along its readers back to itself."""
+        """Find a path from `start` along its readers back to itself."""
         came: dict[str, str] = {}
         stack = [start]
         while stack:

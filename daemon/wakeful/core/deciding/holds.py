@@ -1,6 +1,6 @@
-"""Why a session sleeps, in words: what a person, its spec, a failure, its agent, a secret or a service holds it by.
+"""The reasons why a session sleeps, as text: a person, its spec, a failure, its agent, a secret or a service.
 
-Asked by the verdict, by the busy marks of the graph and by whoever shows a session.
+Called by the verdict on a start, by the busy marks of the graph and by the views.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from wakeful.core.spec.session import say_missing
 
 
 def find_hold_words(core: Core, session: Session, moment: Moment) -> str | None:
-    """Why the session sleeps, in words, or None when it does not."""
+    """Say why the session sleeps. None if it does not."""
     return find_sleep_words(core, session, moment) or _find_backoff(core, session, moment)
 
 
 def find_hold_of_start(core: Core, session: Session, moment: Moment) -> str | None:
-    """Why it may not start. An activation lifted failed, loop, crashing and back-off when it was asked for (the
-    reducer); what its own runs brought on since then holds it too,
-    or it would be tried without pause for ever (rules 20-22).
+    """Say why the session may not start. None if it may.
+
+    The fold of an activation lifts the holds failed, loop, crashing and the back-off. Holds that its runs caused since
+    then count again; otherwise it would be tried without pause for ever (rules 20-22).
     """
     if not is_activation_owed(session) or session.brake is not None:
         return find_hold_words(core, session, moment)
@@ -41,7 +42,7 @@ def find_hold_of_start(core: Core, session: Session, moment: Moment) -> str | No
 
 
 def find_sleep_words(core: Core, session: Session, moment: Moment) -> str | None:
-    """The reason why the session sleeps, except for backing off, which ends by itself."""
+    """Say why the session sleeps, without backing off, which ends by itself. None if it does not sleep."""
     if isinstance(session, DamagedSession):
         return session.damage_words
     if session.move_words is not None:
@@ -70,7 +71,10 @@ def find_sleep_words(core: Core, session: Session, moment: Moment) -> str | None
 
 
 def find_unmended(core: Core, session: Session) -> str | None:
-    """Why it sleeps until a person mends something that is no record of it: trust, isolation, its agent or a secret."""
+    """Say why the session sleeps until a person repairs something outside of its log.
+
+    That is its trust, its isolation, its agent or a secret. None if nothing is to be repaired.
+    """
     if session.is_shut:
         return None
     if (doubt := find_doubt(core, session)) is not None:
@@ -81,22 +85,23 @@ def find_unmended(core: Core, session: Session) -> str | None:
 
 
 def find_hold_deadline(hold: Hold) -> Deadline | None:
-    """The end of a hold; None: it does not end by itself."""
+    """Return the end of a hold. None if it does not end by itself."""
     return Deadline("hold", hold.until, hold.length_seconds) if hold.until is not None else None
 
 
 def find_retry_deadline(wake: OpenWake) -> Deadline | None:
-    """The moment of the next try after a failed one; None where none is due."""
+    """Return the moment of the next try after a failed one. None if no retry waits."""
     return Deadline("retry", wake.retry_at, wake.backoff_seconds) if wake.retry_at is not None else None
 
 
 def find_doubt(core: Core, session: Session) -> str | None:
-    """The reason why a person must review the session first: its file was not trusted, or a bundle brought its spec."""
+    """Say why a person must review the session first: its file is not trusted, or a bundle brought its spec."""
     return core.looked.untrusted.get(session.name) or session.trust_words
 
 
 def _find_missing_secret(core: Core, session: Session) -> str | None:
-    """A secret that nobody has looked for yet counts as missing: a run never starts without the secrets it declares."""
+    """Say which secret is missing. A secret that was not looked for yet counts as missing too, because a run never
+    starts without its secrets."""
     for name in session.spec.secrets if session.spec is not None else ():
         words = core.looked.secrets.get(name, say_missing(name))
         if words is not None:
@@ -115,7 +120,7 @@ def _find_unisolated(core: Core, session: Session) -> str | None:
     if spec.confinement.level == "strict":
         # A run never gets weaker isolation than its spec asks for.
         return core.looked.laxity
-    # `observe` denies nothing, so it counts as no isolation.
+    # The level `observe` denies nothing, so it counts as no isolation.
     if spec.confinement.is_enforced or core.settings.allow_unisolated:
         return None
     return (

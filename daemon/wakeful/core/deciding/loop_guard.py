@@ -1,9 +1,9 @@
-"""Evidence that a session feeds itself: its own runs change what wakes it, and no binding says so (rule 34 b).
+"""The loop guard: finds sessions whose own runs change the inputs that wake them, and slows fast starts (rule 34 b, c).
 
-The end of a run lists the inputs that changed meanwhile in the run's reach, by nobody known. That alone is no evidence:
-a person may edit beside a long run. So from the second such run on, the next start waits (`find_pause`), and an input
-that changes while nothing runs is somebody else's work. What changes during five runs in a row, and never between them,
-is the session's own doing. The verdict asks. Pure.
+The end of a run lists the inputs that changed during it, in the run's reach and without a known writer. That alone is
+not evidence, because a person may edit files during a long run. So from the second such run on, the next start waits
+(`find_pause`). An input that changes during the pause is changed by others. An input that changes during five runs in
+a row, and never between them, is changed by the session itself. Called by `may_start`. Pure.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from wakeful.core.spec.session import CommitsBinding, FileBinding, SessionSpec
 
 RUNS_IN_A_ROW = 5
 RUNS_BEFORE_A_PAUSE = 2
-# A pause is several times as long as the last run, so that another program that writes all the time also writes during
-# the pause.
+# The length of a pause, in lengths of the last run. It is long enough that a program that writes all the time also
+# writes during the pause.
 PAUSE_PER_RUN = 4.0
 SHORTEST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 300.0
@@ -39,8 +39,10 @@ class Pause(Struct, frozen=True):
 
 
 def list_self_fed(core: Core, session: Session, run: OpenRun, touched: Iterable[str]) -> dict[str, str]:
-    """Of the inputs that were touched during a run, those it may have touched itself: by key,
-    the version they have at its end."""
+    """Return the inputs that a run may have changed itself, by key, with their versions at its end.
+
+    `touched` are the keys of the file inputs that changed during the run.
+    """
     keys = set(touched)
     found = {}
     for bound in core.looked.bounds.get(session.id, ()):
@@ -62,7 +64,7 @@ def list_self_fed(core: Core, session: Session, run: OpenRun, touched: Iterable[
 
 
 def could_commit(spec: SessionSpec, binding: CommitsBinding) -> bool:
-    """Whether a run may write the repository that wakes it: all that is known of its place is the spec's word."""
+    """May a run of this spec commit to the repository of this binding? Judged by the paths in the spec alone."""
     if not spec.confinement.is_enforced:
         return True
     repository = f"{_join(spec.root, binding.repo) if binding.repo is not None else spec.root}/.git"
@@ -77,12 +79,12 @@ def _has_new_commits(core: Core, session: Session, run: OpenRun, bound: Bound, l
 
 
 def find_pause(session: Session) -> Pause | None:
-    """The pause before the next start, where its inputs changed during its last runs."""
+    """Return the pause before the next start, if inputs changed during the last runs. None without a pause."""
     last = session.last_run
     if not session.marks.self_fed or last is None:
         return None
     key, fed = max(session.marks.self_fed.items(), key=lambda row: row[1].runs)
-    # Beyond that the evidence is complete.
+    # From RUNS_IN_A_ROW on the evidence is complete, and the session is held as a loop.
     if not RUNS_BEFORE_A_PAUSE <= fed.runs < RUNS_IN_A_ROW:
         return None
     seconds = min(
@@ -92,8 +94,7 @@ def find_pause(session: Session) -> Pause | None:
 
 
 def find_self_fed(core: Core, session: Session) -> str | None:
-    """The name of an input that changed during each of its last runs and never between them;
-    None where there is none."""
+    """Return the name of an input that changed during each of the last runs and never between them, or None."""
     often = {key for key, fed in session.marks.self_fed.items() if fed.runs >= RUNS_IN_A_ROW}
     return name_binding(core, session, often)
 
@@ -103,7 +104,7 @@ def name_binding(core: Core, session: Session, keys: Iterable[str]) -> str | Non
 
 
 def _could_touch(run: OpenRun, key: str, binding: FileBinding, look: TargetLook) -> bool:
-    """Whether what changed lies where the run may write. Where the paths are not known, the whole binding counts."""
+    """May the run have written the changed paths? If the paths are not known, the whole binding counts."""
     if not run.spec.confinement.is_enforced:
         return True
     root, began = run.spec.root, run.versions.get(key)
@@ -113,7 +114,7 @@ def _could_touch(run: OpenRun, key: str, binding: FileBinding, look: TargetLook)
 
 
 def _list_writable(spec: SessionSpec) -> Iterator[str]:
-    """The folders a run may write, as its spec names them. A staged run writes its outputs elsewhere."""
+    """Yield the folders that a run may write, by its spec. The outputs of a staged run are written elsewhere."""
     yield from (_join(spec.root, path).rstrip("/") for path in spec.confinement.allow_write)
     if spec.is_staged:
         return
@@ -131,8 +132,7 @@ MINUTE_US = 60_000_000
 
 
 class Speed(Struct, frozen=True):
-    """How many starts a minute are free, and how long a start waits beyond that:
-    the first wait doubles up to the longest."""
+    """The number of starts in a minute without a wait. Beyond it, waits double up to the longest."""
 
     starts_a_minute: int
     first_wait_seconds: float
@@ -145,7 +145,7 @@ AGENTS = Speed(12, 10.0, 300.0)
 
 
 class Pace(Struct, frozen=True):
-    """Why a start waits, and until when (wall time)."""
+    """A start that waits because of too many recent starts. `until` is a wall time."""
 
     recent: int
     until: int
@@ -158,10 +158,10 @@ class Pace(Struct, frozen=True):
 
 
 def find_pace(core: Core, session: Session, wall: int) -> Pace | None:
-    """The pace of a session with an open wake; None where its next start is free."""
+    """Return the pace of a session with an open wake. None if its next start need not wait."""
     wake = session.wake
     assert wake is not None
-    # A retry has its own back-off, and catching up is no sign of a loop.
+    # A retry has its own back-off, and a backlog is not a sign of a loop.
     if not session.tally.starts or wake.tried is not None or is_backlog(core, session, wake.causes):
         return None
     limit = AGENTS if find_acting(core, session)[0] is not None else COMMANDS
@@ -173,14 +173,15 @@ def find_pace(core: Core, session: Session, wall: int) -> Pace | None:
 
 
 def _was_quiet(session: Session) -> bool:
-    """Whether nothing woke the session in the minute after its last run:
-    a wake is requested when its change is found."""
+    """Was no wake requested in the minute after the last run?"""
     assert session.wake is not None
     return session.last_run is None or session.wake.requested_at - session.last_run.finished_at >= MINUTE_US
 
 
 def is_backlog(core: Core, session: Session, causes: tuple[Cause, ...]) -> bool:
-    """Whether these are only slots, activations, and commits that waited behind the last run:
-    catching up is not a loop."""
+    """Are the causes only slots, activations, and commits that already waited at the last start?
+
+    Working through a backlog is not a loop.
+    """
     waited = core.looked.backlogs.get(session.id, frozenset())
     return all(cause.kind in ("cron", "every", "activation") or cause.new in waited for cause in causes)

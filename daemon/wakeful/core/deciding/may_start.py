@@ -1,7 +1,7 @@
-"""May this session start now? One ladder, read from top to bottom; each rung says what it waits for.
+"""May this session start now? `judge_start` checks the conditions in order; the first that fails is the verdict.
 
-Dispatch acts on the verdict, `list` and `why` print its words: they cannot disagree. An activation
-skips settle, pace, holds, snooze, back-off and loop sleep, not slots (rule 20).
+`dispatch` acts on the verdict, and `list` and `why` print its text, so they cannot disagree. An activation
+skips settle, pace, holds, snooze, back-off and loop sleep, but not slots (rule 20).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ STARTING = "starting"
 class Ready:
     """May start now."""
 
-    # Goes ahead although an upstream is owed again (rule 32).
+    # The session goes ahead although an upstream is owed again (rule 32).
     is_mixed: bool = False
 
 
@@ -48,7 +48,7 @@ class WaitsForSlot:
 
 @dataclass(slots=True, frozen=True)
 class WaitsForUpstream:
-    """Held by a busy upstream session. Finding the words costs a walk to the root, so only a view asks for them."""
+    """Held by a busy upstream session. Its text costs a walk through the graph, so only a view computes it."""
 
     upstream: str
 
@@ -62,7 +62,7 @@ class WaitsForFedInput:
 
 @dataclass(slots=True, frozen=True)
 class GivesWay:
-    """Lets a starving reader go first (rule 32)."""
+    """Yields to a starving reader, which goes first (rule 32)."""
 
     words: str
     reader_id: str
@@ -70,7 +70,7 @@ class GivesWay:
 
 @dataclass(slots=True, frozen=True)
 class WaitsForTime:
-    """Waits for its pace, its window or the guard against starts that are too fast."""
+    """Waits for its pace, its window or the loop guard."""
 
     words: str
     deadline: Deadline
@@ -78,14 +78,14 @@ class WaitsForTime:
 
 @dataclass(slots=True, frozen=True)
 class WaitsForOther:
-    """Waits for anything else that reports itself when it ends: a look, a hold, files that are being written."""
+    """Waits for something else whose end is reported: a look, a hold, files that are being written."""
 
     words: str
 
 
 @dataclass(slots=True, frozen=True)
 class Sleeps:
-    """Due, and held from now on: by a loop, a spent budget, a question."""
+    """Due, but must sleep from now on: because of a loop, a spent budget or a question."""
 
     hold: Hold
 
@@ -95,12 +95,12 @@ Verdict = Ready | Waits | Sleeps
 
 
 def judge_start(core: Core, session: Session, moment: Moment) -> Verdict:
-    """Called for a session with an open wake and no open run."""
+    """Decide whether a session with an open wake and no open run may start now."""
     if core.is_stopping:
         return WaitsForOther("the daemon is stopping")
     writing = core.looked.writing.get(session.id)
     if writing is not None:
-        # An activation waits as well: the run would start on half of the files (rule 44).
+        # An activation waits as well, because the run would start on half of the files (rule 44).
         return WaitsForOther(f"files written by {writing.words}")
     waits = _find_unseen(core, session) or _find_hold(core, session, moment) or _find_timing(core, session, moment)
     if waits is not None:
@@ -119,7 +119,7 @@ def judge_start(core: Core, session: Session, moment: Moment) -> Verdict:
 
 
 def _find_unseen(core: Core, session: Session) -> WaitsForOther | WaitsForFedInput | None:
-    """Nothing runs before it was looked at (rule 13); what cannot be seen is not a version (rule 5)."""
+    """Find a binding that must be looked at before the start (rule 13), or that has no known version (rule 5)."""
     is_urgent = is_activation_owed(session)
     for bound in core.looked.bounds.get(session.id, ()):
         if bound.target is None or (bound.is_written and not bound.wake):
@@ -136,7 +136,7 @@ def _find_unseen(core: Core, session: Session) -> WaitsForOther | WaitsForFedInp
         if look.is_absent and _waits_when_missing(bound):
             return WaitsForOther(f"{bound.name} is not there yet")
         if look.is_dirty and is_fed(core, session, bound):
-            # A queued wake is put off only by a change to an input that an upstream writes (rule 12).
+            # Only a change of an input that an upstream writes delays a queued wake (rule 12).
             return WaitsForFedInput(f"looking at {bound.name}")
     return None
 
@@ -164,7 +164,7 @@ def _find_timing(core: Core, session: Session, moment: Moment) -> WaitsForTime |
 
 
 def _list_timings(core: Core, session: Session, moment: Moment) -> Iterator[WaitsForTime]:
-    """Its pace, its window, the pause of an input that feeds itself, and the guard against starts that are too fast."""
+    """Yield the waits of the session: its pace, its window, and the two waits of the loop guard."""
     spec, wake = session.spec, session.wake
     assert spec is not None and wake is not None
     is_retry = wake.tried is not None
@@ -186,13 +186,12 @@ def _list_timings(core: Core, session: Session, moment: Moment) -> Iterator[Wait
 
 
 def waits_for_time(core: Core, session: Session, moment: Moment) -> bool:
-    """Whether nothing but time starts an open wake: its pace, its window,
-    or the guard against starts that are too fast."""
+    """Does an open wake wait for its pace, its window or the loop guard?"""
     return _find_timing(core, session, moment) is not None
 
 
 def _find_loop(core: Core, session: Session) -> str | None:
-    """Evidence that runs feed themselves (rule 34 a, b). It holds the wake, and consumes nothing."""
+    """Say why the wake seems to come from a loop (rule 34 a, b), or None. The wake is held; its causes stay owed."""
     wake = session.wake
     assert wake is not None
     if wake.tried is not None:
@@ -207,7 +206,7 @@ def _find_loop(core: Core, session: Session) -> str | None:
 
 
 def _find_spent(session: Session, moment: Moment) -> Hold | None:
-    """A spent budget also holds activations and retries, because each of them costs as much as a first run."""
+    """Return the hold of a spent budget, or None. It also holds activations and retries, which cost as much."""
     budget = session.spec.budget if session.spec is not None else None
     found = find_exhausted(budget, session.tally.spent, moment.wall) if budget is not None else None
     if found is None:
@@ -216,7 +215,10 @@ def _find_spent(session: Session, moment: Moment) -> Hold | None:
 
 
 def _find_question(core: Core, session: Session, moment: Moment) -> Hold | None:
-    """The question that a person must answer before the run. One yes covers the wake, its retries and later causes."""
+    """Return the question that a person must answer before the run, or None.
+
+    One yes covers the wake, its retries and later causes.
+    """
     assert session.spec is not None and session.wake is not None
     if session.approved == session.wake.wake:
         return None
@@ -234,7 +236,7 @@ def _find_question(core: Core, session: Session, moment: Moment) -> Hold | None:
 
 
 def _judge_turn(core: Core, session: Session) -> Verdict:
-    """The graph, giving way, and slots: what depends on other sessions."""
+    """Judge the conditions that depend on other sessions: the graph, yielding to readers, and slots."""
     is_mixed = False
     if not is_activation_owed(session):
         holding = next(find_holding_upstreams(core, session), None)
@@ -280,9 +282,9 @@ def _runs_upstream(core: Core, session: Session) -> bool:
 
 
 def _find_favoured_reader(core: Core, session: Session) -> Session | None:
-    """A starving reader that is held by nothing but its upstreams goes first; else it would be a deadlock (rule 32).
+    """Find a starving reader that is held only by its upstreams. It goes first, otherwise both would wait (rule 32).
 
-    A reader that is held by something else does not starve: dispatch releases it.
+    A reader that is held by something else does not starve, because `dispatch` releases its upstreams.
     """
     if not core.looked.fairness.anyone_may_starve():
         return None
@@ -296,14 +298,14 @@ def _find_favoured_reader(core: Core, session: Session) -> Session | None:
 
 
 class Queue(NamedTuple):
-    """The reason a wake waits, and the moment of its next try where that is known."""
+    """The reason why a wake waits, and the moment of its next try, if known."""
 
     words: str
     until: int | None = None
 
 
 def find_queue_words(core: Core, session: Session, moment: Moment) -> str | None:
-    """The reason a wake waits, with the time until its next try; None when nothing is queued."""
+    """Say why a wake waits, with the time until its next try. None if nothing is queued."""
     queue = find_queue(core, session, moment)
     return say_queue(queue, moment) if queue is not None else None
 

@@ -1,9 +1,9 @@
-"""Outputs that a run made in a private write area are put in place after its success is sure,
-and before it is recorded (rule 27).
+"""Landing: outputs that a run made in a private write area are put in place after its success is certain,
+and before the success is recorded (rule 27).
 
-`finish` asks at a process's end whether there is anything to land; the plan then names it, as often as it is asked;
-when it is done the run is ended as any other. All that is needed stands in `outputs_staged`, so that the next daemon
-goes on where one was killed.
+`run_end` stages the outputs when the process has ended. The plan then contains `LandOutputs` until they are in place,
+and after that the run ends as any other. The event `outputs_staged` holds all that landing needs, so the next daemon
+can continue after a crash.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from wakeful.core.record.observations import KeptOutput, ProcessEnded
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.session import FileBinding, SessionSpec
 
-# A run that was stopped by one of these has not succeeded, whatever its exit code: nothing of it lands.
+# Stops after which a run has not succeeded, whatever its exit code. None of its outputs is put in place.
 _ABANDONING = ("interrupt", "cancel", "terminate")
 
 
 def has_succeeded(run: OpenRun, report: ProcessEnded) -> bool:
-    """Did the run succeed by its exit code, without a stop that outweighs it?"""
+    """Did the run exit with code 0, without a problem, a halt or a stop that overrides the exit code?"""
     is_abandoned = run.stop is not None and run.stop.why in _ABANDONING and run.staged is None
     return not is_abandoned and run.halt is None and report.problem is None and report.exit_code == 0
 
 
 def stage_outputs(core: Core, decision: Decision, session: Session, report: ProcessEnded) -> bool:
-    """Record what waits to be put in place, and put off the run's end until it is; False where nothing does."""
+    """Record the outputs that wait to be put in place, and delay the run's end. False if there are none."""
     run = session.run
     assert run is not None
-    # The outputs are in place, or were never staged: the run ends here.
+    # The outputs were staged before, or there are none to land: the run ends without staging.
     if run.staged is not None or not report.staged or not has_succeeded(run, report):
         return False
     core.looked.landing[session.id] = report
@@ -51,7 +51,7 @@ def stage_outputs(core: Core, decision: Decision, session: Session, report: Proc
 
 
 def land_outputs(core: Core, decision: Decision, session: Session, kept: tuple[KeptOutput, ...]) -> ProcessEnded | None:
-    """Record that they are in place, once, and say how the run had ended; None: nothing was staged."""
+    """Record once that the outputs are in place, and return how the process ended. None if nothing was staged."""
     run = session.run
     assert run is not None
     if run.staged is None:
@@ -62,7 +62,7 @@ def land_outputs(core: Core, decision: Decision, session: Session, kept: tuple[K
 
 
 def find_conflicts(run: OpenRun) -> frozenset[str]:
-    """The bindings of which an output was kept aside, by what they are."""
+    """Return the identities of the bindings with an output that was kept aside."""
     kept = run.landed.kept if run.landed is not None else ()
     return frozenset(
         binding.identity for binding in run.spec.files if any(_means(run.spec, binding, one.path) for one in kept)
@@ -70,7 +70,7 @@ def find_conflicts(run: OpenRun) -> frozenset[str]:
 
 
 def is_left_alone(look: TargetLook, run: OpenRun, key: str) -> bool:
-    """Is what is there now what the run found, changed by nothing but what it put in place?"""
+    """Did only the landed outputs change this target since the run started?"""
     began = run.versions.get(key)
     changed = look.changed_since(began) if began is not None and began != look.version else frozenset[str]()
     landed = frozenset(output.path for output in run.staged.outputs) if run.staged is not None else frozenset[str]()
@@ -83,7 +83,7 @@ def _means(spec: SessionSpec, binding: FileBinding, path: str) -> bool:
 
 
 def _recall_end(session: Session, run: OpenRun, staged: ev.OutputsStaged) -> ProcessEnded:
-    """The end of the process as an earlier daemon recorded it."""
+    """Rebuild the report of the process's end, which an earlier daemon recorded."""
     return ProcessEnded(
         session=session.id,
         run_id=run.run_id,

@@ -1,8 +1,8 @@
-"""Which bindings are new: the comparison that is the truth of the whole product.
+"""Which bindings are new, and which causes are owed: the central comparison of the daemon.
 
-Level kinds are owed when the version differs from seen, ordered kinds when the position is
-ahead of it (rule 4); unknown is no version (rule 5). These functions read state and looked, and change neither;
-a target alone keeps a memo of its last delta (`TargetLook.told`).
+A level binding is new if its version differs from seen, an ordered one if its position is ahead of seen (rule 4). An
+unknown version never counts as new (rule 5). These functions read state and looked and change neither, except that a
+target caches its last delta (`TargetLook.told`).
 """
 
 from __future__ import annotations
@@ -28,15 +28,18 @@ from wakeful.core.spec.session import (
 
 FIRST = "first"
 TOUCHED = "touched during run"
-# Payloads that one run gets lie in memory on most machines. What is beyond this is left to the run after it.
+# The most bytes of payloads that one run gets, because they lie in memory on most machines. The next run gets the rest.
 MOST_DELIVERED_BYTES = 64_000_000
 # Binding kinds that cause a first run. Clocks, messages and webhooks start at their declaration.
 FIRST_KINDS = (FileBinding, CommitsBinding, ProbeBinding, SessionBinding)
 
 
 def takes_first_run(spec: SessionSpec) -> bool:
-    """`first`: run where files, commits, probes or successes of sessions wake it. Clocks, messages and failures of
-    sessions start at declaration."""
+    """Does the session run once after its declaration?
+
+    `first` in the spec decides. By default it does if files, commits, probes or successes of sessions wake it. Clocks,
+    messages and failures of sessions start at their declaration, and cause no first run.
+    """
     if spec.first is not None:
         return spec.first == "run"
     return any(
@@ -46,7 +49,7 @@ def takes_first_run(spec: SessionSpec) -> bool:
 
 
 def version_now(state: State, looked: Looked, session: Session, bound: Bound) -> str | None:
-    """The version a run started now would see; None where it is unknown, not looked at or has none yet."""
+    """Return the version that a run started now would see. None if it is unknown, not looked at or not there yet."""
     if bound.target is not None:
         target = looked.targets[bound.target]
         return _next_commit(session, bound, target) if bound.is_each_commit else target.version
@@ -68,7 +71,7 @@ def version_now(state: State, looked: Looked, session: Session, bound: Bound) ->
 
 
 def read_mailbox(session: Session) -> tuple[int, str | None]:
-    """The last message that the next run reads, and the agent that answers it.
+    """Return the last message that the next run reads, and the agent that answers it.
 
     A run reads messages to one agent only, and questions of one person only."""
     unread = session.list_unread()
@@ -80,14 +83,17 @@ def read_mailbox(session: Session) -> tuple[int, str | None]:
 
 
 def list_addressed(session: Session) -> tuple[Unread, ...]:
-    """The messages that the next run answers: the first unread ones to the same agent, from the same person."""
+    """List the messages that the next run answers: the first unread ones to the same agent, from the same person."""
     unread = session.list_unread()
     return tuple(takewhile(lambda one: (one.agent, one.asker) == (unread[0].agent, unread[0].asker), unread))
 
 
 def find_activation(session: Session, *, is_aside: bool) -> int:
-    """The newest activation that the next run deals with. An activation that came with another question is left to the
-    run of that question, and one that asks for the session's work is not taken by an answer."""
+    """Return the newest activation that the next run deals with.
+
+    An activation that came with another question is left to the run of that question. A run aside leaves activations
+    without a question to the session's own run.
+    """
     seen, group = int(session.marks.seen.get(ACTIVATION, "0")), list_addressed(session)
     own = {one.activation for one in group}
     others = {one.activation for one in session.list_unread() if one.activation and one not in group}
@@ -97,12 +103,12 @@ def find_activation(session: Session, *, is_aside: bool) -> int:
 
 
 def find_unseen(session: Session, run: OpenRun) -> tuple[int, int]:
-    """The messages that no run before this one has handled: those after the first position, up to the second."""
+    """Return two positions. The messages after the first, up to the second, were handled by no run before this one."""
     return int(session.marks.seen.get("message", "0")), int(run.versions.get("message", "0"))
 
 
 def _last_delivery(session: Session, key: str) -> int:
-    """The last delivery that a run started now gets: all that wait, unless they are very large together."""
+    """Return the last delivery that a run started now gets: all waiting ones, up to MOST_DELIVERED_BYTES in sum."""
     webhook = session.find_webhook(key)
     if webhook.waiting_bytes <= MOST_DELIVERED_BYTES:
         return webhook.position
@@ -117,13 +123,16 @@ def _last_delivery(session: Session, key: str) -> int:
 
 
 def list_new_deliveries(session: Session, run: OpenRun, key: str) -> tuple[Delivery, ...]:
-    """The deliveries to one webhook that this run is the first to deal with, oldest first."""
+    """List the deliveries to one webhook that this run is the first to deal with, oldest first."""
     seen, until = int(session.marks.seen.get(key, "0")), int(run.versions.get(key, "0"))
     return tuple(one for one in session.find_webhook(key).waiting if seen < one.position <= until)
 
 
 def _next_commit(session: Session, bound: Bound, target: TargetLook) -> str | None:
-    """each_commit takes one commit a run, in order (rule 38); a look from another base says nothing (rule 11)."""
+    """Return the next commit of an each_commit binding, which takes one commit per run, in order (rule 38).
+
+    A look from another base is ignored (rule 11).
+    """
     seen = session.marks.seen.get(bound.key)
     if seen is None or target.version is None:
         return target.version
@@ -131,7 +140,7 @@ def _next_commit(session: Session, bound: Bound, target: TargetLook) -> str | No
 
 
 def _next_slot(session: Session, bound: Bound, clock: ClockLook) -> str | None:
-    """The latest slot, never one before seen (rule 37); `catch_up: all` takes the one that follows seen (rule 36)."""
+    """Return the latest slot, never one before seen (rule 37). `catch_up: all` takes the slot after seen (rule 36)."""
     binding, latest, seen = bound.binding, clock.latest, session.marks.seen.get(bound.key)
     assert isinstance(binding, CronBinding | EveryBinding)
     if latest is None or seen is None:
@@ -149,7 +158,7 @@ def find_following_slot(binding: ClockBinding, seen: str, session_id: str) -> st
 
 
 def upstream_position(state: State, binding: SessionBinding) -> int:
-    """The position of a `session` binding: the number of upstream runs that ended in the way it counts."""
+    """Return the position of a `session` binding: the number of upstream runs with an end that the binding counts."""
     session_id = state.ids.get(binding.session)
     if session_id is None:
         return 0
@@ -182,7 +191,7 @@ def is_new(state: State, looked: Looked, session: Session, bound: Bound) -> bool
 
 
 def new_bindings(state: State, looked: Looked, session: Session) -> list[Bound]:
-    """Waking bindings that are new, `when` applied; activations and first sight are not bindings."""
+    """List the waking bindings that are new, with `when` applied. Activations and the first run are not bindings."""
     if not session.is_live:
         return []
     assert session.spec is not None
@@ -194,7 +203,7 @@ def new_bindings(state: State, looked: Looked, session: Session) -> list[Bound]:
     if not new:
         return new
     if not session.marks.is_first_taken and not takes_first_run(session.spec):
-        # Not adopted yet: only clocks, the mailbox, webhooks and failures have a place to start from (rule 25).
+        # Not adopted yet: only clocks, the mailbox, webhooks and failures have a start position (rule 25).
         new = [bound for bound in new if bound.starts_at_declaration]
     match session.spec.when:
         case "any":
@@ -209,7 +218,7 @@ def new_bindings(state: State, looked: Looked, session: Session) -> list[Bound]:
 
 
 def has_other_news(state: State, looked: Looked, session: Session) -> bool:
-    """Is any read binding but the clock new, also one that does not wake?"""
+    """Is any read binding new, except clocks? Bindings that do not wake count as well."""
     return any(
         not bound.is_clock and not bound.is_written and is_new(state, looked, session, bound)
         for bound in looked.bounds.get(session.id, ())
@@ -245,8 +254,8 @@ def owed_names(state: State, looked: Looked, session: Session) -> list[str]:
 def describe_causes(
     state: State, looked: Looked, session: Session, at: int
 ) -> tuple[tuple[Cause, ...], tuple[str, ...]]:
-    """The causes of a wake requested now, and the longest chain of runs their messages and sessions came by (rule
-    34)."""
+    """Return the causes of a wake requested now, and the longest chain of runs that led to them by messages and
+    `session` bindings (rule 34)."""
     causes: list[Cause] = []
     chain: tuple[str, ...] = ()
     if is_activation_owed(session):
@@ -278,7 +287,7 @@ def describe_causes(
 def _describe(state: State, looked: Looked, session: Session, bound: Bound, at: int) -> Cause:
     version = version_now(state, looked, session, bound)
     target = looked.target(bound)
-    # A level wake tells everything since the last success (rule 14), an ordered one only what is new (rule 16).
+    # A level cause covers all changes since the last success (rule 14), an ordered cause only the new ones (rule 16).
     old = (session.marks.seen if bound.is_ordered else session.marks.good).get(bound.key)
     if target is None:
         reason = _say_end(state, bound.binding) if isinstance(bound.binding, SessionBinding) else None
@@ -308,7 +317,7 @@ def _describe(state: State, looked: Looked, session: Session, bound: Bound, at: 
 
 
 def _say_end(state: State, binding: SessionBinding) -> str | None:
-    """The end of the upstream's last run, where a failure counts. The run that it wakes is told of it."""
+    """Describe the end of the upstream's last run, if the binding counts failures. The woken run gets this text."""
     session_id = state.ids.get(binding.session) if binding.minds_failure else None
     last = state.get(session_id).last_run if session_id is not None else None
     if last is None or last.outcome not in ("succeeded", "failed"):
@@ -336,7 +345,10 @@ def _chain_of(state: State, session: Session, bound: Bound) -> tuple[str, ...]:
 
 
 def start_versions(state: State, looked: Looked, session: Session) -> dict[str, str]:
-    """The versions a run started now sees. run_started records them; they count when it ends for good (rule 14)."""
+    """Return the versions that a run started now sees.
+
+    `run_started` records them. They become seen when the run ends for good (rule 14).
+    """
     versions = {}
     for bound in looked.bounds.get(session.id, ()):
         version = version_now(state, looked, session, bound)

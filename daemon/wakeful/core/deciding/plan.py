@@ -1,4 +1,4 @@
-"""The actions that the plan names and the reactor carries out. Each action is idempotent."""
+"""The plan of a session: the actions that follow from its state. The reactor carries them out. All are idempotent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Look(Struct, frozen=True, kw_only=True):
     generation: int
     # The version the delta should start from: the last success, or the last seen commit.
     base: str | None = None
-    # A run has ended and its outputs are looked at: a file that is open for writing counts as it is.
+    # The look is at the outputs of an ended run, so a file that is still open for writing counts as it is.
     takes_open: bool = False
 
 
@@ -57,7 +57,7 @@ def plan(session: Session, incarnation: str, attached: frozenset[str] | set[str]
     if run.stop is None:
         return []
     match run.stop.why:
-        # A command's only safe point is its end (rule 24).
+        # A command can be suspended only at its end (rule 24).
         case "suspend":
             return []
         case "interrupt" | "shutdown":

@@ -1,7 +1,7 @@
-"""A session as it would be if its next run started now: nothing is recorded, nothing starts.
+"""The preview of a session's next run, as if it started now. Nothing is recorded, and nothing starts.
 
-`wakeful context` asks, to show what a model would see. The same words make a real start,
-so what is shown is what would be.
+`wakeful context` uses it to show what a model would see. The preview is built by the functions of a real start
+(`make_start`), so the two cannot differ.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from wakeful.errors import CallerError
 class PreviewedRun(Struct, frozen=True):
     """A session with a run that is under way, or would be.
 
-    `is_fresh`: it would begin a new conversation, and no record says so yet.
+    `is_fresh`: the run would begin a new conversation, which is not recorded yet.
     """
 
     session: Session
@@ -33,7 +33,7 @@ class PreviewedRun(Struct, frozen=True):
 
 
 def imagine_run(core: Core, session: Session, for_agent: str | None, at: int) -> PreviewedRun:
-    """Raises CallerError where no agent would work in the session."""
+    """Preview the next run, or the run under way. Raises CallerError if no agent would work in the session."""
     if session.is_shut or session.spec is None:
         raise CallerError(
             f"{session.name} takes no more runs, so no model sees anything of it; "
@@ -73,7 +73,7 @@ def find_agent(core: Core, session: Session, for_agent: str | None) -> AgentSpec
 
 
 def is_wanted(core: Core, session: Session) -> bool:
-    """Is anything owed that the session would run for?"""
+    """Would the session run now, or does it run already?"""
     return session.run is not None or session.wake is not None or is_owed(core.state, core.looked, session)
 
 

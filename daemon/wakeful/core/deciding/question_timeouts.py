@@ -1,8 +1,9 @@
-"""Questions to people: how long one waits for its answer (`ask_timeout`), and its denial when that time is over.
+"""Questions to people: how long a question waits for its answer (`ask_timeout`), and its denial after that time.
 
-A question is a hold with an end, which stands in the log: it survives a restart, and a clock that is set back does not
-stretch it (rule 37). The denial is recorded as an answer of the daemon's own. An agent's permission counts as no, its
-question as unanswered, and a run that was to be approved is not run: its causes are parked.
+A question is a hold with an end, and the hold is in the log. It survives a restart, and a clock that is set back does
+not prolong it (rule 37). The daemon records the denial as its own answer:
+- A permission that an agent asked for is refused, and an agent's question counts as unanswered.
+- A run that a person should have approved does not start, and its causes are parked.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"))
 
 
 def make_asking(seconds: float | None, words: str, wall: int) -> ev.Hold:
-    """The hold of a session that asks, with the moment at which it is denied; None: it waits as long as it takes."""
+    """Build the hold of a session that asks. With `seconds` None the question waits without a limit."""
     return ev.Hold(
         kind="asking",
         words=words,
@@ -31,12 +32,12 @@ def make_asking(seconds: float | None, words: str, wall: int) -> ev.Hold:
 
 
 def say_denial(seconds: float | None) -> str:
-    """The end of a question's words: what becomes of it without an answer."""
+    """Return the end of a question's text, which says when it is denied. Empty without a limit."""
     return f"; denied if nobody answers within {say_length(seconds)}" if seconds is not None else ""
 
 
 def find_timeout(spec: SessionSpec, agent: AgentSpec | None) -> float | None:
-    """The session's own word, else its agent's; None: it waits as long as it takes."""
+    """Return the time limit of a session's questions: the spec's, else the agent's. None if there is no limit."""
     return (
         spec.ask_timeout_seconds
         if spec.ask_timeout_seconds is not None
@@ -47,7 +48,7 @@ def find_timeout(spec: SessionSpec, agent: AgentSpec | None) -> float | None:
 
 
 def deny_unanswered(core: Core, decision: Decision, session: Session) -> Session:
-    """The time of the question is over: nobody answered."""
+    """Deny a question that no person answered in time."""
     hold, wake, question = session.hold, session.wake, session.question
     within = say_length(hold.length_seconds) if hold is not None and hold.length_seconds is not None else "its time"
     if wake is None:
@@ -73,6 +74,6 @@ def deny_unanswered(core: Core, decision: Decision, session: Session) -> Session
 
 
 def say_length(seconds: float) -> str:
-    """As specs write it: 90 minutes are `90m`, two hours `2h`."""
+    """Format a duration as specs write it: 90 minutes are `90m`, two hours `2h`."""
     whole = next(((size, unit) for size, unit in _UNITS if seconds >= size and seconds % size == 0), None)
     return f"{seconds / whole[0]:g}{whole[1]}" if whole is not None else f"{seconds:g}s"

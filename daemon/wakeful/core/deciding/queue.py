@@ -1,7 +1,7 @@
 """Sessions that wait for nothing but a slot, in the order in which they get one (rule 35).
 
-Those that need the same slots wait in one lane: whether any of them can start is asked once, however many they are.
-Called by dispatch alone; who waits, and in which order, is shown by `plan`.
+Sessions that need the same slots wait in one lane, so free slots are checked once per lane and not once per session.
+Only `dispatch` changes the queue. Views show the order of the waiting sessions.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class Lane(NamedTuple):
-    """The slots a session needs: one of its pool, where it has one, and one for commands or for agents."""
+    """The slots that a session needs: one of its pool, if it has one, and one for commands or for agents."""
 
     pool: str | None
     is_agent: bool
@@ -55,7 +55,7 @@ class ReadyQueue:
         return session_id
 
     def _pass_over_removed(self, lane: Lane) -> tuple[float, str] | None:
-        """The first entry of a lane. Entries of sessions that were removed or have another place are dropped."""
+        """Return the first valid entry of a lane. Drops entries of sessions that were removed or have another place."""
         entries = self._lanes[lane]
         while entries and self._places.get(entries[0][1]) != (entries[0][0], lane):
             heapq.heappop(entries)

@@ -1,9 +1,8 @@
-"""Whose words a run would act on: the rule of two.
+"""The rule of two: a run has at most two of private reads (secrets among them), untrusted input and a way out.
 
-Of private reads (secrets among them), untrusted input and a way out a run has at most two. A spec that asks for all
-three itself is refused when it is read; here it is judged what comes by way of others: sessions that write what it is
-granted to read, and messages. A session that would have all three this way asks a person before it runs. Asked by the
-verdict and by `send`; nothing here knows what the words are.
+A spec that asks for all three itself is refused when it is read. This module judges what comes through other sessions:
+files that they write and this session may read, and messages. A session that would have all three this way asks a
+person before it runs. Called by the verdict on a start and by `send`. Nothing here reads the text itself.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from wakeful.core.spec.session import SessionSpec
 
 
 def find_way_out(spec: SessionSpec) -> str | None:
-    """How a run could carry something out of its project, in words; None: it cannot."""
+    """Say how a run could carry data out of its project. None if it cannot."""
     if not spec.confinement.is_enforced:
         return f"isolation: {spec.confinement.level}"
     if spec.confinement.network:
@@ -36,14 +35,15 @@ def _leads_out(path: str, root: str) -> bool:
 
 
 def find_untrusted(spec: SessionSpec) -> str | None:
-    """The binding by which words of strangers come in, or `fetch`: pages are written by strangers."""
+    """Return the name of a binding with untrusted text, or `fetch`, because strangers write web pages. None without."""
     return next((binding.name for binding in spec.bindings if binding.is_untrusted), "fetch" if spec.fetch else None)
 
 
 def find_source(core: Core, session: Session) -> str | None:
-    """By whom words of strangers reach this session, its own bindings included: a session's name; None: by nobody.
+    """Return the session through which untrusted text reaches this one, or itself if its own bindings are untrusted.
 
-    The mark that a message left stays until a person has looked: its words may be in files, facts and notes by now.
+    None if no untrusted text reaches it. The mark of a message stays until a person has reviewed the session, because
+    its text may be in files, facts and the hand-off by now.
     """
     if session.spec is not None and find_untrusted(session.spec) is not None:
         return session.name
@@ -53,15 +53,15 @@ def find_source(core: Core, session: Session) -> str | None:
 
 
 def find_third_leg(core: Core, session: Session) -> str | None:
-    """Why a person is to be asked before this session runs, in words; None: it has two of the three at most."""
+    """Say why a person must be asked before this session runs. None if it has at most two of the three."""
     spec = session.spec
     way_out = find_way_out(spec) if spec is not None else None
-    # The usual case.
+    # The usual case: there is no way out.
     if spec is None or way_out is None:
         return None
     for member in _list_line(core, session):
         source = find_source(core, member)
-        # A session that never heard strangers is skipped: no stranger could tell it what to do with its private data.
+        # A session without untrusted text is skipped: no stranger could tell it what to do with its private data.
         private = find_private(member.spec) if source is not None and member.spec is not None else None
         if private is not None:
             told = ", ".join(
@@ -75,8 +75,10 @@ def find_third_leg(core: Core, session: Session) -> str | None:
 
 
 def _list_line(core: Core, session: Session) -> list[Session]:
-    """Itself, then all who heard strangers and from whom something reaches it, by files or by messages:
-    what one of them knows can come along."""
+    """List the session, then all sessions from which untrusted text reaches it, by files or by messages.
+
+    The private data of each of them can come along.
+    """
     feeders = core.words.find(core.graph, core.state).feeders
     found: dict[str, Session] = {}
     ahead = [session.name]
@@ -84,7 +86,7 @@ def _list_line(core: Core, session: Session) -> list[Session]:
         name = ahead.pop(0)
         if name in found or name not in core.state.ids:
             continue
-        # The caller's own: it may be judged under another spec than the one in the state.
+        # Use the value that the caller passed, which may have another spec than the one in the state.
         found[name] = member = session if name == session.name else core.state.by_name(name)
         ahead += sorted(feeders.get(name, ()))
         if member.mailbox.untrusted_by is not None:

@@ -1,7 +1,7 @@
-"""The end of a run: which outcome, which marks move, who must look (rules 14-17, 22-24, 28, 29).
+"""The end of a run: its outcome, its outputs and touched inputs, and the last looks (rules 14-17, 22-24, 28, 29).
 
-Called by dispatch for sessions with an open run. A run is closed only after its outputs and its
-dirty inputs were looked at, so that `run_finished` tells what was written and what was touched.
+Called by `dispatch` for sessions with an open run. A run is closed only after its outputs and its
+dirty inputs were looked at, so that `run_finished` lists what was written and what was touched.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from wakeful.core.record.observations import ProcessEnded, Usage
 from wakeful.core.record.state import OpenRun, Session, Stop
 from wakeful.core.spec.session import CommitsBinding, CronBinding, EveryBinding, SessionSpec
 
-# A source always answers. If one hangs all the same, the run is closed without its answer after this time.
+# Seconds until a run is closed without the answer of a source that hangs. Normally every source answers.
 LONGEST_LAST_LOOK_SECONDS = 30.0
 LOST_RUNS_OF_A_WAKE = 3
 FIRST_BACKOFF_SECONDS = 1.0
@@ -43,9 +43,8 @@ def attend_run(core: Core, decision: Decision, session: Session) -> None:
 
 
 def begin_end(core: Core, decision: Decision, session: Session, report: ProcessEnded) -> None:
-    """A process is gone: its outputs, and what is dirty of its inputs,
-    are looked at before the run is closed (rule 29)."""
-    # An end that is reported again changes nothing.
+    """Begin the end of a run whose process has ended: look at its outputs and its dirty inputs first (rule 29)."""
+    # A repeated report changes nothing.
     if session.id in core.looked.ended:
         return
     if stage_outputs(core, decision, session, report):
@@ -59,7 +58,7 @@ def begin_end(core: Core, decision: Decision, session: Session, report: ProcessE
         if look is None or not _is_last_looked_at(session, bound, look):
             continue
         look.dirty(decision.moment.mono, urgent=True)
-        # An input that somebody is still writing counts as touched, whatever its final content. The run's own outputs
+        # An input that is still being written counts as touched, whatever its final content. The run's own outputs
         # are complete, even if still open.
         look.takes_open = bound.is_written or bound.is_both
         core.want_look(decision, look)
@@ -69,7 +68,8 @@ def begin_end(core: Core, decision: Decision, session: Session, report: ProcessE
 
 
 def take_kept_outputs(core: Core, decision: Decision, session: Session, files: str | None) -> None:
-    """The outputs of the ended run are kept, as far as they can be. Inputs are kept later, and never delay its end."""
+    """Note that the outputs of the ended run are saved, as far as possible. Inputs are saved later, and never delay
+    the end of the run."""
     ended = core.looked.ended.get(session.id)
     if ended is None or not ended.is_keeping:
         return
@@ -78,25 +78,29 @@ def take_kept_outputs(core: Core, decision: Decision, session: Session, files: s
 
 
 def _is_last_looked_at(session: Session, bound: Bound, look: TargetLook) -> bool:
-    """Outputs, inputs that are dirty, and a repository that the run may have committed to (rule 34 b)."""
+    """Is this binding looked at before the run is closed?
+
+    Outputs, dirty inputs, and a repository that the run may have committed to (rule 34 b) are.
+    """
     if isinstance(bound.binding, CommitsBinding):
         return session.run is not None and could_commit(session.run.spec, bound.binding)
     return bound.is_file and (bound.is_written or bound.is_both or look.is_dirty)
 
 
 def has_last_look(core: Core, ended: Ended) -> bool:
-    """Were its outputs, and what was dirty of its inputs, looked at since its process ended?"""
+    """Were the run's outputs and its dirty inputs looked at since its process ended?"""
     return are_looked_at(core, ended.awaited)
 
 
 def are_looked_at(core: Core, awaited: dict[str, int]) -> bool:
-    """Has a look of its generation or a newer one answered for each of these targets, or must that wait?"""
+    """Has each of these targets an answer of the given generation or a newer one? A target that is held counts as
+    answered."""
     looks = ((core.looked.targets.get(key), generation) for key, generation in awaited.items())
     return all(look is None or look.applied >= generation or look.held is not None for look, generation in looks)
 
 
 def _await_last_look(core: Core, decision: Decision, session: Session, ended: Ended) -> bool:
-    """True when the last look is done, or has taken too long."""
+    """True if the last looks are done and the outputs saved, or if that took too long."""
     if has_last_look(core, ended) and not ended.is_keeping:
         return True
     deadline = ended.mono + LONGEST_LAST_LOOK_SECONDS
@@ -107,7 +111,7 @@ def _await_last_look(core: Core, decision: Decision, session: Session, ended: En
 
 
 def _mind_overlap(core: Core, decision: Decision, session: Session) -> None:
-    """A slot came due while the run is under way (rule 36)."""
+    """Apply `overlap` to the slots that fell due while the run is under way (rule 36)."""
     run = session.run
     assert run is not None
     for bound in core.looked.bounds.get(session.id, ()):
@@ -128,7 +132,7 @@ def _mind_overlap(core: Core, decision: Decision, session: Session) -> None:
 
 
 def finish_run(core: Core, decision: Decision, session: Session, ended: Ended | None) -> None:
-    """Close the open run. Without a report of its end it was lost with an earlier daemon."""
+    """Close the open run. `ended` is None if the run was lost with an earlier daemon."""
     run = session.run
     assert run is not None
     event = _judge_end(session, run, ended, decision.moment.wall)
@@ -166,7 +170,7 @@ def _say_shutdown(stop: Stop) -> str:
 
 
 def _judge_end(session: Session, run: OpenRun, ended: Ended | None, wall: int) -> ev.RunFinished:
-    """The outcome, strongest reason first: a stop that was logged, then the crash, then the process's own word."""
+    """Decide the outcome. The strongest reason counts: a logged stop, then a crash, then the exit of the process."""
     report = ended.report if ended is not None else None
     is_success = report is not None and has_succeeded(run, report)
     facts = _gather_facts(run, ended)
@@ -201,8 +205,8 @@ def _judge_end(session: Session, run: OpenRun, ended: Ended | None, wall: int) -
     if is_success:
         return ev.RunFinished(outcome="succeeded", is_final=True, **facts)
     if run.agent is not None and report.signal is not None and run.halt is None and report.problem is None:
-        # Nobody of ours did that. The next one goes on from its last step: nothing that is on record is done,
-        # or paid for, again.
+        # The daemon did not send this signal. The next run continues from the last step, so no recorded step is done
+        # or paid for twice.
         return ev.RunFinished(
             outcome="lost", is_final=False, reason=f"its process was killed by signal {report.signal}", **facts
         )
@@ -210,7 +214,7 @@ def _judge_end(session: Session, run: OpenRun, ended: Ended | None, wall: int) -
 
 
 def _gather_facts(run: OpenRun, ended: Ended | None) -> dict[str, Any]:
-    """The fields of `RunFinished` that do not depend on the outcome."""
+    """Collect the fields of `RunFinished` that do not depend on the outcome."""
     if ended is None:
         facts: dict[str, Any] = {"run": run.run, "exit_code": None, "signal": None}
     else:
@@ -252,7 +256,7 @@ def _judge_failure(
         or (f"killed by signal {report.signal}" if report.signal else f"exit code {report.exit_code}")
     )
     retries = run.spec.run.retries if run.spec.run is not None else 0
-    # No retry for a session whose file is gone (rule 26), nor for a traced run, which a person looks at.
+    # A session whose file is gone is not retried (rule 26), nor is a traced run, whose result a person reads.
     if run.attempt >= retries or not session.declaration.is_declared or run.trace is not None:
         return ev.RunFinished(outcome="failed", is_final=True, reason=reason, **facts)
     failures = session.wake.failures if session.wake is not None else 0
@@ -268,7 +272,8 @@ def _judge_failure(
 
 
 def backoff_seconds(failures: int, run_id: str) -> float:
-    """1 s doubling to 5 m; the jitter comes from the run's id, so that a replay waits the same."""
+    """Return the wait before a retry: 1 s, doubling up to 5 m. The jitter depends on the run's id, so that a replay
+    waits the same."""
     base: float = min(FIRST_BACKOFF_SECONDS * 2**failures, LONGEST_BACKOFF_SECONDS)
     share = hashlib.blake2b(run_id.encode(), digest_size=2).digest()
     return round(base * (1 + int.from_bytes(share) / 65535 / 4), 3)
@@ -291,8 +296,8 @@ def _add_findings(
         # A run aside handles none of the inputs.
         if look is None or (run.is_aside and not bound.is_written):
             continue
-        # It cannot be seen any more, or it was dirty when the process ended and not looked at since: a rebase,
-        # a look that hangs.
+        # `judged` is None if the version is unknown, or if the target was not looked at since the process ended, as
+        # during a rebase or when a look hangs.
         judged = look.version if look.applied >= awaited.get(look.target.key, 0) else None
         whose = judge_change(look, run, bound.key) if is_own and (bound.is_written or bound.is_both) else "unknown"
         if bound.is_written:
@@ -314,15 +319,15 @@ def _add_findings(
             # Only the run wrote here: the present version is the one it left (rules 7, 15).
             written[bound.name] = judged
         elif bound.key in known and bound.key not in run.versions and not bound.is_ordered and bound.kind != "service":
-            # An activation started the run although this input was unknown (rule 5): nobody knows which version it saw.
+            # An activation started the run although this input was unknown (rule 5), so the version it saw is unknown.
             touched.append(bound.key)
         elif run.daemons > 1 and bound.is_file and bound.key in run.versions and look.is_moved:
-            # The stat from the start of the run is lost with the earlier daemon. The time of the last change is not.
+            # The stamp from the start of the run is lost with the earlier daemon. The time of the last change is not.
             touched.append(bound.key)
         elif bound.key in stamps and (stamps[bound.key] != look.stamp or judged is None):
             touched.append(bound.key)
         elif bound.key in doubts and doubts[bound.key] != look.doubt and not _is_follow_up(run, bound.key):
-            # Only the stat moved, and the contents are equal: this causes one follow-up run, and never a second.
+            # Only the stat changed, and the contents are equal. This causes one follow-up run, and never a second one.
             touched.append(bound.key)
     if is_own:
         event = replace(
@@ -343,7 +348,7 @@ def _is_follow_up(run: OpenRun, key: str) -> bool:
 def dirty_readers(
     core: Core, decision: Decision, session: Session, spec: SessionSpec, looked_at: dict[str, int]
 ) -> None:
-    """In the same step every reader of what was written is dirty, and looked at without settle (rule 29)."""
+    """Mark the inputs of all readers of the written files as dirty, and look at them without settle (rule 29)."""
     for reader, pattern in core.graph.fed_by(spec):
         reader_id = core.state.ids.get(reader)
         if reader_id is None:
@@ -352,7 +357,7 @@ def dirty_readers(
             look = core.looked.target(bound)
             if look is None or bound.is_written or getattr(bound.binding, "pattern", None) != pattern:
                 continue
-            # A look that began after the process ended has been taken already: writer and reader share the target.
+            # Writer and reader share this target, and a look since the end of the process was taken already.
             if look.target.key in looked_at and not look.is_dirty:
                 continue
             look.dirty(decision.moment.mono, urgent=True)
@@ -375,7 +380,7 @@ def _sleep_if_needed(core: Core, decision: Decision, session: Session, event: ev
         return
     if event.outcome != "failed" or not event.is_final or not session.declaration.is_declared:
         return
-    # Something newer came during the run: that is tried at once (rule 21).
+    # The session sleeps unless something newer came during the run, which is tried at once (rule 21).
     if session.hold is None and not is_owed(core.state, core.looked, session):
         words = f"failed: {event.reason}"
         core.emit(decision, session.id, ev.SessionSlept(hold=ev.Hold(kind="failed", words=words)), run=run.run)

@@ -1,8 +1,8 @@
 """The start of a run: which attempt it is on the same versions (rule 21), and whether it is traced.
 
-Attempts belong to the start versions, and these are what a run reads: an output that a failed attempt left half written
-is not newer input. A traced run may do what any run may, unless it is observed: then nothing is denied. That takes the
-operator's permission (`allow_unisolated`), and it never brings secrets, untrusted text and a way out together.
+Attempts belong to the start versions of inputs: an output that a failed attempt left half written is not newer input.
+A traced run is isolated as any run, except an observed run, to which nothing is denied. Observing needs the operator's
+permission (`allow_unisolated`), and is refused if it would bring secrets, untrusted text and a way out together.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from wakeful.core.spec.session import observe_spec
 
 
 def find_attempt(core: Core, session: Session, versions: dict[str, str]) -> int:
-    """0 for versions that were not tried yet; else how many tries on them failed before."""
+    """Return the number of failed tries on these versions, 0 if they were not tried yet."""
     wake, last = session.wake, session.last_run
     assert wake is not None
     if wake.tried is not None:
         return wake.attempt if _have_same_inputs(core, session, wake.tried, versions) else 0
-    # An input was touched while the last try failed for good: that is one more run (rule 17), and no new row of tries.
+    # An input was touched while the last try failed for good. That gives one more run (rule 17), without new retries.
     if last is not None and last.failed_on is not None and _have_same_inputs(core, session, last.failed_on, versions):
         return last.attempt
     return 0
@@ -36,7 +36,7 @@ def _have_same_inputs(core: Core, session: Session, tried: dict[str, str], versi
 
 
 def _list_own_writes(core: Core, session: Session, versions: dict[str, str]) -> set[str]:
-    """Keys of what the session writes, but for a change by others that wakes it."""
+    """List the keys of the session's outputs, except those with a change by others that wakes it."""
     left = session.last_run.written if session.last_run is not None else {}
     own = set()
     for bound in core.looked.bounds.get(session.id, ()):
@@ -47,13 +47,13 @@ def _list_own_writes(core: Core, session: Session, versions: dict[str, str]) -> 
 
 
 def find_trace(core: Core, session: Session) -> TraceWord | None:
-    """How the run that starts now is traced. The leave to observe may have gone since it was asked for."""
+    """Decide how the run that starts now is traced. The permission to observe may have ended since the request."""
     wanted = session.activation.trace
     return "declared" if wanted == "observed" and refuse_observing(core, session) is not None else wanted
 
 
 def refuse_observing(core: Core, session: Session) -> str | None:
-    """Why it may not run with nothing denied, in words with what to do; None: it may."""
+    """Say why the session may not be observed, and what to do. None if it may."""
     spec = session.spec
     assert spec is not None
     if not core.settings.allow_unisolated:

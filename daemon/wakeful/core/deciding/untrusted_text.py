@@ -1,8 +1,8 @@
-"""Where words of strangers go: from who reads them, by what one session writes and another is granted to read,
-to everybody they reach.
+"""The flow of untrusted text: from the sessions that read it, through written files that other sessions may read, to
+every session that it reaches.
 
-The rule of two asks here (rule_of_two.py). Kept until specs change, or somebody gets or loses a message of strangers; a
-house in which nobody reads strangers' words costs nothing.
+Called by the rule of two (rule_of_two.py). The result is cached until specs change, or a mailbox gets or loses
+untrusted text. If no session reads untrusted text, nothing is computed.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from wakeful.core.spec.session import SessionSpec
 
 @dataclass(slots=True)
 class Flow:
-    """`sources`: each session that the words reach, with the one by which they came; `feeders`:
-    from whom each has them."""
+    """`sources`: each session that untrusted text reaches -> the session that first read it.
+    `feeders`: each session that it reaches -> the sessions that passed it on."""
 
     sources: dict[str, str] = field(default_factory=dict)
     feeders: dict[str, set[str]] = field(default_factory=dict)
@@ -45,13 +45,13 @@ class UntrustedTextFlow:
 
 
 class _Readers:
-    """Finds the sessions that are granted to read a place, a folder above it, or something in it."""
+    """Finds the sessions that may read a place, a folder above it, or a path in it."""
 
     def __init__(self, specs: Iterable[SessionSpec]) -> None:
         self._names: dict[str, list[str]] = {}
         for spec in specs:
             for one in list_granted_reads(spec):
-                # An unconfined session may read `/`, and would count as having heard everybody.
+                # An unconfined session may read `/`, so all untrusted text would reach it.
                 # Only its declared reads count here.
                 if one.path != "/":
                     self._names.setdefault(one.path, []).append(spec.name)
@@ -74,7 +74,7 @@ def _trace(graph: Graph, spoken_to: list[str]) -> Flow:
     ahead = deque[tuple[str, str]]()
     for name in sorted({*graph.labelled, *spoken_to}):
         ahead.append((name, name))
-        # Strangers write there, whoever says so.
+        # Strangers write these files, so all sessions that may read them are reached, whichever spec declares them.
         for binding in specs[name].files if name in specs else ():
             if binding.is_untrusted:
                 _hand_on(flow, ahead, name, name, readers.find(parse_under(binding.pattern, specs[name].root).base))

@@ -1,10 +1,10 @@
-"""Files that a rewind or a merge writes count as the session's own writing (rule 44): no self-wake, no drift,
-readers wake.
+"""Files that a rewind or a merge writes count as the session's own writing (rule 44): they do not wake the session,
+are not drift, and wake its readers.
 
-The call that is recorded holds its session, so that nothing starts on half of the files; whoever writes them reports
-the paths; then its outputs are looked at, and what changed there by these paths alone is recorded as adopted. Nothing
-of the hold is logged: after a crash in between the files are somebody's change, which is shown,
-and wakes whom it would wake.
+1. The recorded call holds its session, so that no run starts on half of the files.
+2. The service that writes the files reports their paths.
+3. The session's outputs are looked at. Outputs that changed only by these paths are recorded as adopted.
+The hold is not logged. After a crash in between, the files count as a change by others, with the usual wakes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from wakeful.core.record.state import Session
 
 
 def begin_writing(core: Core, decision: Decision, session: Session, words: str, position: int, author: str) -> None:
-    """Hold the session from the moment the call is recorded. `position` is that record, `words` say what it is."""
+    """Hold the session from the moment the call is recorded. `position` is that record, `words` describe the call."""
     # An undeclared session starts nothing, and its outputs are not looked at.
     if session.id not in core.looked.bounds:
         return
@@ -31,10 +31,10 @@ def begin_writing(core: Core, decision: Decision, session: Session, words: str, 
         if not bound.is_written or look is None or look.version is None:
             continue
         if known is not None and bound.key in known.before:
-            # An earlier call's files are still being looked at.
+            # The files of an earlier call are still being looked at.
             before[bound.key] = known.before[bound.key]
         elif look.version == session.marks.seen.get(bound.key, look.version):
-            # A version that is not seen was written by others before the call, and stays owed.
+            # An unseen version was written by others before the call, and stays owed.
             before[bound.key] = look.version
     paths = known.paths if known is not None else frozenset()
     core.looked.writing[session.id] = Writing(words=words, position=position, author=author, before=before, paths=paths)
@@ -42,7 +42,7 @@ def begin_writing(core: Core, decision: Decision, session: Session, words: str, 
 
 
 def end_writing(core: Core, decision: Decision, session_id: str, paths: Iterable[str]) -> None:
-    """The files are written, as far as they could be: now the session's outputs are looked at."""
+    """Start the look at the session's outputs. The files are written by now, as far as they could be."""
     writing = core.looked.writing.get(session_id)
     # The session was closed or undeclared in the meantime.
     if writing is None:
@@ -59,7 +59,7 @@ def end_writing(core: Core, decision: Decision, session_id: str, paths: Iterable
 
 
 def attend_writing(core: Core, decision: Decision, session: Session) -> bool:
-    """Record what was adopted once it was looked at; True when the session is held no longer."""
+    """Record the adopted outputs once they were looked at. True when the session is no longer held."""
     writing = core.looked.writing[session.id]
     if writing.awaited is None:
         return False
@@ -80,7 +80,7 @@ def attend_writing(core: Core, decision: Decision, session: Session) -> bool:
 
 
 def _find_own(core: Core, session: Session, writing: Writing, awaited: dict[str, int]) -> dict[str, str]:
-    """The outputs that are another version now, by nothing but the paths that were written."""
+    """Return the outputs whose version changed, if only the written paths changed in them."""
     versions = {}
     for bound in core.looked.bounds.get(session.id, ()):
         look, before = core.looked.target(bound), writing.before.get(bound.key)

@@ -1,1 +1,1 @@
-"""Which paths a binding means, and what the daemon sees of them now."""
+"""The paths that a binding matches, and the daemon's present view of its targets."""

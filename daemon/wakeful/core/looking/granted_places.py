@@ -4,7 +4,7 @@ The rule of two and `trust` both use this list.
 
 A place is a file, or a folder with all below it: isolation opens the folder before a pattern's first wildcard. The file
 system is not read, so a word of a command counts as the file that it would name. Programs and system files are left
-out, because nobody keeps secrets there.
+out, because they hold no secrets.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from wakeful.core.spec.session import (
     WebhookBinding,
 )
 
-# Below a home folder: whoever reads them can become that person elsewhere.
+# Places below a home folder that hold credentials or private data of the person.
 SECRET_PLACES = (
     ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".netrc", ".pgpass", ".git-credentials", ".vault-token",
     ".password-store", ".npmrc", ".pypirc",
@@ -54,7 +54,7 @@ _SYSTEM = (
     "/snap",
 )
 _HOME = re.compile(r"/|/root|/home|/home/[^/]+")
-# A path as it may stand in a line of a shell, as isolation reads it.
+# A path in a line of a shell, as isolation recognises it.
 _NAME = re.compile(r"[\w./+~@,%-]+")
 _MOST_NAMES = 200
 
@@ -62,7 +62,8 @@ IsThere = Callable[[str], bool]
 
 
 class Granted(NamedTuple):
-    """`by` says why, in the words of a spec. `binding` is the one that grants it, if one does."""
+    """A place that may be read or written. `by` is the reason, in terms of the spec. `binding` is the binding that
+    grants the place, if one does."""
 
     path: str
     by: str
@@ -71,15 +72,15 @@ class Granted(NamedTuple):
 
 
 def list_granted_reads(spec: SessionSpec, is_there: IsThere = lambda path: True) -> tuple[Granted, ...]:
-    """Every place that a run or a probe of this spec may read.
+    """List every place that a run or a probe of this spec may read.
 
-    `is_there` tells which of the words in commands name a file.
+    `is_there` decides which words in commands name a file.
     """
     return tuple(dict.fromkeys(_list_reads(spec, is_there)))
 
 
 def list_granted_writes(spec: SessionSpec) -> tuple[Granted, ...]:
-    """Every place it declares to write."""
+    """List every place that the spec declares as writable."""
     outputs = [
         Granted(_find_place(one.pattern, spec.root), f"output {one.name}", one.name)
         for one in spec.files
@@ -89,7 +90,7 @@ def list_granted_writes(spec: SessionSpec) -> tuple[Granted, ...]:
 
 
 class Private(NamedTuple):
-    """`kind` is "secrets" or "private reads"; `items` names them."""
+    """Private data that runs can read. `kind` is "secrets" or "private reads"; `items` names the data."""
 
     kind: str
     items: tuple[str, ...]
@@ -99,10 +100,10 @@ class Private(NamedTuple):
 
 
 def find_private(spec: SessionSpec) -> Private | None:
-    """Find private data that runs of the spec can read, secrets first. None: there is none.
+    """Find private data that runs of the spec can read, secrets first. None if there is none.
 
     Files that strangers wrote are not private. A usual place for secrets always counts; any other place counts if it
-    lies outside root and is not an output of the spec."""
+    is outside root and is not an output of the spec."""
     if spec.secrets:
         return Private("secrets", spec.secrets)
     if not spec.confinement.is_enforced:
@@ -128,7 +129,7 @@ def _list_reads(spec: SessionSpec, is_there: IsThere) -> Iterator[Granted]:
                 )
             case ProbeBinding(name=name, argv=argv):
                 yield from (Granted(path, f"probe {name}") for path in _find_named(argv, spec.root, None, is_there))
-            # The payloads of deliveries lie in a folder of the run's own.
+            # None of these grants a place. The payloads of deliveries are in a folder of the run's own.
             case (
                 CronBinding()
                 | EveryBinding()
@@ -159,7 +160,7 @@ def _list_reads(spec: SessionSpec, is_there: IsThere) -> Iterator[Granted]:
 
 
 def _find_named(texts: tuple[str, ...], root: str, cwd: str | None, is_there: IsThere) -> Iterator[str]:
-    """Files inside root that are named in these words: isolation opens them, and none elsewhere."""
+    """Yield the files inside root that these texts name. Isolation opens them, but no files outside of root."""
     words = dict.fromkeys(word for text in texts for word in _NAME.findall(text) if "." in word or "/" in word)
     for word in list(words)[:_MOST_NAMES]:
         path = _resolve(posixpath.join(cwd or "", word), root)
@@ -172,7 +173,7 @@ def _find_place(pattern: str, root: str) -> str:
 
 
 def _resolve(path: str, root: str) -> str:
-    """Absolute, by its text alone. A home folder that was not resolved stays what it is, outside of every root."""
+    """Make a path absolute, by its text alone. A path that begins with `~` stays as it is, outside of every root."""
     return path if path.startswith("~") else posixpath.normpath(posixpath.join(root, path))
 
 
@@ -189,7 +190,7 @@ _FOLDERS = frozenset((
     "__pycache__", ".parcel-cache", ".turbo", ".gradle", ".m2", ".npm", ".yarn",
     ".nuget", ".ivy2", ".terraform", ".dart_tool", ".ccache",
 ))  # fmt: skip
-# Parents whose folders are caches, one for each program.
+# Folders in which every folder is the cache of one program.
 _PARENTS = (".cache",)
 _PAIRS = frozenset(
     (
@@ -201,7 +202,7 @@ _PAIRS = frozenset(
         ("go", "pkg"),
     )
 )
-# Of cargo and maven, told apart from a folder that is merely called so.
+# Build folders of cargo and maven, recognised by an entry, because other folders may be called `target` as well.
 _BUILDS = frozenset(
     (
         ("target", "debug"),
@@ -212,12 +213,12 @@ _BUILDS = frozenset(
         ("target", "maven-status"),
     )
 )
-# pytest makes its cache under such a name and renames it.
+# pytest creates its cache under a name with this prefix, and renames it.
 _PYTEST_PREFIX, _PYTEST = "pytest-cache-files-", ".pytest_cache"
 
 
 def find_cache(path: str) -> str | None:
-    """The cache folder that `path` is or lies in; None where it is in none."""
+    """Return the cache folder that `path` is or is in. None if it is in none."""
     parts = path.split("/")
     for at, name in enumerate(parts):
         following = parts[at + 1] if at + 1 < len(parts) else None

@@ -29,7 +29,8 @@ from wakeful.core.spec.session import (
 STEPS_REMEMBERED = 64
 SUCCESSES_TO_STARVE = 3
 PATHS_IN_A_CAUSE = 1000
-# After so many looks in a row that found a file grown within `settle_max`, its writer counts as still writing.
+# The number of looks in a row that find a file grown, each within `settle_max`, after which its writer counts as still
+# writing.
 GROWTHS_TO_ADAPT = 2
 
 
@@ -45,7 +46,7 @@ class Bound(Struct, frozen=True, kw_only=True):
     is_implied: bool = False
     # Computed once, because every dispatch asks for them.
     is_written: bool = False
-    # Its own runs read and write it; what others make of it wakes it (rule 7).
+    # The session's own runs read and write it; changes by others wake the session (rule 7).
     is_both: bool = False
     is_clock: bool = False
     is_each_commit: bool = False
@@ -56,22 +57,22 @@ class Bound(Struct, frozen=True, kw_only=True):
 
     @property
     def is_ordered(self) -> bool:
-        """Owed by position, not by difference (rule 4)."""
+        """Is the binding owed by position, not by difference (rule 4)?"""
         return self.is_clock or self.is_each_commit or self.kind in ("message", "session", "webhook")
 
     @property
     def starts_at_declaration(self) -> bool:
-        """Occurrences before its declaration do not count, and it makes no first run (rule 25)."""
+        """Does the binding ignore everything before its declaration? It then causes no first run (rule 25)."""
         return self.is_clock or self.kind in ("message", "webhook") or starts_at_declaration(self.binding)
 
 
 def starts_at_declaration(binding: AnyBinding | None) -> bool:
-    """Is this a binding on failures? One of before it was declared is no news to it."""
+    """Is this a binding on failures? It ignores failures from before its declaration."""
     return isinstance(binding, SessionBinding) and binding.minds_failure
 
 
 class Step(Struct, frozen=True, kw_only=True):
-    """A look that found another version: from where, and by which paths."""
+    """A look that found a new version: the previous version, the new one, and the changed paths."""
 
     previous: str | None
     version: str
@@ -89,7 +90,7 @@ class Delta(Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True)
 class TargetLook:
-    """One target: what was found last, and whether that may be out of date."""
+    """One target: the result of its last look, and whether that may be out of date."""
 
     target: Target
     subscribers: set[str] = field(default_factory=set)
@@ -100,30 +101,31 @@ class TargetLook:
     stamp: str = ""
     doubt: str = ""
     is_moved: bool = False
-    # Why the last look had to wait, and its generation: a newer hint may be the end of that.
+    # Why the last look had to wait, and the generation of that look. A newer hint may end the wait.
     held: str | None = None
     held_generation: int = 0
     degraded: str | None = None
     base: str | None = None
     pending: tuple[str, ...] = ()
     is_rewritten: bool = False
-    # Counts hints; a look carries the value it began with.
+    # A counter of hints. A look carries the value that it began with.
     generation: int = 1
     applied: int = 0
     looking: int | None = None
     first_dirt: float | None = 0.0
     last_dirt: float = 0.0
     is_urgent: bool = True
-    # The next look is for what a run left: it takes files that are open for writing as they are.
+    # The next look is at the outputs of an ended run, so files that are open for writing count as they are.
     takes_open: bool = False
-    # How often in a row a look found more in the same file, when it last did, and how long after the one before.
+    # The number of looks in a row that found the same file grown; the time of the last new version, and the time from
+    # the version before to it.
     growths: int = 0
     grown_at: float = 0.0
     growth_gap: float = 0.0
-    # Newest last, bounded; a tuple, because most of 50,000 targets never change.
+    # The latest steps, newest last. A tuple, because most of 50,000 targets never change.
     steps: tuple[Step, ...] = ()
     looked_at: int = 0
-    # A memo of the last delta: its steps, the version it starts from, and the delta. A waiting wake asks repeatedly.
+    # The cached last delta: its steps, the version it starts from, and the delta. A waiting wake needs it repeatedly.
     told: tuple[tuple[Step, ...], str | None, Delta] | None = None
 
     @property
@@ -132,17 +134,20 @@ class TargetLook:
 
     @property
     def is_waiting(self) -> bool:
-        """Must a look wait until whatever holds it is over? A hint says when (rule 11)."""
+        """Must the next look wait, because the last look was held? A new hint ends the wait (rule 11)."""
         return self.held is not None and self.held_generation == self.generation
 
     @property
     def is_clear(self) -> bool:
-        """Is what was found known to be so, as far as hints tell?"""
+        """Is the version known, and did no hint come since the look began?"""
         return self.first_dirt is None and self.version is not None
 
     @property
     def due(self) -> float:
-        """When the look should begin: quiet for settle, at most settle_max after the first dirt (rule 12)."""
+        """Return the time at which the look should begin (rule 12).
+
+        That is after quiet for `settle`, but at most `settle_max` after the first hint.
+        """
         assert self.first_dirt is not None
         if self.is_urgent:
             return self.first_dirt
@@ -150,7 +155,7 @@ class TargetLook:
 
     @property
     def _quiet_seconds(self) -> float:
-        """`settle`, or twice the pause of a writer who keeps adding to a file (rule 12)."""
+        """Return `settle`, or twice the pause of a writer that keeps appending to a file (rule 12)."""
         settle = self.target.settle_seconds
         return settle if self.growths < GROWTHS_TO_ADAPT else max(settle, 2 * self.growth_gap)
 
@@ -173,8 +178,8 @@ class TargetLook:
         return result.generation < self.applied
 
     def is_applicable(self, result: LookResult, mono: float) -> bool:
-        """Is this result to be applied? An outdated one is not, nor, before settle_max,
-        one that read a file while it moved (rule 12)."""
+        """May this result be applied? An outdated result may not. If a file changed while it was read, the result may
+        be applied only after `settle_max` (rule 12)."""
         return not self.is_outdated(result) and (
             not result.is_unstable
             or self.first_dirt is None
@@ -182,11 +187,11 @@ class TargetLook:
         )
 
     def look_again(self, mono: float) -> None:
-        """The look read a file while it moved: the next one waits for quiet (rule 12)."""
+        """Let the next look wait for quiet, because a file changed while it was read (rule 12)."""
         self.looking, self.last_dirt, self.is_urgent = None, mono, False
 
     def apply(self, result: LookResult, moment: Moment) -> None:
-        """Take over what a look found."""
+        """Take over the result of a look."""
         self.looking, self.degraded = None, result.degraded
         self.held, self.held_generation = result.held, result.generation
         if result.held is not None:
@@ -216,16 +221,17 @@ class TargetLook:
         if self.generation == result.generation and not result.is_unstable:
             self.first_dirt = None
         elif result.is_unstable:
-            # It counts as what was read and is looked at again, after quiet (rule 12).
+            # The version that was read counts, and the target is looked at again after quiet (rule 12).
             self.first_dirt, self.last_dirt, self.is_urgent = moment.mono, moment.mono, False
         else:
-            # Changes after the beginning of this look remain.
+            # Hints that came after the beginning of this look remain.
             self.first_dirt = self.last_dirt
 
     def delta_since(self, old: str | None) -> Delta:
-        """The delta between `old` and now. Without an unbroken row of looks: the last step, not `is_known`.
+        """Return the delta between `old` and now. Without an unbroken row of looks, `is_known` is False, and the delta
+        has only the commits and the time of the last step.
 
-        The last answer is kept in `told`. A repeated question gets the same answer."""
+        The last delta is cached in `told`."""
         if self.told is None or self.told[0] is not self.steps or self.told[1] != old:
             self.told = (self.steps, old, self._describe_since(old))
         return self.told[2]
@@ -237,17 +243,17 @@ class TargetLook:
         return _merge([self.steps[-1]], is_known=False) if self.steps else Delta()
 
     def changed_since(self, old: str) -> frozenset[str] | None:
-        """The paths that differ between `old` and now; None where no unbroken row of looks tells."""
+        """Return the paths that differ between `old` and now. None without an unbroken row of looks."""
         changes = self.list_changes_since(old)
         return frozenset(change.path for change in changes) if changes is not None else None
 
     def list_changes_since(self, old: str) -> list[PathChange] | None:
-        """The differences between `old` and now, by path; None without an unbroken row of looks."""
+        """List the differences between `old` and now, by path. None without an unbroken row of looks."""
         row = self._find_row(old)
         return _list_changes(row) if row is not None else None
 
     def _find_row(self, old: str | None) -> list[Step] | None:
-        """The steps from `old` to now, newest first."""
+        """Return the steps from `old` to now, newest first. None if they are not an unbroken row."""
         row: list[Step] = []
         for step in reversed(self.steps):
             if row and step.version != row[-1].previous:
@@ -259,7 +265,7 @@ class TargetLook:
 
 
 def _list_changes(newest_first: list[Step]) -> list[PathChange]:
-    """The net changes over all of these steps, by path."""
+    """List the net changes over all of these steps, by path."""
     if len(newest_first) == 1:
         return sorted(newest_first[0].changes, key=_path_of)
     before: dict[str, str | None] = {}
@@ -288,22 +294,22 @@ def _merge(newest_first: list[Step], *, is_known: bool) -> Delta:
 
 @dataclass(slots=True)
 class ClockLook:
-    """A clock binding's latest slot that fell due, and when the next one will."""
+    """The latest due slot of a clock binding, and the due time of the next slot."""
 
     latest: str | None
     next_due: int | None
-    # The wall clock was set back behind the last slot that ran: slots up to that one do not run again.
+    # The wall clock was set back to before the last slot that ran, so slots up to that slot do not run again.
     is_set_back: bool = False
-    # `catch_up: all`: the slot that follows a seen one. Dispatch keeps it here because finding it costs 20 us.
+    # For `catch_up: all`: a seen slot, and the slot after it. Cached, because finding it costs 20 us.
     following: tuple[str, str] | None = None
 
 
 @dataclass(slots=True)
 class Ended:
-    """A process that is gone while its outputs and dirty inputs are still being looked at.
+    """A process that has ended while its outputs and dirty inputs are still being looked at.
 
-    `awaited` are these targets, with the generation a look must have to have begun after the end (rule 29).
-    While `is_keeping` is set, the contents of its files are being kept; then `files` is the address of their record.
+    `awaited` are these targets, each with the least generation of a look that began after the end (rule 29).
+    While `is_keeping` is set, the contents of its files are being saved; then `files` is the address of their record.
     """
 
     report: ProcessEnded
@@ -315,11 +321,10 @@ class Ended:
 
 @dataclass(slots=True)
 class Writing:
-    """Files that a rewind or a merge writes in the name of a session,
-    which is held until they were looked at (rule 44).
+    """Files that a rewind or a merge writes for a session. The session is held until they were looked at (rule 44).
 
     `before` are the versions of its outputs as the session itself left them. `awaited` is None while files are written,
-    then as in `Ended`; `paths` are those that were written.
+    then as in `Ended`. `paths` are the written paths.
     """
 
     words: str
@@ -334,18 +339,18 @@ class Writing:
 class Fairness:
     """The time each reader has been held, counted in ends of runs of all sessions (rule 32).
 
-    Each reader has one number, not one for each of its upstreams:
-    a chain of 10,000 sessions holds 10,000 readers at first sight.
+    Each reader has one number, not one for each of its upstreams, because a chain of 10,000 new sessions holds 10,000
+    readers at once.
     """
 
     def __init__(self) -> None:
         self._count = 0
-        # The counts at a session's last successes, and at its last ends of both kinds, oldest first.
+        # The counts at the last successes of each session, and at its last ends of both kinds, oldest first.
         self._successes: dict[str, tuple[int, ...]] = {}
         self._ends: dict[str, tuple[int, ...]] = {}
-        # The count at the latest end that was its session's third: nobody held since then starves.
+        # The highest count at the third-last end of a session. A reader that was first held since then does not starve.
         self._latest_third = 0
-        # The count when a reader was first held, and who gives way to it meanwhile.
+        # The count when a reader was first held, and the upstreams that yield to it meanwhile.
         self.held_since: dict[str, int] = {}
         self.giving_way: dict[str, dict[str, None]] = {}
 
@@ -361,7 +366,7 @@ class Fairness:
         self.held_since.setdefault(reader_id, self._count)
 
     def may_starve(self, reader_id: str) -> bool:
-        """A cheap check before the graph is asked for upstreams: for most sessions the answer is no."""
+        """May this reader starve? A cheap check before a walk through the graph; for most sessions the answer is no."""
         since = self.held_since.get(reader_id)
         return since is not None and self._latest_third > since
 
@@ -369,13 +374,15 @@ class Fairness:
         return bool(self.held_since) and self._latest_third > min(self.held_since.values())
 
     def has_starved(self, reader_id: str, upstream_id: str, *, counts_failures: bool) -> bool:
-        """Has this upstream succeeded three times since the reader was first held? A reader that its failures wake as
-        well waits for three runs, whatever came of them."""
+        """Has this upstream succeeded three times since the reader was first held?
+
+        With `counts_failures`, because its failures wake the reader as well, failed runs count too.
+        """
         latest = (self._ends if counts_failures else self._successes).get(upstream_id, ())
         return len(latest) == SUCCESSES_TO_STARVE and latest[0] > self.held_since[reader_id]
 
     def release(self, reader_id: str) -> Iterable[str]:
-        """The reader is held no more; returns who gave way to it."""
+        """Note that the reader is no longer held. Returns the upstreams that yielded to it."""
         self.held_since.pop(reader_id, None)
         return self.giving_way.pop(reader_id, ())
 
@@ -387,29 +394,31 @@ class Looked:
         self.clocks: dict[tuple[str, str], ClockLook] = {}
         self.ended: dict[str, Ended] = {}
         self.writing: dict[str, Writing] = {}
-        # The end of a run whose outputs are being put in place.
+        # The reports of ended runs whose outputs are being put in place, by session id.
         self.landing: dict[str, ProcessEnded] = {}
-        # Stamps of the inputs when the open run started (rule 17), and the commits that waited behind it (rule 38).
+        # Stamps and doubts of the inputs at the start of the open run (rule 17), and the commits that waited then
+        # (rule 38).
         self.stamps: dict[str, dict[str, str]] = {}
         self.doubts: dict[str, dict[str, str]] = {}
         self.backlogs: dict[str, frozenset[str]] = {}
         self.owed_since: dict[str, float] = {}
         self.fairness = Fairness()
         self.refused: dict[str, str] = {}
-        # By name: why what its file says now is not in force, in words. Read again at every start.
+        # By name: why the present content of a session's file is not in force. Read again at every start.
         self.untrusted: dict[str, str] = {}
         # The reason why no run may start: the disk is nearly full. The log is still written.
         self.shortage: str | None = None
-        # Why `isolation: strict` cannot be had on this machine.
+        # Why this machine cannot enforce `isolation: strict`.
         self.laxity: str | None = None
-        # By name: why a secret cannot be used, in words, or None where it can.
+        # By name: why a secret cannot be used, as text, or None if it can.
         # A secret that was never looked up is absent.
         self.secrets: dict[str, str | None] = {}
-        # Above every generation of a forgotten target: its last look must not answer for a new one of the same key.
+        # The highest generation of all forgotten targets. New targets begin above it, so that a late look at a
+        # forgotten target does not count for a new target of the same key.
         self._generations = 0
 
     def bind(self, session_id: str, spec: SessionSpec, mono: float) -> tuple[list[Target], list[str]]:
-        """Subscribe a session to the targets of its spec; returns targets to follow and keys to forget."""
+        """Subscribe a session to the targets of its spec. Returns the targets to follow and the keys to forget."""
         bounds, targets = bounds_of(spec)
         new = []
         for target in targets:
@@ -461,7 +470,7 @@ class Looked:
         return self.targets.get(bound.target) if bound.target is not None else None
 
     def is_clear(self, session_id: str) -> bool:
-        """Is everything that can wake this session looked at, known and free of dirt?"""
+        """Are all targets that can wake this session looked at, known and not dirty?"""
         for bound in self.bounds.get(session_id, ()):
             if bound.target is not None and bound.wake and not self.targets[bound.target].is_clear:
                 return False
@@ -469,7 +478,7 @@ class Looked:
 
 
 def bounds_of(spec: SessionSpec) -> tuple[tuple[Bound, ...], list[Target]]:
-    """A spec's bindings with the implied ones, and the outside targets among them."""
+    """Return a spec's bindings, the implied ones included, and their targets."""
     bounds: list[Bound] = []
     targets: list[Target] = []
     written = spec.written_patterns

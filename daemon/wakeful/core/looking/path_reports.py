@@ -1,4 +1,7 @@
-"""The verdict of a file target on one path, as values: the file source finds it, the API words it (`why PATH`)."""
+"""The verdict of a file target on one path, and the comparison of two versions, as values.
+
+The file source finds the verdict, and the API turns it into text (`why PATH`).
+"""
 
 from __future__ import annotations
 
@@ -8,29 +11,29 @@ from wakeful.core.record.events import ChangedPath
 
 
 class Excluded(Struct, frozen=True):
-    """The pattern matches; this exclude takes the path out again."""
+    """The path matches the pattern, but the exclude `by` covers it."""
 
     by: str
 
 
 class NotYetLooked(Struct, frozen=True):
-    """It matches, and the first look has not ended."""
+    """The path matches, and the first look has not ended."""
 
 
 class Found(Struct, frozen=True):
-    """It matches, and the last look found it there, or found nothing."""
+    """The path matches. `is_there` says whether the last look found it."""
 
     is_there: bool
 
 
 class CannotTell(Struct, frozen=True):
-    """It matches, and the last look could not see its target."""
+    """The path matches, and the last look could not see its target."""
 
     problem: str
 
 
 class NearlyMatched(Struct, frozen=True):
-    """It does not match, but perhaps was meant to: `words` say by what it differs."""
+    """The path does not match, but perhaps was meant to. `words` say how it differs."""
 
     pattern: str
     words: str
@@ -39,12 +42,12 @@ class NearlyMatched(Struct, frozen=True):
 PathMeaning = Excluded | NotYetLooked | Found | CannotTell | NearlyMatched
 
 
-# A content, why it cannot be shown, or None where there is nothing.
+# The content of one side, or a text that says why it cannot be shown, or None if there is no file.
 Side = bytes | str | None
 
 
 class Changed(Struct, frozen=True):
-    """One path and what it held before and holds now."""
+    """One path, with its content before and now."""
 
     path: str
     before: Side
@@ -52,7 +55,7 @@ class Changed(Struct, frozen=True):
 
 
 class Delivered(Struct, frozen=True):
-    """One delivery to a webhook: what it is called, its payload or why there is none, and where the whole of it is."""
+    """One delivery to a webhook: its label, its payload or why there is none, and the place of the whole payload."""
 
     label: str
     content: bytes | str
@@ -60,20 +63,18 @@ class Delivered(Struct, frozen=True):
 
 
 class Compared(Struct, frozen=True, kw_only=True):
-    """Two versions of a binding beside each other: which paths differ, the contents of the first of them,
-    and why there is no more."""
+    """The comparison of two versions of a binding: the paths that differ, and the contents of the first of them."""
 
     paths: tuple[ChangedPath, ...] = ()
     sides: tuple[Changed, ...] = ()
-    # Of a webhook, the deliveries instead.
+    # For a webhook: its deliveries, instead of paths.
     deliveries: tuple[Delivered, ...] = ()
-    # Why nothing can be compared, in words.
+    # Why nothing can be compared, as text.
     problem: str | None = None
 
 
 class Bounds(Struct, frozen=True, kw_only=True):
-    """How much of two versions is compared: paths that are named, contents that are read,
-    and bytes of each of these."""
+    """The most that is compared of two versions: the paths listed, the contents read, and the bytes of each content."""
 
     paths: int
     contents: int

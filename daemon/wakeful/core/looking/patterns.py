@@ -1,7 +1,7 @@
-"""Patterns over paths: which paths a binding means, which two bindings can meet, which bindings a path belongs to.
+"""Patterns over paths: which paths a binding matches, which two bindings can meet, which bindings match a path.
 
-Pure text, no file system. `**` crosses folders; `*`, `?` and `[...]` stay inside one name; a trailing `/` means
-everything below a folder; a pattern without wildcards means that path and, should it be a folder, everything below it.
+Pure text, no file system. `**` crosses folders; `*`, `?` and `[...]` stay inside one name. A trailing `/` matches
+everything below a folder. A pattern without wildcards matches that path and, if it is a folder, everything below it.
 Called by specs/ (validation), the recompute graph (`intersects`, `PathTrie.meeting`) and the file source
 (`PathTrie.find`, `Excludes`).
 """
@@ -22,7 +22,7 @@ from wakeful.errors import SpecError
 
 T = TypeVar("T")
 
-# Zero or more whole folders; the only token that crosses a `/`.
+# The token for zero or more whole folders. It is the only token that crosses a `/`.
 CROSS = "**"
 # The tail of a pattern without wildcards: the path itself, or anything below it.
 ITSELF_AND_BELOW = (CROSS,)
@@ -30,22 +30,22 @@ EVERYTHING_BELOW = (CROSS, "*")
 
 
 class PatternError(SpecError):
-    """A pattern that cannot mean any path."""
+    """A pattern that cannot match any path."""
 
 
 class Pattern(Struct, frozen=True):
     """`prefix` are the literal names before the first wildcard, `tail` the rest, beginning with a wildcard.
 
-    A relative pattern may begin with `..`; `under` makes it absolute. Two patterns that mean the same paths in the same
-    way (`a//b`, `./a/b`) are equal but for their `text`.
+    A relative pattern may begin with `..`; `under` makes it absolute. Two spellings of one pattern (`a//b`, `./a/b`)
+    differ only in their `text`.
     """
 
     text: str
     prefix: tuple[str, ...]
     tail: tuple[str, ...]
     is_absolute: bool
-    # The literal part as a path: the path itself for a literal, else the folder that a walk begins in. Kept, because
-    # every match asks for it.
+    # The literal part as a path: the path itself for a literal, else the folder that a walk begins in. Stored, because
+    # every match needs it.
     base: str = ""
 
     def __post_init__(self) -> None:
@@ -69,11 +69,11 @@ class Pattern(Struct, frozen=True):
 
     @classmethod
     def literal(cls, path: str) -> Pattern:
-        """Exactly this absolute path (and below), whatever characters it holds: names on disk are not patterns."""
+        """Make a pattern for exactly this absolute path and all below it. Wildcards in the path have no meaning."""
         return cls(path, tuple(name for name in path.split("/") if name), ITSELF_AND_BELOW, path.startswith("/"))
 
     def under(self, root: str) -> Pattern:
-        """The same pattern made absolute; a `[` in the name of root stays a `[`."""
+        """Return the pattern made absolute. A `[` in the name of root is an ordinary character."""
         if self.is_absolute:
             return self
         prefix = [sys.intern(name) for name in root.split("/") if name]
@@ -87,16 +87,16 @@ class Pattern(Struct, frozen=True):
 
     @property
     def literal_prefix(self) -> str:
-        """The folders before the first wildcard (a literal's last name is not a folder as far as we know)."""
+        """Return the folders before the first wildcard. The last name of a literal is left out: it may be a file."""
         names = self.prefix[:-1] if self.is_literal else self.prefix
         return ("/" if self.is_absolute else "") + "/".join(names)
 
     def below_base(self) -> re.Pattern[str]:
-        """The regex that `matches` applies after `base` and its slash, for a caller that tests many paths there."""
+        """Return the regex for the part of a path after `base` and its slash, for a caller that tests many paths."""
         return _compile_tail(EVERYTHING_BELOW if self.is_literal else self.tail)
 
     def matches(self, path: str) -> bool:
-        """Whether this pattern means `path`; both relative to the same root, or both absolute."""
+        """Does this pattern match `path`? Both are relative to the same root, or both are absolute."""
         base = self.base
         if self.is_literal:
             return path.startswith(base) and (len(path) == len(base) or path[len(base)] == "/")
@@ -105,7 +105,7 @@ class Pattern(Struct, frozen=True):
         return path.startswith(f"{base}/") and _compile_tail(self.tail).fullmatch(path, len(base) + 1) is not None
 
     def enters(self, folder: str) -> bool:
-        """Whether some path below `folder` can match: what a pruned walk asks before it descends."""
+        """Can a path below `folder` match? A pruned walk asks this before it descends."""
         base = self.base
         if folder == base or base.startswith("/" if folder == "/" else f"{folder}/"):
             return True
@@ -119,7 +119,7 @@ class Pattern(Struct, frozen=True):
 
 @functools.lru_cache(maxsize=65536)
 def parse_under(text: str, root: str) -> Pattern:
-    """The absolute pattern of a binding. The graph and the file source ask for the same ones, and hold one object."""
+    """Return the absolute pattern of a binding. Cached, so that the graph and the file source share one object."""
     return Pattern.parse(text).under(root)
 
 
@@ -134,7 +134,7 @@ def _append_name(prefix: list[str], name: str, is_absolute: bool) -> None:
 
 
 def _tidy_tail(text: str, names: list[str], is_folder: bool) -> tuple[str, ...]:
-    """Collapse `**/**`, read `a**b` as `a*b`, and let a pattern that ends in `**` or `/` mean everything below."""
+    """Collapse `**/**`, read `a**b` as `a*b`, and let a pattern that ends in `**` or `/` match everything below."""
     tail: list[str] = []
     for name in names:
         if name == "..":
@@ -158,11 +158,11 @@ def _has_wildcard(name: str) -> bool:
 
 
 def _find_class_end(name: str, start: int) -> int:
-    """The index of the `]` that closes the `[` at start, or -1: an unclosed `[` is an ordinary character."""
+    """Return the index of the `]` that closes the `[` at start. -1 if there is none: then `[` is ordinary."""
     if start < 0:
         return -1
     first = start + 1 + (name[start + 1 : start + 2] == "!")
-    # As in the shell, a `]` that stands first is a member of the class.
+    # As in the shell, a `]` in the first place is a member of the class.
     return name.find("]", first + 1)
 
 
@@ -189,7 +189,7 @@ def _translate_atom(atom: str) -> str:
     is_negated = atom[1] == "!"
     inside = atom[2:-1] if is_negated else atom[1:-1]
     inside = re.sub(r"([\\\[\]^&~|])", r"\\\1", inside)
-    # A negated class must not swallow the separator either.
+    # A negated class must not match the separator either.
     return f"[^/{inside}]" if is_negated else f"[{inside}]"
 
 
@@ -205,7 +205,7 @@ def _translate_name(name: str) -> str:
     first, *rest = ("".join(piece) for piece in pieces)
     if not rest:
         return first
-    # Atomic groups: the leftmost place of a middle piece is as good as any other, so nothing is ever tried twice and
+    # Atomic groups: the leftmost place of a middle piece is as good as any other, so the regex never backtracks and
     # `*a*a*a*a*b` stays linear.
     middle = "".join(f"(?>[^/]*?{piece})" for piece in rest[:-1] if piece)
     return f"{first}{middle}[^/]*{rest[-1]}"
@@ -225,7 +225,7 @@ def _check_name(name: str, text: str) -> None:
 
 @functools.lru_cache(maxsize=65536)
 def _compile_tail(tail: tuple[str, ...]) -> re.Pattern[str]:
-    """One expression for all names after the literal prefix, shared by every pattern with the same tail."""
+    """Compile one expression for all names after the literal prefix. Patterns with the same tail share it."""
     if tail == EVERYTHING_BELOW:
         return re.compile(".+", re.DOTALL)
     segments: list[list[str]] = [[]]
@@ -243,9 +243,9 @@ def _compile_tail(tail: tuple[str, ...]) -> re.Pattern[str]:
 
 @functools.lru_cache(maxsize=65536)
 def _compile_entry(tail: tuple[str, ...]) -> re.Pattern[str]:
-    """Matches the folders below the literal prefix that can hold a match."""
+    """Compile an expression for the folders below the literal prefix that can hold a match."""
     expression = ""
-    # The last name is a file's: a folder as deep as the whole tail holds nothing.
+    # The last name is that of a file, so a folder as deep as the whole tail holds no match.
     for depth, name in reversed(list(enumerate(tail[:-1]))):
         separator = "/" if depth else ""
         expression = f"(?:{separator}.*)?" if name == CROSS else f"(?:{separator}{_translate_name(name)}{expression})?"
@@ -253,7 +253,7 @@ def _compile_entry(tail: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def intersects(one: Pattern, other: Pattern) -> bool:
-    """Whether some path matches both. Exact for names, `*`, `?` and `**`; two classes in one place count as meeting."""
+    """Can a path match both? Exact for names, `*`, `?` and `**`. Two classes in one place always count as meeting."""
     if one.is_absolute != other.is_absolute:
         return True
     shared = min(len(one.prefix), len(other.prefix))
@@ -261,7 +261,7 @@ def intersects(one: Pattern, other: Pattern) -> bool:
         return False
     left = [(name, True) for name in one.prefix[shared:]] + [(name, False) for name in one.tail]
     right = [(name, True) for name in other.prefix[shared:]] + [(name, False) for name in other.tail]
-    # reachable[j]: the names of `left` taken so far and the first j of `right` can spell the same path.
+    # The pairs (i, j) for which the first i names of `left` and the first j of `right` can spell the same path.
     reachable = {(0, 0)}
     pending = [(0, 0)]
     while pending:
@@ -305,8 +305,7 @@ def _names_meet(one: Token, other: Token) -> bool:
 
 
 def _globs_meet(left: list[str], right: list[str]) -> bool:
-    """Whether one name fits both globs: a walk over pairs of positions,
-    where `*` may take any character of the other."""
+    """Can a name match both globs? Walks over pairs of positions, where `*` may take any character of the other."""
     reachable = {(0, 0)}
     pending = [(0, 0)]
     while pending:
@@ -356,14 +355,17 @@ class Excludes:
     def build(
         cls, root: str, names: tuple[str, ...], texts: tuple[str, ...] = (), hidden: tuple[str, ...] = ()
     ) -> Excludes:
-        """`names` always hold; of the user's `texts`, one without an inner `/` is a bare name, as in .gitignore."""
+        """Build the excludes of a binding. `names` are bare names that always count.
+
+        A text of the user without an inner `/` is a bare name too, as in .gitignore.
+        """
         bare = tuple(text.rstrip("/") for text in texts if "/" not in text.rstrip("/"))
         patterns = tuple(parse_under(text, root) for text in texts if "/" in text.rstrip("/"))
         return cls(names + bare, patterns, tuple(parse_under(text, root) for text in hidden))
 
     def covers(self, path: str, start: int = 1) -> str | None:
-        """The words of the exclude that covers this absolute path, or a folder above it; None when it counts."""
-        # `start` is the offset behind a slash: the search includes that slash.
+        """Return the text of the exclude that covers this absolute path or a folder above it. None without one."""
+        # `start` is the offset after a slash; the search includes that slash.
         if self._names is not None and self._names.search(path, start - 1) is not None:
             return self._name_that_covers(path[start:])
         for pattern in self._patterns:
@@ -375,7 +377,7 @@ class Excludes:
         return None
 
     def prunes(self, folder: str, start: int = 1) -> bool:
-        """Whether nothing below this folder counts. A wildcard that hides the folder's name does not hide its files."""
+        """Is all below this folder ignored? A hidden wildcard that matches the folder does not hide its files."""
         if self._names is not None and self._names.search(folder, start - 1) is not None:
             return True
         if any(pattern.matches(folder) or _matches_above(pattern, folder) for pattern in self._patterns):
@@ -388,7 +390,7 @@ class Excludes:
 
 
 def _matches_above(pattern: Pattern, path: str) -> bool:
-    """Excluding a folder excludes what is in it, also when only a wildcard names it (`vendor/*`)."""
+    """Does the pattern match a folder above this path? Excluding a folder excludes its content (`vendor/*`)."""
     if pattern.is_literal:
         return False
     end = path.rfind("/")
@@ -407,20 +409,20 @@ def _compile_names(names: tuple[str, ...]) -> re.Pattern[str] | None:
 
 
 class NearMiss(Struct, Generic[T], frozen=True):
-    """A pattern that does not match a path but was perhaps meant to, and the words that say why not."""
+    """A pattern that does not match a path but was perhaps meant to, and a text that says why not."""
 
     pattern: Pattern
     value: T
     words: str
 
 
-# A list that only grows: what is taken out leaves a new list in its place, so that a look in another thread may read
-# while the loop inserts. Tuples were copied at each insert: 10,000 sessions with one program took 0.7 s.
+# A list that only grows. A removal makes a new list, so that a look in another thread may read while the loop inserts.
+# Tuples were copied at each insert, which took 0.7 s for 10,000 sessions with one program.
 _Entries = list[tuple[Pattern, T]]
 
 
 class _Node(Generic[T]):
-    """One literal folder."""
+    """One literal folder of the trie."""
 
     __slots__ = ("children", "literals", "names", "tails")
 
@@ -428,7 +430,7 @@ class _Node(Generic[T]):
         self.children: dict[str, _Node[T]] = {}
         # The last name of a literal pattern -> its values.
         self.literals: dict[str, _Entries[T]] = {}
-        # Patterns `**/name`, by name: thousands of them cost one lookup, not one scan each.
+        # Patterns `**/name`, by name. One lookup serves thousands of them.
         self.names: dict[str, _Entries[T]] = {}
         self.tails: tuple[tuple[re.Pattern[str], _Entries[T]], ...] = ()
 
@@ -472,7 +474,7 @@ class PathTrie(Generic[T]):
             del parent.children[name]
 
     def find(self, path: str) -> list[T]:
-        """The values of all patterns that match this absolute path."""
+        """Return the values of all patterns that match this absolute path."""
         found: list[T] = []
         names = path[1:].split("/")
         node = self._root
@@ -493,7 +495,7 @@ class PathTrie(Generic[T]):
         return found
 
     def leads_through(self, path: str) -> bool:
-        """Whether this absolute path is one of the literal folders of some pattern."""
+        """Is this absolute path one of the literal folders of a pattern?"""
         node = self._root
         for name in path[1:].split("/"):
             child = node.children.get(name)
@@ -503,7 +505,7 @@ class PathTrie(Generic[T]):
         return True
 
     def is_alone(self, pattern: Pattern) -> bool:
-        """Whether nothing but this pattern lies on the way to its folder or below: quick, and False when in doubt."""
+        """Is this the only pattern above, in and below its folder? A quick check, which says False when in doubt."""
         node = self._root
         for name in pattern.prefix:
             child = node.children.get(name)
@@ -513,7 +515,7 @@ class PathTrie(Generic[T]):
         return len(list(itertools.islice(_below(node), 2))) == 1
 
     def meeting(self, pattern: Pattern) -> list[T]:
-        """The values of all patterns that can match a path this absolute pattern also matches."""
+        """Return the values of all patterns that can match a path that this absolute pattern also matches."""
         found: list[T] = []
         node = self._root
         for depth, name in enumerate(pattern.prefix):
@@ -530,7 +532,7 @@ class PathTrie(Generic[T]):
         return _below(self._root)
 
     def near_misses(self, path: str, limit: int = 10) -> list[NearMiss[T]]:
-        """Patterns that match this path but for its case, its extension or its folder, the nearest first."""
+        """List the patterns that would match this path with another case, extension or folder, the nearest first."""
         misses: list[tuple[int, NearMiss[T]]] = []
         for pattern, value in self.entries():
             if pattern.matches(path):
@@ -580,7 +582,7 @@ def _bucket(node: _Node[T], pattern: Pattern) -> tuple[dict[str, _Entries[T]] | 
 
 
 def _without(entries: _Entries[T], entry: tuple[Pattern, T]) -> _Entries[T]:
-    """Drop one occurrence: a value inserted twice stays once."""
+    """Return the entries without one occurrence of this entry. An entry that was inserted twice stays once."""
     if entry not in entries:
         return entries
     index = entries.index(entry)
@@ -588,7 +590,8 @@ def _without(entries: _Entries[T], entry: tuple[Pattern, T]) -> _Entries[T]:
 
 
 def _meeting_here(node: _Node[T], pattern: Pattern, name: str | None) -> Iterable[T]:
-    """Entries of a folder above the pattern's last literal name; of the literals only those on its way."""
+    """List the values in a folder on the pattern's path that the pattern can meet. Of the literals, only the one on
+    that path can."""
     groups = [*node.names.values(), *(entries for _, entries in node.tails)]
     if name is None:
         groups.append(node.literals.get(pattern.prefix[-1], []))

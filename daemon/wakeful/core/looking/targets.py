@@ -45,18 +45,17 @@ class FileTarget(Struct, frozen=True, kw_only=True, tag=True):
 
 
 def find_commit(position: str) -> str:
-    """The commit that an `each_commit` position is about."""
+    """Return the commit of an `each_commit` position."""
     return position.partition(",")[0]
 
 
 def join_position(commit: str, seen: Iterable[str]) -> str:
-    """A position in a graph of commits: the commit, then the others that stand for what was seen beside its own
-    history."""
+    """Make a position in a graph of commits: the commit, then further commits whose histories were seen as well."""
     return ",".join((commit, *sorted(set(seen) - {commit})))
 
 
 def list_tips(position: str) -> list[str]:
-    """The commits whose histories together were seen at this position."""
+    """List the commits whose histories together were seen at this position."""
     return position.split(",")
 
 
@@ -79,7 +78,8 @@ class ProbeTarget(Struct, frozen=True, kw_only=True, tag=True):
     check_every_seconds: float
     timeout_seconds: float
     secrets: tuple[str, ...] = ()
-    # As the runs of its session are held: what it may touch, and what is bound there; what they write it may read.
+    # A probe is confined as the runs of its session: by the confinement, the file bindings and the repositories.
+    # Files that runs may write are only readable for it.
     confinement: Confinement = Confinement()
     reads: tuple[str, ...] = ()
     repositories: tuple[tuple[str | None, str], ...] = ()
@@ -90,7 +90,7 @@ class ProbeTarget(Struct, frozen=True, kw_only=True, tag=True):
 class ServiceTarget(Struct, frozen=True, kw_only=True, tag=True):
     key: str
     url: str
-    # Of an agent's MCP server: whose, which, and from where a program is started.
+    # For an agent's MCP server: the agent, the name of the server, and the folder that a program is started in.
     agent: str = ""
     server: str | None = None
     root: str = ""
@@ -114,9 +114,9 @@ def find_hidden(binding: FileBinding, written: tuple[str, ...]) -> tuple[str, ..
 
 
 def target_of(spec: SessionSpec, binding: AnyBinding, written: tuple[str, ...] | None = None) -> Target | None:
-    """The outside thing this binding looks at, or None where the core itself knows the version.
+    """Return the target that this binding looks at. None if the core itself knows the version.
 
-    `written` are the spec's written patterns, for who asks about many bindings of one spec.
+    `written` are the spec's written patterns. A caller with many bindings of one spec passes them to save time.
     """
     match binding:
         case FileBinding():
@@ -173,13 +173,14 @@ def target_of(spec: SessionSpec, binding: AnyBinding, written: tuple[str, ...] |
 
 
 def _say_settle(binding: FileBinding | CommitsBinding) -> str:
-    """For the key of a target: a source leaves known keys alone, so a key holds all that changes its looks."""
+    """Format the settle times for the key of a target. Sources ignore known keys, so a key holds every setting of its
+    looks."""
     return f"{binding.settle_seconds:g}/{binding.settle_max_seconds:g}"
 
 
 def _target_of_file(root: str, binding: FileBinding, hidden: tuple[str, ...]) -> FileTarget:
-    """Hiding only what can overlap keeps equal bindings of different sessions shareable."""
-    # The key is not the binding's identity: a writer and a reader of one path share one look.
+    """Build the target of a file binding. Equal bindings of different sessions share it if they hide the same paths."""
+    # The key is not the binding's identity, so that a writer and a reader of one path share one look.
     what = (binding.pattern, binding.compare, "!".join(binding.exclude), ",".join(hidden))
     return FileTarget(
         key="\x1f".join(("file", root, *what, _say_settle(binding))),

@@ -1,8 +1,8 @@
 """The conversations of a session: its own, and one for each person who asks it something.
 
-The present one stands in the session itself; the others wait in `talks` as their last runs left them. A run that works
-in another one than the last run did changes places. Pure: called by the reducer at the start of a run,
-and by whoever decides on one.
+The session itself holds the present conversation. The others wait in `talks`, as their last runs left them. A run that
+works in another conversation than the last run exchanges the two. Pure. Called by the reducer at the start of a run,
+and by the functions that decide on a start.
 """
 
 from __future__ import annotations
@@ -15,18 +15,21 @@ from wakeful.core.record.state import Session
 
 # The key of the session's own conversation in `talks`.
 OWN = ""
-# The number of persons' conversations that are kept. The oldest one is dropped, and its person begins a new one.
+# The most conversations of persons that are kept. The oldest is dropped, and its person begins a new one.
 MOST_TALKS = 32
 
 
 def find_cut_run(session: Session) -> int | None:
-    """The last run, if it did not come to its end."""
+    """Return the number of the last run if it was interrupted or lost."""
     last = session.last_run
     return last.run if last is not None and last.outcome in ("interrupted", "lost") else None
 
 
 def enter_talk(session: Session, event: RunStarted, seq: int) -> Session:
-    """The session in the conversation that a run works in. `seq` is the record that starts the run."""
+    """Return the session with the conversation that a run works in as the present one.
+
+    `seq` is the record that starts the run.
+    """
     if event.asker == session.knowledge.asker and not (event.asker is not None and event.is_fresh):
         return session
     if event.asker == session.knowledge.asker:
@@ -56,7 +59,7 @@ def enter_talk(session: Session, event: RunStarted, seq: int) -> Session:
 
 def _open(session: Session, talk: Talk, event: RunStarted, seq: int) -> Session:
     """Enter a conversation with the questions of this run. Each question is a stretch of its own,
-    because records of others may stand between them and the start of the run."""
+    because other records may lie between the questions and the start of the run."""
     last = int(event.versions.get("message", "0"))
     asked = [
         one.seq

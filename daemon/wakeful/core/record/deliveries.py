@@ -1,4 +1,4 @@
-"""Deliveries to webhooks: the event of each, the state of a webhook, and the fold from one to the other.
+"""Deliveries to webhooks: the event of a delivery, the state of a webhook, and the fold of the event into that state.
 
 A webhook is an ordered kind (rule 4): its deliveries are numbered from 1, and those beyond `seen` wait for a run. Pure
 values.
@@ -13,8 +13,8 @@ from msgspec.structs import replace
 class DeliveryReceived(Struct, frozen=True, kw_only=True):
     """A signed delivery came to a webhook. `key` is the identity of its binding, `position` its number there.
 
-    A delivery that the filter of the binding does not let through has no payload, and leaves the position as it was;
-    `reason` says which part of the filter that was.
+    A delivery that the binding's filter rejects has no payload and does not advance the position.
+    `reason` names the part of the filter that rejected it.
     """
 
     binding: str
@@ -33,7 +33,7 @@ class DeliveryReceived(Struct, frozen=True, kw_only=True):
 
 
 class Delivery(Struct, frozen=True, kw_only=True):
-    """A delivery that no run has dealt with yet. `payload` is the blob of its body; None: a person erased it."""
+    """A delivery that no run has dealt with yet. `payload` is the blob of its body, None if a person erased it."""
 
     position: int
     at: int
@@ -46,7 +46,7 @@ class Delivery(Struct, frozen=True, kw_only=True):
 
     @property
     def file_name(self) -> str:
-        """The name of its file in a run: padded, so that the order of names is the order of arrival."""
+        """Return the name of its file in a run. The number is padded, so that names sort in order of arrival."""
         return f"{self.position:08d}{self.suffix}"
 
 
@@ -57,7 +57,7 @@ class Webhook(Struct, frozen=True, kw_only=True):
     position: int = 0
     filtered: int = 0
     last_at: int = 0
-    # May begin with deliveries that a run has dealt with since; `waiting_bytes` counts them as well.
+    # May begin with deliveries that a run has dealt with since; `waiting_bytes` counts those as well.
     waiting: tuple[Delivery, ...] = ()
     waiting_bytes: int = 0
 
@@ -66,7 +66,7 @@ NO_DELIVERIES = Webhook()
 
 
 def add_delivery(webhook: Webhook, event: DeliveryReceived, *, seen: int, at: int, seq: int) -> Webhook:
-    """The webhook after this delivery. Those that a run has dealt with, up to `seen`, are let go."""
+    """Return the webhook after this delivery. Drops the deliveries up to `seen`, which a run has dealt with."""
     if event.is_filtered:
         return replace(webhook, filtered=webhook.filtered + 1, last_at=at)
     waiting, size_bytes = webhook.waiting, webhook.waiting_bytes

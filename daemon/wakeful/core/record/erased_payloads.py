@@ -1,7 +1,7 @@
 """The placeholder of an erased payload: the same record without the words of people.
 
-Positions, counts, keys and outcomes stay, so that a replay folds the placeholder to a state that differs only where
-the words were. This module alone lists the fields that hold words, for every kind that may be erased.
+Positions, counts, keys and outcomes stay, so a replay folds the placeholder to a state that differs only in these
+words. This module alone lists the fields that hold words, for every kind that may be erased.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 from wakeful.errors import CallerError
 
 ERASED = "[erased]"
-# Kinds that hold what people, runs or specs said. The others hold positions and outcomes alone.
+# Kinds of records that hold text of people, runs or specs. All other kinds hold only positions and outcomes.
 ERASABLE = (
     "activation_requested",
     "checkpoint_marked",
@@ -69,22 +69,21 @@ _WORDS = frozenset(
 # a provider rejects a conversation with anything else.
 _ARGUMENTS = "arguments"
 NO_ARGUMENTS = "{}"
-# Digests by paths, and no words.
+# A field with digests by path. It holds no words.
 _DIGESTS = "wrote"
-# A plain yes or no is a decision, and stays one.
+# Answers that are a plain decision. They are not erased.
 _DECISIONS = ("yes", "y", "no", "n")
-# Fields whose values are words under names of their own.
+# Fields that are tables. Each value of the table holds words.
 _TABLES = frozenset(("memory", "env"))
-# Where a run's output lies; its blobs go with it. And an answer as its provider
-# gave it, which a conversation does without.
+# Addresses of blobs, and `raw`, an answer as its provider sent it. A fold needs none of them, so they become null.
 _ADDRESSES = frozenset(("head", "tail", "files", "raw", "payload"))
-# Where what a model was told lies, for which nothing but an address can stand: an empty one.
+# Addresses of the texts that a model was given. These fields must hold an address, so they become an empty one.
 _TOLD = frozenset(("instructions", "opening"))
 
 
 def redact(kind: str, payload: dict[str, Any]) -> dict[str, Any]:
-    """The stand-in of a payload of this kind."""
-    # The decision stays, and who made it: the reason that a person gave for it goes.
+    """Return the placeholder of a payload of this kind. Raises CallerError if the payload holds no words."""
+    # The decision and its author stay. Only the reason that the person gave is erased.
     if kind == "wake_withdrawn" and payload.get("rationale"):
         return {**payload, "rationale": ERASED}
     if kind not in ERASABLE:
@@ -104,7 +103,7 @@ def _redact(name: str, value: Any) -> Any:
     if name == _ARGUMENTS and isinstance(value, str):
         return NO_ARGUMENTS
     if name in _WORDS and isinstance(value, str):
-        # No words: said to be erased, a merge without a summary would leave one.
+        # An empty text stays empty. Otherwise a merge without a summary would get one: `[erased]`.
         return ERASED if value else value
     if name in _TABLES and isinstance(value, dict):
         return dict.fromkeys(value, ERASED)
@@ -118,8 +117,8 @@ def _redact(name: str, value: Any) -> Any:
 
 
 def find_addresses(kind: str, payload: dict[str, Any]) -> list[str]:
-    """The blobs that go with the record that names them: of a run's output, of what its model was told,
-    of images its tools brought."""
+    """List the blobs that are deleted together with a record: the output of a run, the body of a delivery,
+    the texts given to a model, the images that tools returned."""
     fields: tuple[str, ...]
     match kind:
         case "run_finished":
@@ -136,7 +135,7 @@ def find_addresses(kind: str, payload: dict[str, Any]) -> list[str]:
 
 
 def find_words(payload: Any) -> list[str]:
-    """The words an erasure takes away, longest first: to be looked for elsewhere."""
+    """List the texts that an erasure removes, longest first. The caller searches for them in other places."""
     found: set[str] = set()
     _collect("", payload, found)
     return sorted(found, key=lambda text: (-len(text), text))
@@ -156,13 +155,13 @@ def _collect(name: str, value: Any, found: set[str]) -> None:
                 _collect("", one, found)
 
 
-# Maps whose keys are words of people and paths. Elsewhere a key is the name of a field, or the identity of a binding.
+# Maps whose keys are words of people or paths. In other maps a key is the name of a field or the identity of a binding.
 _NAMED_VALUES = frozenset({"env", "facts", "files", "memory", "people", "wrote"})
 _DEEPEST = 8
 
 
 def list_values(value: Any, depth: int = 0) -> Iterator[str]:
-    """Every value as text, in order; true, false and null say nothing by themselves."""
+    """Yield every value as text, in order, also those inside strings of JSON. True, false and null are skipped."""
     match value:
         case str():
             inner = _open_json(value) if depth < _DEEPEST else None
@@ -185,7 +184,7 @@ def list_values(value: Any, depth: int = 0) -> Iterator[str]:
 
 
 def _open_json(text: str) -> dict[str, Any] | list[Any] | None:
-    """The object or list that a string holds as JSON. None for any other text."""
+    """Decode the object or list that a string holds as JSON. None for any other text."""
     if text[:1] not in "{[" or text[-1:] not in "}]":
         return None
     try:

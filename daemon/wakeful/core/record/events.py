@@ -1,7 +1,7 @@
-"""Everything that can be recorded: one frozen struct per kind, named noun + past participle.
+"""All events that can be recorded: one frozen struct per kind, named noun + past participle.
 
-`decide` makes them, the log keeps them, the reducer folds them. A kind, once released, is never
-renamed and a field never changes its meaning: golden logs of every release must fold for ever.
+`decide` makes events, the log keeps them, the reducer folds them. A released kind is never renamed,
+and its fields never change their meaning, because golden logs of every release must fold for ever.
 The envelope (seq, time, author, run, hashes) belongs to the log, not to the event.
 """
 
@@ -38,13 +38,12 @@ from wakeful.core.spec.budget import Periods
 from wakeful.core.spec.session import SessionSpec
 
 Outcome = Literal["succeeded", "failed", "cancelled", "interrupted", "lost"]
-# Ordered by strength: the stronger replaces the weaker (rule 23).
+# Reasons to stop a run, weakest first. A stronger reason replaces a weaker one (rule 23).
 StopWord = Literal["shutdown", "replace", "suspend", "interrupt", "cancel", "terminate"]
-# How a run is traced: under the isolation its spec declares, or with nothing denied.
+# The ways to trace a run: under the isolation that its spec declares, or with nothing denied.
 TraceWord = Literal["declared", "observed"]
-# `apart`: a fork, or what a bundle brought, until somebody lets it go on (rule 43).
-# `moved` stands in old archives alone.
-# `budget`: spent until its period turns. `asking`: a person is asked before it runs.
+# The kinds of holds. `apart`: a fork, or a session from a bundle, until a person lets it go on (rule 43).
+# `moved`: only in old archives. `budget`: its budget is spent until the next period. `asking`: a person must answer.
 HoldWord = Literal["snoozed", "failed", "loop", "crashing", "budget", "asking", "apart", "moved"]
 
 
@@ -54,7 +53,7 @@ class ChangedPath(Struct, frozen=True, gc=False):
 
 
 class Cause(Struct, frozen=True, kw_only=True):
-    """One reason to run: which binding, from which version to which, by which paths."""
+    """One reason to run: a binding, its old and new version, and the paths that changed."""
 
     binding: str
     kind: str
@@ -69,7 +68,7 @@ class Cause(Struct, frozen=True, kw_only=True):
 
 
 class Hold(Struct, frozen=True, kw_only=True):
-    """Why a session sleeps: always with words; `until` in microseconds, None until somebody acts."""
+    """Why a session sleeps, always with a text. `until` is in microseconds, None if it does not end by itself."""
 
     kind: HoldWord
     words: str
@@ -78,7 +77,7 @@ class Hold(Struct, frozen=True, kw_only=True):
 
 
 class SessionOpened(Struct, frozen=True, kw_only=True):
-    """A session's first record. A fork has an origin, and brings what it took over from its parent (rule 43)."""
+    """A session's first record. A fork has an origin, and the knowledge that it took over from its parent (rule 43)."""
 
     id: str
     name: str
@@ -86,10 +85,10 @@ class SessionOpened(Struct, frozen=True, kw_only=True):
     recollection: Recollection | None = None
     seen: dict[str, str] = {}
     is_first_taken: bool = False
-    # The write bindings it must not use: they are its parent's.
+    # The write bindings that the fork must not use, because they are its parent's.
     detached: tuple[str, ...] = ()
     workspace: Workspace | None = None
-    # Why its spec may not count before a person has looked at it, in words.
+    # Why its spec does not count before a person has reviewed it, as text.
     needs_trust: str | None = None
 
 
@@ -99,9 +98,10 @@ class SessionRenamed(Struct, frozen=True, kw_only=True):
 
 
 class SpecDeclared(Struct, frozen=True, kw_only=True):
-    """`positions` are where new clock bindings start: the latest slot before the edit (rule 8).
+    """A spec was declared, by a file or by a call.
 
-    `is_filed` False: no file declares it, a call did; it stands in the log alone. `text`: what its file would say.
+    `positions` are the slots that new clock bindings start at: the latest slot before the edit (rule 8).
+    `is_filed` is False if a call declared the spec, which is then only in the log. `text` is what its file would hold.
     """
 
     spec: SessionSpec
@@ -117,9 +117,9 @@ class SpecRemoved(Struct, frozen=True):
 
 
 class SpecTrusted(Struct, frozen=True, kw_only=True):
-    """A person looked at a spec and trusts it as it stands: `digest` covers `files`, the spec and the code it names.
+    """A person reviewed a spec and trusts it as it is. `digest` covers `files`: the spec and the code that it names.
 
-    The spec of a bundle counts from this record on. For what lies in files the record is one alone: the ledger decides.
+    The spec of a bundle counts from this record on. For a spec in a file this is only a record: the ledger decides.
     """
 
     digest: str
@@ -127,7 +127,7 @@ class SpecTrusted(Struct, frozen=True, kw_only=True):
 
 
 class SessionAdopted(Struct, frozen=True, kw_only=True):
-    """First sight with `first: adopt`: what is there counts as seen."""
+    """A session with `first: adopt` was looked at for the first time. The present versions count as seen."""
 
     versions: dict[str, str]
 
@@ -136,7 +136,7 @@ class ActivationRequested(Struct, frozen=True, kw_only=True):
     position: int
     note: str | None = None
     fresh: bool = False
-    # Once, and then no more: the run that takes it in is traced.
+    # Only the next run, which deals with this activation, is traced.
     trace: TraceWord | None = None
 
 
@@ -148,12 +148,12 @@ class MessageAdded(Struct, frozen=True, kw_only=True):
     text: str
     wake: bool = True
     chain: tuple[str, ...] = ()
-    # The session by which words of strangers may have come into it; None: nobody's.
+    # The session through which untrusted text may have come into the message. None if there is none.
     untrusted_by: str | None = None
-    # The agent that must answer this one message; None: the session's usual agent.
+    # The agent that must answer this one message, None for the session's usual agent.
     agent: str | None = None
-    # A question: whose it is, the activation that came with it, and whether it begins a new conversation.
-    # None: a message that was sent.
+    # For a question: the person who asks, the activation that came with it, and whether it begins a new conversation.
+    # `asker` is None if the message was sent.
     asker: str | None = None
     activation: int = 0
     is_fresh: bool = False
@@ -174,7 +174,7 @@ class FactSet(Struct, frozen=True, kw_only=True):
     value: str
     rationale: str | None = None
     confidence: float | None = None
-    # The record it was drawn from.
+    # The record that the fact was drawn from.
     source: int | None = None
 
 
@@ -184,7 +184,7 @@ class FactRetracted(Struct, frozen=True, kw_only=True):
 
 
 class MemorySet(Struct, frozen=True, kw_only=True):
-    """A small key of the present conversation; `value` None takes it away."""
+    """A small key of the present conversation was set. `value` None removes the key."""
 
     key: str
     value: str | None
@@ -209,9 +209,9 @@ class WakeExtended(Struct, frozen=True, kw_only=True):
 
 
 class WakeWithdrawn(Struct, frozen=True, kw_only=True):
-    """The wake is over without a run. `versions` count as seen where a person gave it up (rule 19).
+    """The wake is over without a run. If a person gave it up, `versions` count as seen (rule 19).
 
-    `is_cancelled`: the person also gave up what it had left half done, so readers are no longer held (rule 31).
+    `is_cancelled`: the person also gave up the half-done outputs, so readers are no longer held (rule 31).
     `rationale`: why the person who was asked said no.
     """
 
@@ -223,7 +223,7 @@ class WakeWithdrawn(Struct, frozen=True, kw_only=True):
 
 
 class RunStarted(Struct, frozen=True, kw_only=True):
-    """The intention: durable before the process is. `versions` are what the run sees (rule 14)."""
+    """The intention to run, durable before the process starts. `versions` are those that the run sees (rule 14)."""
 
     run: int
     run_id: str
@@ -235,42 +235,43 @@ class RunStarted(Struct, frozen=True, kw_only=True):
     chain: tuple[str, ...] = ()
     mixed: bool = False
     resumed_from: int | None = None
-    # It serves only occurrences that were waiting already, so it is no sign of a loop (rule 34).
+    # All of its causes were already waiting before, so the run is not a sign of a loop (rule 34).
     is_backlog: bool = False
-    # How many starts in a row, this one included, had to wait because they were too fast (rule 34 c).
+    # The number of starts in a row, this one included, that had to wait because they came too fast (rule 34 c).
     paced: int = 0
-    # The conversation begins anew with what no run has dealt with yet: facts and hand-off stay, memory goes.
+    # A new conversation begins with the messages that no run has dealt with yet. Facts and hand-off stay, memory is
+    # cleared.
     is_fresh: bool = False
     trace: TraceWord | None = None
-    # The agent of the run, as it was declared then. None: the run is a program.
+    # The agent of the run, as it was declared then. None if the run is a program.
     agent: AgentSpec | None = None
     # The run answers messages put to an agent by name, or questions. All other owed causes stay owed.
     is_aside: bool = False
-    # The person in whose conversation the run works; None: in the session's own.
+    # The person in whose conversation the run works, None for the session's own.
     asker: str | None = None
-    # When the periods of its budgets began, by time zone: what is charged here counts from then.
-    # None: in logs of older releases.
+    # The starts of the budget periods, by time zone, that amounts are charged to. None in logs of older releases.
     periods: Periods | None = None
 
 
 class RunStopRequested(Struct, frozen=True, kw_only=True):
-    """Logged before the signal: a crash after it ends the run with that outcome (rule 23)."""
+    """A stop was requested. It is logged before the signal, so the run gets this outcome even after a crash
+    (rule 23)."""
 
     run: int
     why: StopWord
-    # A person's words, for the record of what follows the end of the run.
+    # The reason that a person gave, for the record that follows the end of the run.
     reason: str | None = None
 
 
 class RunReadopted(Struct, frozen=True, kw_only=True):
-    """Its daemon is no more; another one goes on with it."""
+    """The daemon that started the run has ended; another daemon has taken the run over."""
 
     run: int
     incarnation: str
 
 
 class OutputsStaged(Struct, frozen=True, kw_only=True):
-    """A run has succeeded, and its outputs wait to be put in place. Nothing else happens to it then (rules 23, 27).
+    """A run has succeeded, and its outputs wait to be put in place. Its outcome is now certain (rules 23, 27).
 
     The event also holds the facts of the run's end: a crash during landing must not lose them.
     """
@@ -287,7 +288,7 @@ class OutputsStaged(Struct, frozen=True, kw_only=True):
 
 
 class OutputsLanded(Struct, frozen=True, kw_only=True):
-    """The staged outputs are in place. If others changed a file meanwhile, theirs stays and the run's is kept aside."""
+    """The staged outputs are in place. A file that others changed meanwhile stays, and the run's is kept aside."""
 
     run: int
     kept: tuple[KeptOutput, ...] = ()
@@ -307,25 +308,25 @@ class RunFinished(Struct, frozen=True, kw_only=True):
     backoff_seconds: float | None = None
     written: dict[str, str] = {}
     assumed: bool = True
-    # Of a run whose every write goes through us: each path, and the digest of what it was left with (rule 28).
+    # For a run that writes only through our tools: each written path, with the digest of its final content (rule 28).
     wrote: dict[str, str] = {}
     touched: tuple[str, ...] = ()
-    # Of these, the inputs that the run may have touched itself, by what they are,
-    # and their versions at its end (rule 34 b).
+    # The inputs that the run may have touched itself, by identity of the binding, with their versions at its end
+    # (rule 34 b).
     self_fed: dict[str, str] = {}
     usage: Usage = Usage()
     output: Output = Output()
-    # The blob that lists what it read and wrote, and where the contents are; None when nothing was kept.
+    # The blob that lists the files that it read and wrote, and where their contents are. None if nothing was kept.
     files: str | None = None
     isolation: Enforced | None = None
     undeclared: tuple[str, ...] = ()
     hint: str | None = None
-    # None: it was not traced.
+    # None if the run was not traced.
     trace: Traced | None = None
-    # The bindings whose outputs others changed meanwhile, by what they are:
-    # their seen stays where the run began (rule 27).
+    # The identities of the bindings whose outputs others changed meanwhile. Their seen stays at the start version
+    # (rule 27).
     conflicts: tuple[str, ...] = ()
-    # The place of its own that it worked in, in words.
+    # The run's own workspace, as text.
     workspace: str | None = None
     subagents: dict[str, SubSpent] = {}
     periods: Periods | None = None
@@ -335,7 +336,7 @@ class PromptAssembled(Struct, frozen=True, kw_only=True):
     """The first texts that the model of this run gets, as blobs: `instructions` are the rules,
     `opening` is the task.
 
-    `tokens` is the estimated size of each part. No opening: the run goes on in the middle of a conversation.
+    `opening` is None if the run goes on in the middle of a conversation. `tokens` is the estimated size of each part.
     `window_tokens` is the context window of the model. If the daemon asked the model's server for it, `window_source`
     says where the answer came from.
     """
@@ -352,19 +353,19 @@ class PromptAssembled(Struct, frozen=True, kw_only=True):
 
 
 class TurnRequested(Struct, frozen=True, kw_only=True):
-    """A request is about to be sent. It is charged at its worst until its answer says what it took."""
+    """A request is about to be sent. Its worst case is reserved until its answer reports the real usage."""
 
     run: int
     turn: int
     model: str
     input_tokens: int
     max_output_tokens: int
-    # None: nobody knows what this model costs.
+    # None if the price of this model is not known.
     usd: float | None = None
     purpose: Purpose = "work"
-    # With the first request of a process, and whenever they are others.
+    # The tools of the model, in the first request of a process and whenever they have changed.
     tools: tuple[ToolDefinition, ...] = ()
-    # With the tools: MCP servers that are not there, and why. Absent in logs of older releases.
+    # With the tools: MCP servers that cannot be reached, and why. Absent in logs of older releases.
     servers_down: tuple[DownServer, ...] = ()
     sub: SubWork | None = None
 
@@ -383,20 +384,19 @@ class TurnAnswered(Struct, frozen=True, kw_only=True):
 
 
 class TurnMetered(Struct, frozen=True, kw_only=True):
-    """An external agent's prompt under way: what it has taken until now. Its answer replaces this, as it replaces
-    the worst case it began with."""
+    """The usage so far of an external agent's prompt that is under way. The usage in its answer replaces it."""
 
     run: int
     turn: int
-    # The requests to its model within this prompt, as far as they can be told apart.
+    # The number of requests to its model within this prompt, as far as they can be told apart.
     requests: int
     usage: TokenUsage
     usd: float | None = None
 
 
 class TurnFailed(Struct, frozen=True, kw_only=True):
-    """The request brought no answer. `fault` is whose fault it was, in one word;
-    `usage` is of an answer that was of no use, and was paid for."""
+    """The request brought no usable answer. `fault` names the side at fault in one word. `usage` is set if an unusable
+    answer was paid for."""
 
     run: int
     turn: int
@@ -410,7 +410,7 @@ class TurnFailed(Struct, frozen=True, kw_only=True):
 
 
 class ToolCalled(Struct, frozen=True, kw_only=True):
-    """The intention: on record before the effect. Without a `ToolReturned` after it, what it did is not known."""
+    """The intention to call a tool, recorded before the effect. Without a `ToolReturned` the effect is unknown."""
 
     run: int
     call: ToolCall
@@ -425,13 +425,13 @@ class ToolReturned(Struct, frozen=True, kw_only=True):
     is_error: bool = False
     # The bound files that the call wrote, each as the call left it.
     wrote: tuple[WroteFile, ...] = ()
-    # By their contents, which are blobs. Absent in logs of older releases.
+    # The images that the tool returned; their contents are blobs. Absent in logs of older releases.
     images: tuple[Image, ...] = ()
     sub: SubWork | None = None
 
 
 class QuestionAsked(Struct, frozen=True, kw_only=True):
-    """An agent asks a person, and its run ends: the answer goes to `call` when the next one takes over.
+    """An agent asks a person, and its run ends. The next run gets the answer as the result of `call`.
 
     `is_permission`: a yes carries the call out, a no refuses it.
     """
@@ -444,15 +444,14 @@ class QuestionAsked(Struct, frozen=True, kw_only=True):
 
 
 class WorkHalted(Struct, frozen=True, kw_only=True):
-    """The agent cannot go on by itself: its run ends, and this is why. Its steps stay;
-    the next run goes on from them."""
+    """The agent cannot go on by itself, so its run ends; `hold` says why. The next run continues from the last step."""
 
     run: int
     hold: Hold
 
 
 class SubagentHalted(Struct, frozen=True, kw_only=True):
-    """A sub-agent cannot go on: its work ends here, and this is why. The run goes on; its agent is told."""
+    """A sub-agent cannot go on, so its work ends; `words` say why. The run goes on, and its agent gets this reason."""
 
     run: int
     sub: SubWork
@@ -460,7 +459,7 @@ class SubagentHalted(Struct, frozen=True, kw_only=True):
 
 
 class SlotSkipped(Struct, frozen=True, kw_only=True):
-    """Occurrences that will not run, and why: every slot is accounted for."""
+    """Slots that will not run, and why. Every slot is accounted for."""
 
     binding: str
     key: str
@@ -470,13 +469,13 @@ class SlotSkipped(Struct, frozen=True, kw_only=True):
 
 
 class ClockRebased(Struct, frozen=True, kw_only=True):
-    """The wall clock was set: the last slot that counts as seen is another one (rule 37)."""
+    """The wall clock was set, so another slot counts as the last one seen (rule 37)."""
 
     binding: str
     key: str
     old: str
     new: str
-    # The slot of the run under way, where that is not `new`.
+    # The slot of the run under way, if it is not `new`.
     run_slot: str | None = None
 
 
@@ -491,30 +490,32 @@ class SessionSlept(Struct, frozen=True, kw_only=True):
 
 
 class SessionResumed(Struct, frozen=True, kw_only=True):
-    """A hold is over. `is_forgiven`: a person said go on, so back-off and the loop guard start anew (rules 21, 34)."""
+    """A hold is over. `is_forgiven`: a person resumed it, so back-off and the loop guard are reset (rules 21, 34)."""
 
     reason: str
     is_forgiven: bool = False
 
 
 class SessionBraked(Struct, frozen=True, kw_only=True):
-    """Everything was put to sleep at once. Beside its own hold: whichever was there is there again afterwards."""
+    """The brake put every session to sleep. A session's own hold stays, and counts again after the release."""
 
     words: str
 
 
 class SessionReleased(Struct, frozen=True, kw_only=True):
-    """Everything may go on."""
+    """The brake was released."""
 
 
 class QuestionAnswered(Struct, frozen=True, kw_only=True):
-    """A person said yes to the run this wake asks for; a no withdraws the wake instead.
-    Or an agent was answered: `call` waits for it. `rationale`: why they said so."""
+    """A person approved the run of this wake, or answered an agent, whose `call` waits for it.
+
+    A no to the run is recorded as `WakeWithdrawn` instead. `rationale` is the reason that the person gave.
+    """
 
     wake: int
     text: str
     call: str | None = None
-    # Nobody said anything in time: it was denied by the daemon.
+    # No person answered in time, so the daemon denied it.
     is_unanswered: bool = False
     rationale: str | None = None
 
@@ -531,7 +532,7 @@ class SessionReopened(Struct, frozen=True, kw_only=True):
 
 
 class CheckpointMarked(Struct, frozen=True, kw_only=True):
-    """`position` has a name from now on: the seq to come back to."""
+    """A checkpoint: `mark` is from now on the name of the seq `position`, to return to."""
 
     mark: str
     position: int
@@ -539,22 +540,22 @@ class CheckpointMarked(Struct, frozen=True, kw_only=True):
 
 
 class SessionRewound(Struct, frozen=True, kw_only=True):
-    """The session goes on from what it knew at `to`; the records since stay, on a branch that can be forked (rule 44).
+    """The session goes on with its knowledge at `to`. Later records stay, on a branch that can be forked (rule 44).
 
-    `versions` are the level bindings as looked at now: they count as seen, so going back starts no run.
+    `versions` are the present versions of the level bindings. They count as seen, so the rewind starts no run.
     """
 
     to: int
     recollection: Recollection
     versions: dict[str, str] = {}
-    # With its files: the blob that lists what it found and what it leaves, as the record of a run does.
+    # If files were rewound too: the blob that lists them before and after, as the record of a run does.
     record: str | None = None
 
 
 class OutputsAdopted(Struct, frozen=True, kw_only=True):
     """The files that the rewind or merge of record `position` wrote count as the session's own writing (rule 44).
 
-    `by` says which of the two it was. `versions` are the versions found at its outputs, by the binding's identity.
+    `by` names the call, a rewind or a merge. `versions` are the versions of the outputs, by identity of the binding.
     """
 
     by: str
@@ -563,7 +564,7 @@ class OutputsAdopted(Struct, frozen=True, kw_only=True):
 
 
 class SessionForked(Struct, frozen=True, kw_only=True):
-    """In the parent's log: who left it, and at which of its records."""
+    """In the parent's log: a fork began at record `position`."""
 
     fork: str
     name: str
@@ -571,7 +572,7 @@ class SessionForked(Struct, frozen=True, kw_only=True):
 
 
 class SessionMerged(Struct, frozen=True, kw_only=True):
-    """A fork came back: its facts three-way, its conversation as a summary, what both changed as open conflicts."""
+    """A fork was merged: its facts three-way, its conversation as a summary, facts that both changed as conflicts."""
 
     fork: str
     name: str
@@ -580,17 +581,17 @@ class SessionMerged(Struct, frozen=True, kw_only=True):
     retracted: tuple[str, ...] = ()
     conflicts: tuple[Conflict, ...] = ()
     summary: str = ""
-    # Path -> what became of it: taken, merged, conflict, kept; with the reason where there is one.
+    # Path -> result for the file: taken, merged, conflict or kept, with the reason if there is one.
     files: dict[str, str] = {}
-    # The blob that lists what its files held before and hold after it, and the base of the next merge;
-    # None: no file was changed.
+    # The blob that lists the files before and after the merge, and the base of the next merge.
+    # None if no file was changed.
     record: str | None = None
-    # The to-do list of both; None: it stays as it is.
+    # The merged to-do list, None if it stays as it is.
     todo: tuple[TodoItem, ...] | None = None
 
 
 class ConflictResolved(Struct, frozen=True, kw_only=True):
-    """`value` None: there is no such fact any more."""
+    """A conflict was resolved. `value` is None if the fact was removed."""
 
     number: int
     key: str
@@ -599,7 +600,7 @@ class ConflictResolved(Struct, frozen=True, kw_only=True):
 
 
 class ConversationCompressed(Struct, frozen=True, kw_only=True):
-    """Older messages give way to `summary` in the assembled context; the log keeps them. `replaced` says which."""
+    """`summary` takes the place of older messages, `replaced`, in the assembled context. The log keeps them."""
 
     replaced: tuple[Stretch, ...]
     kept: tuple[Stretch, ...]
@@ -611,7 +612,7 @@ class ConversationCompressed(Struct, frozen=True, kw_only=True):
 
 
 class SessionMigrated(Struct, frozen=True, kw_only=True):
-    """Another agent or model works here from the next run on. None: as the spec says."""
+    """Another agent or model works in the session from the next run on. None stands for the one in the spec."""
 
     agent: str | None = None
     model: str | None = None
@@ -620,7 +621,7 @@ class SessionMigrated(Struct, frozen=True, kw_only=True):
 
 
 class SessionArchived(Struct, frozen=True, kw_only=True):
-    """The payloads of all records before this one were moved to a bundle; `state` is what they fold to."""
+    """The payloads of all records before this one were moved to a bundle. `state` is their fold."""
 
     bundle: str
     digest: str
@@ -634,8 +635,8 @@ class SessionRestored(Struct, frozen=True, kw_only=True):
 
 
 class PayloadErased(Struct, frozen=True, kw_only=True):
-    """The payload of record `erased` is gone for good. `stand_in` is the same payload without what was to go: a replay
-    folds it instead, so that positions and counts stay as they were."""
+    """The payload of record `erased` is gone for good. `stand_in` is the payload without the erased words. A replay
+    folds the stand-in, so positions and counts stay as they were."""
 
     erased: int
     kind: str
@@ -645,7 +646,7 @@ class PayloadErased(Struct, frozen=True, kw_only=True):
 
 # fmt: off
 Event = (
-    # Specs, and who opens a session.
+    # Specs, and the opening of a session.
     SessionOpened | SessionRenamed | SpecDeclared | SpecRemoved | SpecTrusted | SessionAdopted
     # Words and memory.
     | ActivationRequested | MessageAdded | MessageSent | DeliveryReceived | NoteAdded | FactSet | FactRetracted

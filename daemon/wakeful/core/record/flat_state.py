@@ -1,7 +1,7 @@
 """A session's state as it lies on disk: all fields side by side in one JSON object.
 
-A snapshot and the record of an archive hold a session in this form. In memory its fields stand in groups (`state.py`);
-the names on disk stay as they were before there were groups, so old logs and snapshots are read as ever.
+A snapshot and the record of an archive hold a session in this form. In memory its fields are in groups (`state.py`).
+The names on disk are those from before there were groups, so old logs and snapshots can still be read.
 Pure functions.
 """
 
@@ -44,7 +44,7 @@ _GROUPS: dict[str, type[Struct]] = {
 
 
 class _Flags(Struct, frozen=True, kw_only=True):
-    """How a session is closed, as it lies on disk: flags side by side."""
+    """How a session is closed, in the form on disk: flags side by side."""
 
     is_terminated: bool = False
     archive: str | None = None
@@ -61,7 +61,7 @@ def _copy_field(one: FieldInfo) -> Any:
     return one.name, one.type, one.default
 
 
-# The fields that stand in the session itself; on disk the flags stand beside them.
+# The fields that the session itself has besides its groups. On disk the flags stand next to them.
 _UNGROUPED = tuple(one for one in fields(Session) if one.name not in (*_GROUPS, "closed"))
 _Ungrouped = msgspec.defstruct(
     "_Ungrouped", [_copy_field(one) for one in _UNGROUPED], bases=(_Flags,), frozen=True, kw_only=True
@@ -72,7 +72,7 @@ _DECODERS: dict[type[Struct], msgspec.json.Decoder[Any]] = {
 
 
 def flatten(session: Session) -> dict[str, Any]:
-    """The fields of a session and of its groups, by their names on disk. Hashes of states depend on their order."""
+    """Return the fields of a session and of its groups, by name on disk. Hashes of states depend on their order."""
     flags = _write_flags(session.closed)
     flat = {one.name: getattr(session, one.name) for one in _UNGROUPED}
     flat |= {"is_terminated": flags.is_terminated, "archive": flags.archive}
@@ -113,14 +113,14 @@ def _read_flags(flags: _Flags) -> Closed | None:
 
 
 def group_fields(flat: dict[str, Any]) -> Session:
-    """The session that a flat object of plain values holds."""
+    """Build the session from a flat object of plain values."""
     return _group(lambda part: msgspec.convert(flat, part))
 
 
 def decode_flat(text: bytes | memoryview) -> Session:
-    """The session that a flat JSON object holds.
+    """Decode the session from a flat JSON object.
 
-    Each group is decoded from the whole text and passes over the fields of the others.
+    Each group is decoded from the whole text, and ignores the fields of other groups.
     """
     return _group(lambda part: _DECODERS[part].decode(text))
 

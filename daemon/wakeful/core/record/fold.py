@@ -1,7 +1,7 @@
-"""fold(session, event) -> session: the only way state comes to be.
+"""fold(session, event) -> session: the only function that makes state.
 
-Live and replay run the same code, so a snapshot anywhere is harmless. The reducer trusts what is
-in the log: it never refuses, never looks, never decides.
+The daemon and a replay run the same code, so a snapshot may be taken at any record. The reducer
+trusts the log: it never refuses an event, never looks at the outside world and never decides.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from wakeful.core.record.state import (
 from wakeful.core.spec.budget import UNITS, Spent, charge
 from wakeful.core.spec.session import PromptRun, SessionSpec, observe_spec
 
-# The number of starts that a command may have in a minute (rule 34 c).
+# The most start times kept: as many as a command may have in a minute (rule 34 c).
 STARTS_REMEMBERED = 120
 
 
@@ -82,7 +82,7 @@ def _fold_spec_declared(event: ev.SpecDeclared, session: Session, at: int, autho
 
 
 def _fold_spec_removed(event: ev.SpecRemoved, session: Session, at: int, author: str, seq: int) -> Session:
-    # The run ends under its spec; the wake, its back-off and the edges go (rule 26). No owed change
+    # A run under way ends under its spec. The wake, its back-off and the edges are removed (rule 26). No owed change
     # is lost: seen did not move, so if the same file is declared again, the change is owed again.
     return replace(
         session, declaration=replace(session.declaration, is_declared=False), wake=session.wake if session.run else None
@@ -90,9 +90,9 @@ def _fold_spec_removed(event: ev.SpecRemoved, session: Session, at: int, author:
 
 
 def _fold_spec_trusted(event: ev.SpecTrusted, session: Session, at: int, author: str, seq: int) -> Session:
-    # Of a spec that lies in a file this is a record alone: what is trusted there is kept outside of the log, which a
-    # bundle could bring from anywhere. The spec of a bundle is doubted by a record that was made here,
-    # after all that the bundle brought.
+    # For a spec in a file the event is only a record. Trust in files is kept outside of the log, because a bundle could
+    # bring a log from anywhere. For the spec of a bundle, `needs_trust` was set by a record that this host made after
+    # the records of the bundle.
     return replace(session, declaration=replace(session.declaration, needs_trust=None))
 
 
@@ -294,17 +294,17 @@ def _fold_run_started(event: ev.RunStarted, session: Session, at: int, author: s
 
 
 def _find_run_spec(spec: SessionSpec, event: ev.RunStarted) -> SessionSpec:
-    """The spec that a run works by. A run of a session without `run` answers a question."""
+    """Return the spec that a run works by. A run of a session without `run` only answers a question."""
     if spec.run is None:
         return replace(spec, run=PromptRun(prompt=""))
     return observe_spec(spec) if event.trace == "observed" else spec
 
 
 def _begin_anew(session: Session) -> Session:
-    """Memory goes, and the conversation begins with what no run has dealt with yet; facts and hand-off stay.
+    """Begin a new conversation with the messages that no run has dealt with yet.
 
-    A message that arrived during a run is new to the next run, as its version is (rule 14).
-    Messages that a retried run had seen are new as well.
+    The memory is cleared; facts and hand-off stay. A message that arrived during a run is new to the next run, as its
+    version is (rule 14). Messages that a retried run had seen are new as well.
     """
     came = session.knowledge.conversation
     if session.knowledge.dealt_from:
@@ -360,8 +360,8 @@ def _fold_run_finished(event: ev.RunFinished, session: Session, at: int, author:
     run = session.run
     assert run is not None
     ended = _end_run(session, run, event, at, seq)
-    # A run aside, which answers a question, neither completes the outputs of an earlier run nor makes them suspect
-    # before its last attempt.
+    # A run aside only answers a question. Its success does not complete the outputs of an earlier run, and an attempt
+    # that is retried does not make them suspect.
     is_kept = run.is_aside and (not event.is_final or event.outcome in ("succeeded", "cancelled"))
     return replace(ended, marks=replace(ended.marks, is_suspect=session.marks.is_suspect)) if is_kept else ended
 
@@ -421,7 +421,7 @@ def _charge_run(session: Session, run: OpenRun, event: ev.RunFinished, at: int) 
 
 
 def _keep_open(session: Session, event: ev.RunFinished) -> OpenWake | None:
-    """Retry, replaced, lost: neither mark moves, the wake stays (rules 15, 22)."""
+    """Return the wake after a run that is retried, replaced or lost. It stays open; no mark moves (rules 15, 22)."""
     wake = session.wake
     if wake is None or not session.declaration.is_declared:
         return None
@@ -441,7 +441,7 @@ def _keep_open(session: Session, event: ev.RunFinished) -> OpenWake | None:
 
 
 def _move_marks(session: Session, run: OpenRun, event: ev.RunFinished) -> Session:
-    """The run ended for good: seen moves to its start versions, good only with success (rules 15-17)."""
+    """Move the marks of a run that ended for good: seen to its start versions, good only with success (rules 15-17)."""
     succeeded = event.outcome == "succeeded"
     left = {
         binding.identity: event.written[binding.name] for binding in run.spec.files if binding.name in event.written
@@ -472,7 +472,10 @@ def _move_marks(session: Session, run: OpenRun, event: ev.RunFinished) -> Sessio
 
 
 def _count_self_fed(session: Session, run: OpenRun, event: ev.RunFinished) -> dict[str, SelfFed]:
-    """A row of runs goes on where the input stood still between the last run's end and this one's start (rule 34 b)."""
+    """Count the runs in a row during which each input changed (rule 34 b).
+
+    The count starts again if the input also changed between the last run's end and this run's start.
+    """
     # A run aside handles none of the inputs.
     if run.is_aside:
         return session.marks.self_fed
@@ -567,18 +570,18 @@ def _fold_session_reopened(event: ev.SessionReopened, session: Session, at: int,
 def _fold_notification(
     event: ev.NotificationDelivered | ev.NotificationAbandoned, session: Session, at: int, author: str, seq: int
 ) -> Session:
-    # A record alone: what is still to be told is kept by the notifier (notifications/ledger.py).
+    # Only a record. The notifier keeps the list of messages that are still to be delivered (notifications/ledger.py).
     return session
 
 
 def _forgive(wake: OpenWake | None) -> OpenWake | None:
-    """A person or a new spec lets the session go on: reset the chain, the back-off and the count of lost runs."""
+    """Reset the chain, the back-off and the count of lost runs when a person or a new spec lets the session go on."""
     if wake is None:
         return None
     return replace(wake, chain=(), lost=0, retry_at=None, attempt=0, failures=0)
 
 
-# One function for each kind of event; `session_opened` makes the session and stands in `fold` itself.
+# The function for each kind of event. `session_opened` is missing here: `fold` itself handles it.
 FOLDS: dict[type[ev.Event], Fold] = {
     ev.SessionRenamed: _fold_session_renamed,
     ev.SpecDeclared: _fold_spec_declared,

@@ -1,8 +1,8 @@
-"""How the steps of an agent's run change its session: the part of the fold that turns, tools and questions are for.
+"""How the steps of an agent's run change its session: the part of the fold for turns, tools and questions.
 
 `fold.py` calls these functions; like it, they trust the log. The cost of a turn is charged when it is
-answered. A request whose answer was never recorded is charged at its worst case when the run ends: the provider may
-have charged it, too.
+answered. A request whose answer was never recorded is charged at its worst case when the run ends, because the
+provider may have charged it too.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from wakeful.core.record import events as ev
 from wakeful.core.record.state import OpenRun, Question, Session
 from wakeful.core.spec.budget import Budget, Periods, Spent, charge
 
-# Nobody knows whether the provider has done the work: it counts. A provider that was not reached (`unreached`)
-# has done none.
+# The fault after which it is unknown whether the provider did the work, so the request is charged. With the fault
+# `unreached` the provider did no work.
 UNKNOWN_EFFECT = "network"
 
 
@@ -56,7 +56,7 @@ def fold_turn(session: Session, event: TurnEvent, at: int) -> Session:
             session = _settle_counted(session, run, at, event.periods, usage, usd or 0.0)
             return session if purpose == "summary" else _add_words(session, answer.words, usage.total)
         case ev.TurnMetered(usage=usage, usd=usd):
-            # The worst case of one request stands until more than that is known to be spent.
+            # The reserve is the worst case of one request, until more than that is known to be spent.
             metered = replace(
                 done,
                 reserved_tokens=max(done.reserved_tokens, usage.total),
@@ -140,14 +140,14 @@ def _come_back(done: Progress, call_id: str, wrote: tuple[WroteFile, ...]) -> Pr
 
 
 def settle_run(session: Session, run: OpenRun, at: int, periods: Periods | None) -> Session:
-    """The run is over: whatever it had asked for and not been answered counts as spent."""
+    """Charge a request that was still unanswered when the run ended, at its worst case."""
     return _settle_unanswered(session, run, at, periods) if run.progress.reserved_tokens else session
 
 
 def _settle_counted(
     session: Session, run: OpenRun, at: int, periods: Periods | None, usage: TokenUsage, usd: float
 ) -> Session:
-    """Replace the reserved usage of a request by its real one."""
+    """Charge the real usage of a request, and drop its reserve."""
     done = run.progress
     guessed = usage.total if usage.is_estimated else 0
     settled = replace(
@@ -175,7 +175,7 @@ def _settle_unanswered(session: Session, run: OpenRun, at: int, periods: Periods
 
 
 def add_spent(done: Progress, tokens: int, estimated_tokens: int, usd: float) -> dict[str, SubSpent]:
-    """The amounts of sub-agents once the request under way took this much."""
+    """Return the amounts spent by sub-agents, with this usage of the request under way added."""
     if done.reserved_by is None:
         return done.subs
     known = done.subs.get(done.reserved_by, SubSpent())
@@ -190,7 +190,7 @@ def _put(session: Session, run: OpenRun, progress: Progress, at: int) -> Session
 
 
 def _charge(session: Session, run: OpenRun, at: int, periods: Periods | None, tokens: int, usd: float) -> Session:
-    """To the session's budget, and to what its agent spent here of its own."""
+    """Charge a usage to the session's budget, and to the agent's own budget if it has one."""
     spent = _charge_one(session.tally.spent, run.spec.budget, at, periods, tokens, usd)
     agents = dict(session.tally.agents_spent)
     member = (
@@ -198,7 +198,7 @@ def _charge(session: Session, run: OpenRun, at: int, periods: Periods | None, to
         if run.agent is not None and run.progress.reserved_by is not None
         else None
     )
-    # The work of a sub-agent is paid from its own budget, and from that of the agent that wants it.
+    # The work of a sub-agent is charged to its own budget, and to that of the run's agent.
     charged = {agent.name: agent for agent in (run.agent, member) if agent is not None and agent.budget is not None}
     for name, agent in charged.items():
         agents[name] = _charge_one(agents.get(name, {}), agent.budget, at, periods, tokens, usd)

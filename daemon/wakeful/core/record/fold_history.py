@@ -1,7 +1,7 @@
 """How the calls on history change a session: checkpoints, rewinds, forks, merges, moves and archives.
 
-A part of the reducer in `fold.py`, and like it trusts the log. Every function takes an event and the session before it,
-and returns the session after it.
+A part of the reducer in `fold.py`, which trusts the log. Every function takes an event and the session before it, and
+returns the session after it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Fold = Callable[[Any, Session, int, str, int], Session]
 
 
 def recall_past(session: Session, past: Recollection, seq: int) -> Session:
-    """Go on from what a position of the past knew; the record that says so begins the new stretch of the line."""
+    """Continue from the knowledge of a past position. Record `seq`, the rewind or fork, begins a new stretch."""
     here = Stretch(session.id, seq)
     return replace(
         session,
@@ -59,7 +59,7 @@ def _fold_session_rewound(event: ev.SessionRewound, session: Session, at: int, a
 
 
 def _find_news(session: Session, event: ev.SessionRewound) -> Conversation:
-    """The conversation of the past position, with only those messages as recent that no later run has handled."""
+    """Return the conversation of the past position. Only messages that no later run has handled count as recent."""
     past = event.recollection.conversation
     if event.to < session.knowledge.dealt_from:
         return replace(past, recent=0, recent_bytes=0)
@@ -83,7 +83,7 @@ def _fold_session_forked(event: ev.SessionForked, session: Session, at: int, aut
 
 def _fold_session_merged(event: ev.SessionMerged, session: Session, at: int, author: str, seq: int) -> Session:
     facts = {key: fact for key, fact in session.knowledge.facts.items() if key not in event.retracted}
-    # The seq is that of this record; the author is the one who set the fact in the fork.
+    # A taken fact gets the seq of this record, and keeps the author who set it in the fork.
     facts |= {fact.key: replace(fact, seq=seq) for fact in event.taken}
     return replace(
         session,
@@ -130,7 +130,7 @@ def _fold_conversation_compressed(
         messages=event.kept_messages,
         size_bytes=event.kept_bytes,
     )
-    # The next answer of the model tells the new size.
+    # The next answer of the model reports the new size.
     return replace(session, knowledge=replace(session.knowledge, conversation=conversation, size_tokens=0))
 
 
@@ -187,7 +187,7 @@ def _end_archive(closed: Closed | None) -> Moving | Departed | Terminated | None
 
 
 def _fold_payload_erased(event: ev.PayloadErased, session: Session, at: int, author: str, seq: int) -> Session:
-    # A replay folds the stand-in instead of the payload. The daemon folds the session anew after an erasure.
+    # A replay folds the stand-in instead of the payload. The daemon folds the session again after an erasure.
     return session
 
 

@@ -1,9 +1,8 @@
 """The knowledge of a session, as values: facts, memory, the conversation, the line of its records, open conflicts.
 
 Messages may leave the assembled context, facts never do, and neither leaves the log. A `Recollection` is the
-knowledge at a past position. A fork that begins there gets it, or the session that is rewound to it. The event itself
-holds it, so the reducer never reads another log, and a fork of a million records copies none of them. Values and
-functions are pure.
+knowledge at a past position, which a fork or a rewind takes over. The event holds the whole recollection, so the
+reducer never reads another log, and a fork of a million records copies none of them. Values and functions are pure.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ def count_bytes(text: str) -> int:
 
 
 class Fact(Struct, frozen=True, kw_only=True):
-    """A small durable piece of knowledge. `seq` is the record that set it, `source` the one it was drawn from."""
+    """A small durable piece of knowledge. `seq` is the record that set it, `source` the record it was drawn from."""
 
     key: str
     value: str
@@ -33,7 +32,7 @@ class Fact(Struct, frozen=True, kw_only=True):
 
 
 class Stretch(Struct, frozen=True):
-    """Records of one log, both ends included; `last` None: up to its head."""
+    """A range of records of one log, both ends included. `last` is None if it goes up to the head of the log."""
 
     session: str
     first: int
@@ -41,12 +40,11 @@ class Stretch(Struct, frozen=True):
 
 
 class Conversation(Struct, frozen=True, kw_only=True):
-    """Which messages the assembled context holds: those of these stretches,
-    and before them the summary of older ones."""
+    """The messages that the assembled context holds: a summary of older messages, then the messages in `stretches`."""
 
     stretches: tuple[Stretch, ...] = ()
     summary: str | None = None
-    # The number of these messages, and their size.
+    # The number of messages in the stretches, and their size.
     messages: int = 0
     size_bytes: int = 0
     # Messages that no finished run has handled. A fresh conversation begins with them.
@@ -86,7 +84,7 @@ class Conversation(Struct, frozen=True, kw_only=True):
 class Talk(Struct, frozen=True, kw_only=True):
     """A conversation that is not the present one, as its last run left it.
 
-    `cut_run` is that run where it did not come to its end.
+    `cut_run` is the number of that run if it was interrupted or lost.
     """
 
     conversation: Conversation = Conversation()
@@ -96,7 +94,7 @@ class Talk(Struct, frozen=True, kw_only=True):
 
 
 class Origin(Struct, frozen=True, kw_only=True):
-    """Where a fork left its parent. `hash` is the parent's record there, so that the lineage can be verified."""
+    """The record at which a fork left its parent. `hash` is the hash of that record, to verify the lineage."""
 
     session: str
     name: str
@@ -105,9 +103,9 @@ class Origin(Struct, frozen=True, kw_only=True):
 
 
 class Workspace(Struct, frozen=True, kw_only=True):
-    """A fork's own place for files.
+    """A fork's own folder for files.
 
-    `base` is the blob that lists what stood there at the start: what a merge compares with.
+    `base` is the blob that lists the files in it at the start. A merge compares with this list.
     """
 
     folder: str
@@ -124,7 +122,7 @@ class Checkpoint(Struct, frozen=True, kw_only=True):
 
 
 class Conflict(Struct, frozen=True, kw_only=True):
-    """Both sides changed one fact since the fork: an open question. `ours` stands until somebody resolves it."""
+    """A fact that both sides changed since the fork. `ours` counts until the conflict is resolved."""
 
     number: int
     key: str
@@ -147,20 +145,20 @@ class Recollection(Struct, frozen=True, kw_only=True):
     conflicts: tuple[Conflict, ...] = ()
     # Fork id -> its seq when it was last merged: the base of the next merge.
     merges: dict[str, int] = {}
-    # The person whose conversation that is, and the conversations of others.
+    # The person that `conversation` belongs to, None for the session itself; and the other conversations.
     asker: str | None = None
     talks: dict[str, Talk] = {}
     todo: TodoList = ()
 
 
 def close_line(line: tuple[Stretch, ...], session: str, seq: int) -> tuple[Stretch, ...]:
-    """A session's line up to and including `seq` of its own log. An empty line is all of its own records."""
+    """Return a session's line up to and including `seq` of its own log. An empty line means all of its own records."""
     *before, last = line or (Stretch(session, 1),)
     return (*before, replace(last, last=seq))
 
 
 def cut_line(line: tuple[Stretch, ...], session: str, first: int) -> tuple[Stretch, ...]:
-    """The part of a line that lies in the session's own log, from a record on, without abandoned branches."""
+    """Return the part of a line that is in the session's own log from `first` on, without abandoned branches."""
     own = (
         one
         for one in line or (Stretch(session, 1),)
@@ -172,7 +170,10 @@ def cut_line(line: tuple[Stretch, ...], session: str, first: int) -> tuple[Stret
 def split_stretches(
     stretches: tuple[Stretch, ...], session: str, seq: int
 ) -> tuple[tuple[Stretch, ...], tuple[Stretch, ...]]:
-    """The stretches before a record, and those from it on. The newest match counts: a line may touch one log twice."""
+    """Split stretches into those before a record and those from it on.
+
+    A line may touch one log twice; then the newest match counts.
+    """
     for place in range(len(stretches) - 1, -1, -1):
         one = stretches[place]
         if one.session == session and one.first <= seq and (one.last is None or seq <= one.last):
@@ -182,7 +183,7 @@ def split_stretches(
 
 
 class MergedFacts(Struct, frozen=True, kw_only=True):
-    """The changes a merge makes to the facts of the session that takes it."""
+    """The changes that a merge makes to the facts of the receiving session."""
 
     taken: tuple[Fact, ...] = ()
     retracted: tuple[str, ...] = ()
@@ -192,8 +193,11 @@ class MergedFacts(Struct, frozen=True, kw_only=True):
 def merge_facts(
     base: Mapping[str, Fact], ours: Mapping[str, Fact], theirs: Mapping[str, Fact], *, fork: str, numbers_from: int
 ) -> MergedFacts:
-    """A three-way merge, key by key: an unchanged side gives way, equal changes are one change,
-    and two different changes are a conflict."""
+    """Merge facts three-way, key by key.
+
+    If only one side changed a fact, its change counts. Equal changes are one change, and different changes are
+    a conflict.
+    """
     taken: list[Fact] = []
     retracted: list[str] = []
     conflicts: list[Conflict] = []

@@ -1,6 +1,6 @@
-"""Records of messages to people: a notifier delivered one, or gave up.
+"""Records of messages to people: a notifier delivered a message, or gave up.
 
-Part of the union in events.py. Folding one changes nothing: a replay sends nothing again.
+Part of the union in events.py. Folding these records changes nothing, and a replay sends nothing again.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from wakeful.core.spec.notifier import NotifyEvent
 
 
 class NotificationDelivered(Struct, frozen=True, kw_only=True):
-    """People were told of record `about` by a notifier. At least once: a crash may have sent it twice,
-    under one `delivery`."""
+    """A notifier delivered a message about record `about`. After a crash it may have sent the message twice,
+    with the same `delivery`."""
 
     notifier: str
     event: NotifyEvent
@@ -22,7 +22,7 @@ class NotificationDelivered(Struct, frozen=True, kw_only=True):
 
 
 class NotificationAbandoned(Struct, frozen=True, kw_only=True):
-    """People were not told of record `about`: the notifier gave up, and this is why."""
+    """A notifier gave up a message about record `about`. `words` say why."""
 
     notifier: str
     event: NotifyEvent

@@ -1,7 +1,7 @@
-"""Observations: reports of the outside world, which are not recorded, may repeat, and carry their moment.
+"""Observations: reports about the outside world. They may repeat, and each comes with its moment.
 
-Sources, runners and the API build observations; `decide` is their only reader. No observation is
-recorded yet: an observation that changes nothing leaves no trace.
+Sources, runners and the API build observations; `decide` is their only reader. An observation itself
+is not recorded: if it changes nothing, it leaves no trace in the log.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ ChangeWord = Literal["added", "modified", "removed"]
 class Moment(Struct, frozen=True):
     """The three clocks of the machine, read once per observation by the reactor.
 
-    `wall` is microseconds UTC, and people may set it. `mono` and `boot` are seconds that nobody sets: `mono` stands
-    still while the machine is suspended, `boot` runs on.
+    `wall` is in microseconds UTC, and people may set it. `mono` and `boot` are in seconds and cannot be set.
+    While the machine is suspended, `mono` stops and `boot` goes on.
     """
 
     wall: int
@@ -30,7 +30,7 @@ class Moment(Struct, frozen=True):
 
 
 class PathChange(Struct, frozen=True, gc=False):
-    """One path between two looks: entry digests before and after, None where it did not exist."""
+    """The change of one path between two looks: its entry digests, None if the path did not exist."""
 
     path: str
     before: str | None
@@ -46,11 +46,11 @@ class PathChange(Struct, frozen=True, gc=False):
 class LookResult(Struct, frozen=True, kw_only=True):
     """The result of one look of a source at a target.
 
-    `version` None means unknown: not a version, and not "deleted" (rule 5); `problem` says why.
-    `previous` is the version the `changes` start from, None where the delta is unknowable.
-    `stamp` moves whenever any matched path changed or was written, even if the content is equal again; `doubt` moves
-    where a stat moved, the content is equal, and nobody can tell whether it was written (rule 17). `is_unstable` says
-    the content moved while it was read (rule 12): the target stays dirty.
+    - `version`: None if unknown, which does not mean "deleted" (rule 5). `problem` then says why.
+    - `previous`: the version that `changes` start from, None if the delta cannot be known.
+    - `stamp`: differs whenever a matched path was changed or written, even if the content is equal again.
+    - `doubt`: differs when a stat changed, the content is equal, and it is unknown whether it was written (rule 17).
+    - `is_unstable`: the content changed while it was read (rule 12), so the target stays dirty.
     """
 
     target: str
@@ -65,18 +65,19 @@ class LookResult(Struct, frozen=True, kw_only=True):
     # The changed file is still the same file and has grown: a writer may be appending to it.
     is_growing: bool = False
     is_absent: bool = False
-    # A path's stat moved since the start of a run that an earlier daemon began: all that is left of rule 17 then.
+    # A path's stat changed since the start of a run that an earlier daemon began. The stamps from that start are
+    # lost, so rule 17 has only this flag.
     is_moved: bool = False
     # Why a look must wait (`git rebase`), or None.
     held: str | None = None
     # How the target is watched when not by events: `polling: watch limit reached`, or None.
     degraded: str | None = None
-    # each_commit only: the base it was asked from, and the commits after it, oldest first.
+    # each_commit only: the base that the look started from, and the commits after that base, oldest first.
     base: str | None = None
     pending: tuple[str, ...] = ()
-    # each_commit only: the base is no ancestor of the branch any more (rule 38), `pending` is its new head alone.
+    # each_commit only: the base is no longer an ancestor of the branch (rule 38). `pending` is only the new head.
     is_rewritten: bool = False
-    # commits only: what git knows of the new version, for causes and `why`.
+    # commits only: descriptions of the new commits, for causes and `why`.
     commits: tuple[str, ...] = ()
     # Other targets whose paths this look found changed (rule 10).
     also_dirty: tuple[str, ...] = ()
@@ -88,29 +89,27 @@ class DaemonStarted(Struct, frozen=True, kw_only=True):
 
 
 class DaemonStopping(Struct, frozen=True):
-    """No new runs from now on; `is_forced`: those under way are interrupted and owed again,
-    but for those that the next daemon goes on with."""
+    """No run starts from now on. With `is_forced`, runs under way are interrupted and owed again, except `spared`."""
 
     is_forced: bool = False
-    # Ids of runs.
+    # Ids of runs that the next daemon continues.
     spared: frozenset[str] = frozenset()
 
 
 class RoomSeen(Struct, frozen=True):
-    """The reason, in words, that new runs wait because the disk of the log is nearly full; None: there is room."""
+    """Why new runs wait for space on the disk of the log, as text. None if there is enough space."""
 
     words: str | None
 
 
 class StrictnessSeen(Struct, frozen=True):
-    """Why no run can be isolated strictly on this machine, in words with what mends it; None: it can."""
+    """Why this machine cannot isolate a run strictly, as text with the remedy. None if it can."""
 
     words: str | None
 
 
 class SecretsSeen(Struct, frozen=True):
-    """Every secret that there is or that somebody needs, by name: why it cannot be used, in words,
-    or None where it can."""
+    """All secrets that exist or are needed, by name: why a secret cannot be used, as text, or None if it can."""
 
     found: dict[str, str | None]
 
@@ -118,16 +117,17 @@ class SecretsSeen(Struct, frozen=True):
 class Declaration(Struct, frozen=True):
     spec: SessionSpec
     text_digest: str
-    # False: no file says so, the log alone does.
+    # False if no file declares the session, and its spec is only in the log.
     is_filed: bool = True
-    # Nobody has trusted it as it stands, in words: it is neither admitted nor recorded, and its session sleeps.
+    # Why the spec is not trusted as it is now, as text. It is then neither admitted nor recorded, and its session
+    # sleeps. None if it is trusted.
     needs_trust: str | None = None
-    # The content of its spec file, where a call declares the session.
+    # The content of its spec file, if a call declares the session.
     text: str | None = None
 
 
 class SpecsRead(Struct, frozen=True, kw_only=True):
-    """One batch of `sessions.d/` (rule 26): what is new or changed, what vanished, what could not be read."""
+    """One reading of `sessions.d/` (rule 26): new or changed specs, removed specs, and specs that were refused."""
 
     declared: tuple[Declaration, ...] = ()
     removed: tuple[str, ...] = ()
@@ -137,7 +137,7 @@ class SpecsRead(Struct, frozen=True, kw_only=True):
 class AgentsRead(Struct, frozen=True, kw_only=True):
     """All agents in force now, by name, and the reasons that some agent files are not in force.
 
-    An agent whose file was readable before and is not now is in both.
+    An agent whose file could be read before and cannot be read now is in both.
     """
 
     agents: dict[str, AgentSpec] = {}
@@ -159,7 +159,7 @@ class TargetLooked(Struct, frozen=True):
 
 
 class ClockTicked(Struct, frozen=True):
-    """A timer rang, or half a minute passed: compare what is due with the moment."""
+    """A timer rang, or half a minute passed: time to compare due times with the moment."""
 
 
 class Usage(Struct, frozen=True, kw_only=True):
@@ -168,14 +168,14 @@ class Usage(Struct, frozen=True, kw_only=True):
     read_bytes: int = 0
     written_bytes: int = 0
     wall_seconds: float = 0.0
-    # Counted by the runner of an agent; of the tokens, those that no provider counted.
+    # Counted by the runner of an agent. `estimated_tokens` is the part of `tokens` that no provider counted.
     tokens: int = 0
     estimated_tokens: int = 0
     usd: float = 0.0
 
 
 class Output(Struct, frozen=True, kw_only=True):
-    """Where the run's output is kept: content addresses of the bounded head and tail, and the true count."""
+    """The output of a run: the blob addresses of its bounded head and tail, and its full size."""
 
     head: str | None = None
     tail: str | None = None
@@ -184,19 +184,22 @@ class Output(Struct, frozen=True, kw_only=True):
 
 
 class Enforced(Struct, frozen=True):
-    """How a run was isolated, and what of that this machine could not enforce, in words."""
+    """How a run was isolated, and the restrictions that this machine could not enforce, as text."""
 
     level: Isolation
     unenforced: tuple[str, ...] = ()
-    # Places its programs needed besides what the spec declares; and what they asked for and were not given, in words.
-    # Unset where there is nothing.
+    # Places that its programs needed and the spec does not declare; and, as text, the places that they asked for and
+    # were not given. Unset if there are none.
     derived: tuple[str, ...] | UnsetType = UNSET
     not_derived: tuple[str, ...] | UnsetType = UNSET
 
 
 class StagedOutput(Struct, frozen=True, kw_only=True):
-    """An output that a run made in its private write area: digests of what stood there when it began and of what it
-    left, None for nothing; `place` is where that lies in the area."""
+    """An output that a run made in its private write area.
+
+    `base` and `new` are digests of the file at the start and at the end of the run, None if there was no file.
+    `place` is the file's path within the area.
+    """
 
     path: str
     base: str | None
@@ -205,9 +208,10 @@ class StagedOutput(Struct, frozen=True, kw_only=True):
 
 
 class Denied(Struct, frozen=True, kw_only=True):
-    """One thing outside its reach that a traced run asked for: a path, or an address.
+    """A path or an address outside of its reach that a traced run asked for.
 
-    `place` is what a spec would have to open for it; None: no line of a spec should, or could, and `words` say why.
+    `place` is the place that a spec would have to open for it. It is None if no line of a spec should or could
+    open it; `words` then say why.
     """
 
     access: Literal["read", "write", "run", "connect"]
@@ -220,8 +224,8 @@ class Denied(Struct, frozen=True, kw_only=True):
 class Traced(Struct, frozen=True, kw_only=True):
     """The accesses a traced run was denied, or would have been denied (`is_observed`).
 
-    `denied` holds those that were kept; `more` is the number of the others.
-    `words` say why nothing, or not all, is known.
+    `denied` lists the accesses that were kept; `more` is the number of further ones.
+    `words` say why the list is missing or incomplete.
     """
 
     denied: tuple[Denied, ...] = ()
@@ -240,31 +244,31 @@ class Gap(Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """As the record of a run says it."""
+        """Return the text that the record of a run holds."""
         return f"{self.what} ({self.needs} can)"
 
 
 class Enforceable(Struct, frozen=True, kw_only=True):
-    """The restrictions this machine can enforce on a run: the kernel's version of Landlock (0: none),
-    and the restrictions that it cannot enforce, in words."""
+    """The restrictions this machine can enforce on a run: the kernel's version of Landlock (0 if it has none),
+    and the restrictions that it cannot enforce, as text."""
 
     landlock: int
     unenforced: tuple[str, ...]
-    # Whether protected files can be shielded inside a folder that a run may write.
+    # Protected files can be shielded inside a folder that a run may write.
     is_shielding: bool
     # The unenforced restrictions that are due to this kernel.
     gaps: tuple[Gap, ...] = ()
-    # Whether control groups bound the memory and processes of runs.
+    # Control groups limit the memory and processes of runs.
     is_bounding: bool = False
-    # Files of /etc that stay closed to runs although everybody may read them by now.
+    # Files in /etc that stay closed to runs, although every user may read them by now.
     kept_closed: tuple[str, ...] = ()
 
 
 class ProcessOwner(Struct, frozen=True, kw_only=True):
-    """The run that a process belongs to. The process is no person, whichever daemon started the run.
+    """The run that a process belongs to. Such a process never counts as a person, whichever daemon started the run.
 
-    `run_id` is None where this daemon has no such run under way. `mark` tells two runs apart.
-    `sign` says how it was recognised, in words."""
+    `run_id` is None if this daemon has no such run under way. `mark` tells two runs apart.
+    `sign` says how the process was recognised, as text."""
 
     run_id: str | None
     mark: int
@@ -281,27 +285,27 @@ class ProcessEnded(Struct, frozen=True, kw_only=True):
     problem: str | None = None
     usage: Usage = Usage()
     output: Output = Output()
-    # The contents of its files are being kept. `OutputsKept` follows, and the run is closed after it.
+    # The contents of its files are being saved. `OutputsKept` follows, and the run is closed after it.
     is_keeping: bool = False
-    # None: the run did not get as far as its isolation.
+    # None if the run ended before it was isolated.
     isolation: Enforced | None = None
-    # Changed paths in the folders that its outputs opened, which no binding declares.
-    # If there are more paths, an entry says so in words.
+    # Changed paths that no binding declares, in the folders that the run may write for its outputs.
+    # If there are more paths, an entry is a text that says so.
     undeclared: tuple[str, ...] = ()
     # Advice for a person, if the run failed and seems to have been denied something.
     hint: str | None = None
-    # None: it was not traced.
+    # None if the run was not traced.
     trace: Traced | None = None
-    # The outputs that wait to be put in place; None: the run wrote directly.
+    # The outputs that wait to be put in place, None if the run wrote directly.
     staged: tuple[StagedOutput, ...] | None = None
-    # The place of its own that it worked in, in words; None: it worked in place.
+    # The run's own workspace, as text; None if the run worked in place.
     workspace: str | None = None
 
 
 class OutputsKept(Struct, frozen=True, kw_only=True):
-    """The contents of an ended run's files are kept.
+    """The contents of an ended run's files are saved.
 
-    `files` is the address of their record; None where they could not be kept.
+    `files` is the address of their record, None if they could not be saved.
     """
 
     session: str
@@ -310,8 +314,7 @@ class OutputsKept(Struct, frozen=True, kw_only=True):
 
 
 class KeptOutput(Struct, frozen=True, kw_only=True):
-    """An output that was not put in place: why, and where what the run made of it is kept instead,
-    if it made anything."""
+    """An output that was not put in place; `words` say why. `kept` is the place of the run's version, if any."""
 
     path: str
     words: str
@@ -335,7 +338,7 @@ class FilesWritten(Struct, frozen=True, kw_only=True):
 
 
 class NotificationEnded(Struct, frozen=True, kw_only=True):
-    """A notifier has told people about record `about` of a session, or gave up; then `problem` says why."""
+    """A notifier delivered a message about record `about` of a session, or gave up; then `problem` says why."""
 
     session: str
     notifier: str
@@ -347,14 +350,14 @@ class NotificationEnded(Struct, frozen=True, kw_only=True):
 
 
 class RunAttached(Struct, frozen=True, kw_only=True):
-    """A run of an earlier incarnation was kept, whether it lives or has ended since: it is one of ours from now on."""
+    """This daemon has taken over a run of an earlier incarnation. The run may be alive, or may have ended since."""
 
     session: str
     run_id: str
 
 
 class RunRecovered(Struct, frozen=True, kw_only=True):
-    """Nothing of a run of an earlier incarnation is alive any more."""
+    """No process of a run of an earlier incarnation is alive any more."""
 
     session: str
     run_id: str

@@ -1,8 +1,8 @@
 """The lifecycle of a session: its stages as variants, and the table of events that lead from one stage to another.
 
-A stage follows from the log alone (`find_stage`): a session is closed in one way (`Session.closed`), or open and
-then suspended, running or sleeping. People see five states, to which `name_state` maps the stages.
-The daemon also sees the outside: a service that is down can hold a suspended session, which is then shown as sleeping
+A stage follows from the log alone (`find_stage`). A session is either closed (`Session.closed` says how) or open, and
+an open session is suspended, running or sleeping. `name_state` maps the stages to the five states that people see.
+The daemon also looks outside of the log: a suspended session whose service is down is shown as sleeping
 (`deciding/holds.py`). `make docs` draws `docs/lifecycle.md` from the table. Pure.
 """
 
@@ -17,7 +17,7 @@ from wakeful.core.record.state import Archived, Closed, Departed, Moving, OpenRu
 
 StateWord = Literal["suspended", "running", "sleeping", "terminated", "archived"]
 StageWord = Literal["suspended", "running", "sleeping", "moving", "departed", "terminated", "archived"]
-# The reason why a session sleeps, as far as it is on record: the kind of its hold, or one of the others.
+# The recorded reason why a session sleeps: the kind of its hold, or one of these words.
 SleepWord = ev.HoldWord | Literal["brake", "trust", "undeclared", "disabled", "detached", "backing off"]
 
 
@@ -37,7 +37,7 @@ class Sleeping(Struct, frozen=True):
     """At rest and held. Changes are remembered."""
 
     by: SleepWord
-    # The hold, where that is the reason.
+    # The hold, if a hold is the reason.
     hold: ev.Hold | None = None
 
 
@@ -54,7 +54,7 @@ def find_stage(session: Session) -> Stage:
 
 
 def _find_sleep(session: Session) -> Sleeping | None:
-    """In the order in which the reasons are shown."""
+    """Find the reason why the session sleeps. If there are several, return the one that is shown to people."""
     if session.brake is not None:
         return Sleeping("brake")
     if session.declaration.needs_trust is not None:
@@ -91,7 +91,7 @@ def name_stage(stage: Stage) -> StageWord:
 
 
 def name_state(session: Session, *, is_held: bool) -> StateWord:
-    """The state that people see. `is_held`: something on record or outside keeps the session from starting."""
+    """Return the state that people see. `is_held`: something, on record or outside, keeps the session from starting."""
     stage = find_stage(session)
     match stage:
         case Archived():
@@ -103,21 +103,21 @@ def name_state(session: Session, *, is_held: bool) -> StateWord:
         case Terminated():
             return "terminated"
         case Moving(before=before) | Departed(before=before):
-            # The record of a session that went on elsewhere can end in the middle of a run.
+            # If the session went on at another host, its log here can end in the middle of a run.
             return "terminated" if before is not None else "running" if session.run is not None else "sleeping"
         case _:
             assert_never(stage)
 
 
 class Transition(Struct, frozen=True):
-    """An event that can lead from these stages to those. Every event may also leave a session where it is."""
+    """An event that can lead from `sources` to `targets`. Every event may also leave the stage as it is."""
 
     event: type[ev.Event]
     sources: tuple[StageWord, ...]
     targets: tuple[StageWord, ...]
 
 
-# Events that no row names never change the stage. `session_opened` makes the session: it is asleep until it has a spec.
+# Events without a row never change the stage. `session_opened` creates the session, which sleeps until it has a spec.
 TRANSITIONS = (
     Transition(ev.RunStarted, ("suspended", "sleeping"), ("running",)),
     Transition(ev.RunFinished, ("running",), ("suspended", "sleeping")),
@@ -145,5 +145,5 @@ _ALLOWED = {(row.event, source, target) for row in TRANSITIONS for source in row
 
 
 def is_allowed(event: type[ev.Event], source: StageWord, target: StageWord) -> bool:
-    """May this kind of event lead from one stage to the other?"""
+    """May this kind of event lead from `source` to `target`?"""
     return source == target or (event, source, target) in _ALLOWED

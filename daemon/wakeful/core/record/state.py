@@ -1,7 +1,7 @@
-"""A session's state: the fold of its log, frozen, replaced whole at each event.
+"""A session's state: the fold of its log, as a frozen value that each event replaces.
 
-`State` is a dict of these plus counters that follow from them. Nothing in it was looked up outside: versions the daemon
-sees now live in `core/looking/observed_state.py`, are never logged and are rebuilt by looking.
+`State` holds all sessions by id, and indexes that follow from them. All of it comes from the log. The versions that
+the daemon sees now are in `core/looking/observed_state.py`: they are never logged, and are rebuilt by looking.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from wakeful.core.spec.session import SessionSpec
 from wakeful.errors import UnknownSession
 
 GENERAL_POOL = ""
-# The pool of agents. No spec can name a pool like this.
+# The pool of agents. No spec can use this name for a pool.
 AGENT_POOL = "\0agents"
 # The key under which `seen` counts the activations that were dealt with.
 ACTIVATION = "activation"
@@ -49,7 +49,7 @@ class OpenWake(Struct, frozen=True, kw_only=True):
     chain: tuple[str, ...] = ()
     # The record that opened the wake.
     seq: int = 0
-    # Failed starts under this wake: `attempt` counts those on `tried` versions (rule 21).
+    # `failures` counts the failed runs of this wake, `attempt` only those on the `tried` versions (rule 21).
     attempt: int = 0
     failures: int = 0
     lost: int = 0
@@ -82,14 +82,14 @@ class OpenRun(Struct, frozen=True, kw_only=True):
     stop: Stop | None = None
     # The number of daemons that the run has had.
     daemons: int = 1
-    # The run has succeeded: its outputs are being put in place (rule 27), or are there.
+    # `staged`: the run has succeeded, and its outputs are to be put in place (rule 27). `landed`: they are in place.
     staged: OutputsStaged | None = None
     landed: OutputsLanded | None = None
     # The record that started the run.
     seq: int = 0
     # With `observed`, the run's spec differs from the session's.
     trace: TraceWord | None = None
-    # The agent that works in the run, and its progress. None: a command runs.
+    # The agent that works in the run, and its progress. `agent` is None if the run is a command.
     agent: AgentSpec | None = None
     is_aside: bool = False
     progress: Progress = Progress()
@@ -107,9 +107,9 @@ class Question(Struct, frozen=True, kw_only=True):
 
 
 class Unread(Struct, frozen=True):
-    """A message that wakes, by its position, and the agent that must answer it; None: the session's usual agent.
+    """A message that wakes: its position, and the agent that must answer it, None for the session's usual agent.
 
-    A question has an `asker`, the activation that came with it, and the record it stands in."""
+    A question has an `asker`, the activation that came with it, and the seq of its record."""
 
     position: int
     agent: str | None = None
@@ -120,8 +120,8 @@ class Unread(Struct, frozen=True):
 
 
 class SelfFed(Struct, frozen=True):
-    """An input that changed during so many runs in a row and not between them,
-    and the version the last of them left."""
+    """An input that changed during each of the last `runs` runs and not between them. `left` is its version after the
+    last of these runs."""
 
     runs: int
     left: str
@@ -156,13 +156,13 @@ class Declaration(Struct, frozen=True, kw_only=True):
     is_declared: bool = False
     version: str = field(default="", name="spec_version")
     text_digest: str = ""
-    # False: no file declares the session, and its spec stands in the log alone (a fork).
+    # False if no file declares the session, and its spec is only in the log (a fork).
     is_filed: bool = True
-    # Why the spec may not count, in words: a bundle brought it, and nobody here has looked at it.
+    # Why the spec does not count, as text: a bundle brought it, and no person has reviewed it here.
     needs_trust: str | None = None
-    # Records up to this one were made elsewhere: their specs were never judged here.
+    # The last record that was made on another host. Specs up to it were never judged here.
     foreign_until: int = 0
-    # The agent and the model that a migration put in the place of those in the spec.
+    # The agent and the model that a migration set instead of those in the spec.
     agent: str | None = None
     model: str | None = None
 
@@ -173,12 +173,12 @@ class Marks(Struct, frozen=True, kw_only=True):
     seen: dict[str, str] = {}
     good: dict[str, str] = {}
     touched: tuple[str, ...] = ()
-    # Bindings whose outputs of the last run were kept aside (rule 27).
+    # Bindings with an output of the last run that was kept aside (rule 27).
     conflicted: tuple[str, ...] = ()
     is_first_taken: bool = False
-    # The last run left its outputs half done: readers are held (rules 28, 31).
+    # The last run may have left its outputs half done, so readers are held (rules 28, 31).
     is_suspect: bool = False
-    # Inputs that changed during the session's own runs by nobody known, by key (rule 34 b).
+    # Inputs that changed during the session's own runs without a known writer, by key (rule 34 b).
     self_fed: dict[str, SelfFed] = {}
 
 
@@ -190,18 +190,18 @@ class Tally(Struct, frozen=True, kw_only=True):
     successes: int = 0
     # Runs that failed for good: no retry followed.
     failures: int = 0
-    # Wall times of the latest starts that were no retries (rule 34 c).
+    # Wall times of the latest starts, without retries and without backlog (rule 34 c).
     starts: tuple[int, ...] = ()
-    # How many of them in a row, up to the last, had to wait because they were too fast (rule 34 c).
+    # The number of latest starts in a row that had to wait because they came too fast (rule 34 c).
     paced: int = 0
-    # Spent of the session's budget, by period.
+    # Amounts spent from the session's budget, by period.
     spent: dict[str, Spent] = {}
-    # Spent here by agents of their own budgets, by agent and period.
+    # Amounts that agents spent in this session from their own budgets, by agent and period.
     agents_spent: dict[str, dict[str, Spent]] = {}
 
 
 class Activation(Struct, frozen=True, kw_only=True):
-    """The latest activation that a person asked for, and what came with it."""
+    """The latest activation that a person asked for, with its note and options."""
 
     position: int = field(default=0, name="activations")
     note: str | None = None
@@ -215,13 +215,13 @@ class Mailbox(Struct, frozen=True, kw_only=True):
     """The messages that came in: how many, and which of them still wait for a run."""
 
     position: int = field(default=0, name="mailbox")
-    # Position of the newest message that wakes, and the chain it came by.
+    # The position of the newest message that wakes, and the chain of runs that led to it.
     waking: int = field(default=0, name="mailbox_waking")
     chain: tuple[str, ...] = field(default=(), name="mailbox_chain")
-    # Messages that wake and were not seen, in order; kept only while one of them is a question,
+    # The messages that wake and are not seen yet, in order. Kept only while one of them is a question
     # or is addressed to an agent by name.
     unread: tuple[Unread, ...] = ()
-    # The author of a message with words of strangers, until a person has said yes to a run that may act on them.
+    # The session that untrusted text in a message came from, until a person approves a run that may act on the text.
     untrusted_by: str | None = None
 
 
@@ -235,35 +235,36 @@ class Knowledge(Struct, frozen=True, kw_only=True):
     conversation: Conversation = Conversation()
     memory: dict[str, str] = {}
     size_tokens: int = 0
-    # The person whose conversation the present one is; None: it is the session's own. The others, by person;
-    # "" is the session's own.
+    # `asker` is the person whose conversation is the present one, None for the session's own conversation.
+    # `talks` are the other conversations by person; the key "" is the session's own.
     asker: str | None = None
     talks: dict[str, Talk] = {}
-    # The records that started and ended the last run that ended for good: messages before its start are dealt with.
+    # The records that started and ended the last run that ended for good. Messages before its start are dealt with.
     dealt_from: int = 0
     dealt_until: int = 0
 
 
 class Lineage(Struct, frozen=True, kw_only=True):
-    """Where the session's records come from: the fork it is, its checkpoints, and the forks merged into it."""
+    """The history of the session's records: the origin of a fork, the checkpoints, and the forks merged into it."""
 
     origin: Origin | None = None
-    # Write bindings of its parent that this fork may not use: it runs when it was given a place or a spec of its own.
+    # Write bindings of the parent that this fork must not use. The fork cannot run before it has a workspace or a spec
+    # of its own.
     detached: tuple[str, ...] = ()
-    # The place that was made for a fork, where it may write.
+    # The folder that was made for a fork, which the fork may write.
     workspace: Workspace | None = None
-    # The stretches of records the present branch is made of, oldest first; empty: all of its own.
+    # The stretches of records that form the present branch, oldest first. Empty for all of the session's own records.
     line: tuple[Stretch, ...] = ()
     checkpoints: dict[str, Checkpoint] = {}
     merges: dict[str, int] = {}
     conflicts: tuple[Conflict, ...] = ()
-    # Numbers are never used twice, also after a rewind.
+    # The highest number of a conflict so far. Numbers are never used twice, not even after a rewind.
     conflicts_opened: int = 0
 
 
 class Move(Struct, frozen=True, kw_only=True):
     """The last move that brought the session to a host: the store it came to, and the id of the move.
-    None: it never moved."""
+    None if it never moved."""
 
     home: str | None = None
     arrived_by: str | None = None
@@ -278,12 +279,12 @@ class Moving(Struct, frozen=True):
 
     move: str
     to: str | None = None
-    # The stage that it returns to; None: it is open again.
+    # The stage that it returns to, None if it is open again then.
     before: Terminated | None = None
 
 
 class Departed(Struct, frozen=True):
-    """Lives on another host; this is its record. The move is None where the record of the arrival tells it."""
+    """Lives on another host; this log is only its record. `move` is None if `Session.move` has the move's id."""
 
     move: str | None = None
     to: str | None = None
@@ -291,14 +292,14 @@ class Departed(Struct, frozen=True):
 
 
 class Archived(Struct, frozen=True):
-    """Its records lie in a compressed bundle."""
+    """The payloads of its records are in a compressed bundle."""
 
     bundle: str
-    # The stage that it returns to; None: it is open again.
+    # The stage that it returns to, None if it is open again then.
     before: Moving | Departed | Terminated | None = None
 
 
-# A closed session takes nothing but the call that opens it again.
+# A closed session accepts only the call that opens it again.
 Closed = Moving | Departed | Terminated | Archived
 
 
@@ -312,11 +313,11 @@ class Session(Struct, frozen=True, kw_only=True):
     declaration: Declaration = Declaration()
     marks: Marks = Marks()
     hold: Hold | None = None
-    # The brake: every session was put to sleep at once, in these words.
+    # The message of the brake, which put every session to sleep at once. None if it is not set.
     brake: str | None = None
-    # The question an agent put to a person; the run that put it is over.
+    # The question that an agent asked a person. The run that asked it ends, and a later run gets the answer.
     question: Question | None = None
-    # The wake a person said yes to.
+    # The number of the wake that a person approved.
     approved: int = 0
     wake: OpenWake | None = None
     run: OpenRun | None = None
@@ -324,12 +325,12 @@ class Session(Struct, frozen=True, kw_only=True):
     tally: Tally = Tally()
     activation: Activation = Activation()
     mailbox: Mailbox = Mailbox()
-    # By the identity of the binding.
+    # Webhooks by the identity of their binding.
     webhooks: dict[str, Webhook] = {}
     knowledge: Knowledge = Knowledge()
     lineage: Lineage = Lineage()
     move: Move = Move()
-    # None: the session is open.
+    # None if the session is open.
     closed: Closed | None = None
 
     @property
@@ -342,7 +343,7 @@ class Session(Struct, frozen=True, kw_only=True):
 
     @property
     def move_words(self) -> str | None:
-        """Why nothing is written here, if it moves or moved; what it slept for before stands beside it, in `hold`."""
+        """Say why nothing is recorded here, if the session moves or moved. Its earlier reason to sleep is in `hold`."""
         match self.closed:
             case Departed():
                 return "moved to another host; this is its record"
@@ -353,7 +354,7 @@ class Session(Struct, frozen=True, kw_only=True):
 
     @property
     def trust_words(self) -> str | None:
-        """Why its own spec, which stands in the log alone, does not count."""
+        """Say why the session's spec, which is only in the log, does not count. None if it counts."""
         return (
             f"needs trust: {self.declaration.needs_trust} (wakeful trust {self.name} shows it)"
             if self.declaration.needs_trust is not None
@@ -362,13 +363,13 @@ class Session(Struct, frozen=True, kw_only=True):
 
     @property
     def is_shut(self) -> bool:
-        """Is the session closed? Its log takes nothing but the call that opens it again."""
+        """Is the session closed? Its log then accepts only the call that opens it again."""
         return self.closed is not None
 
     def seen_from(self, store: str) -> Session:
-        """As the owner of a store sees it: one that lives in another store has departed from here.
+        """Return the session as seen from a store. A session that lives in another store has departed from this one.
 
-        The log is the same in both.
+        The log is the same in both stores.
         """
         if self.move.home is None or self.move.home == store:
             return self
@@ -381,7 +382,7 @@ class Session(Struct, frozen=True, kw_only=True):
                 return self
 
     def recollect(self) -> Recollection:
-        """The knowledge that a fork, or a rewind to this position, takes over."""
+        """Return the knowledge that a fork from this position, or a rewind to it, takes over."""
         return Recollection(
             line=close_line(self.lineage.line, self.id, self.seq),
             facts=self.knowledge.facts,
@@ -403,7 +404,7 @@ class Session(Struct, frozen=True, kw_only=True):
     def is_live(self) -> bool:
         """Can this session ever run?
 
-        A container has nothing to run but questions; what is closed or undeclared will not.
+        A session without `run` runs only for questions. A closed or undeclared session never runs.
         """
         return (
             self.declaration.is_declared
@@ -423,7 +424,10 @@ class Session(Struct, frozen=True, kw_only=True):
         return asker != self.knowledge.asker and not (self.knowledge.asker is None and is_shared)
 
     def list_unread(self) -> tuple[Unread, ...]:
-        """Messages that no run has dealt with, where one of them is a question or put to an agent by name."""
+        """List the waking messages that no run has dealt with.
+
+        Empty unless one of them is a question or is addressed to an agent by name.
+        """
         if not self.mailbox.unread:
             return ()
         seen = int(self.marks.seen.get("message", "0"))
@@ -439,7 +443,7 @@ class Session(Struct, frozen=True, kw_only=True):
 
     @property
     def owner(self) -> str | None:
-        """The agent that owns the session: the one it was migrated to, else the one that its spec names."""
+        """Return the agent that owns the session: the agent it was migrated to, else the one that its spec names."""
         return self.declaration.agent or (self.spec.agent if self.spec is not None else None)
 
     @property
@@ -453,7 +457,7 @@ ORDERED_KEYS = ("cron ", "every ", "session ", "message", "webhook ", ACTIVATION
 
 
 def is_ahead(position: str, than: str | None) -> bool:
-    """Order of positions: counters as numbers, clock slots as text whose order is that of time."""
+    """Is `position` later than `than`? Counters compare as numbers, clock slots as text that sorts by time."""
     if than is None:
         return True
     if position.isdigit() and than.isdigit():
@@ -462,7 +466,7 @@ def is_ahead(position: str, than: str | None) -> bool:
 
 
 def advance_marks(marks: dict[str, str], versions: dict[str, str]) -> dict[str, str]:
-    """Level marks are set; ordered marks never go back (rule 16)."""
+    """Return the marks moved to these versions. Marks of ordered bindings never go back (rule 16)."""
     moved = dict(marks)
     for key, version in versions.items():
         if not key.startswith(ORDERED_KEYS) or is_ahead(version, moved.get(key)):
@@ -471,20 +475,20 @@ def advance_marks(marks: dict[str, str], versions: dict[str, str]) -> dict[str, 
 
 
 def keep_kind(marks: dict[str, str], *, is_ordered: bool) -> dict[str, str]:
-    """The marks of ordered bindings, or those of the others."""
+    """Return only the marks of ordered bindings, or only those of level bindings."""
     return {key: mark for key, mark in marks.items() if key.startswith(ORDERED_KEYS) == is_ordered}
 
 
 class DamagedSession(Session, frozen=True, kw_only=True):
-    """A session of which a record cannot be read: as far as it could be folded, without its run and wake.
+    """A session with a record that cannot be read. It is folded as far as possible, without its run and wake.
 
-    It can be read; its log takes nothing.
+    The session can be shown, but its log accepts nothing.
     """
 
-    # The damage, in words.
+    # A text that describes the damage.
     damage: str
-    # The id of the run that was under way as far as the records tell; its processes are ended,
-    # and nothing is recorded of it.
+    # The id of the run that was under way according to the readable records. Its processes are ended, and nothing is
+    # recorded about it.
     left_run: str | None = None
 
     @property

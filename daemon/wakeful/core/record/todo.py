@@ -1,8 +1,7 @@
-"""The to-do list of a session: its items, how a call changes them, how the list of a fork comes back.
+"""The to-do list of a session: its items, how a call changes them, how the list of a fork is merged.
 
-The list is kept with the session as its facts are: recorded, told in every opening of a run, handed on to forks and
-gone back by a rewind. It is a list of the session's own agent, so a merge asks nobody: item by item, the side that
-changed an item counts, and of two changes the further one. Pure values and functions.
+The list is kept with the session, as facts are. It is recorded, shown in every opening of a run, copied to forks and
+restored by a rewind. It belongs to the session's own agent, so a merge asks no person. Pure values and functions.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ TodoStatus = Literal["open", "doing", "done"]
 MOST_ITEMS = 50
 LONGEST_ITEM = 500
 _FURTHEST: tuple[TodoStatus, ...] = ("open", "doing", "done")
-# As people and models see each status.
+# Marks by which people and models see each status.
 MARKS: dict[TodoStatus, str] = {"open": "[ ]", "doing": "[~]", "done": "[x]"}
 
 
 class TodoItem(Struct, frozen=True, kw_only=True):
-    """One thing to do. Its text tells it from the others of its list."""
+    """One thing to do. Its text identifies it within its list."""
 
     text: str
     status: TodoStatus = "open"
@@ -34,9 +33,10 @@ TodoList = tuple[TodoItem, ...]
 
 
 class TodoChange(Struct, frozen=True, kw_only=True):
-    """The wish of a call.
+    """A change that a call asks for.
 
-    `items`: the texts of a new list; None keeps the list. The numbers count from 1, in the list that results.
+    `items` are the texts of a new list; None keeps the list. The numbers in `open`, `doing` and `done` count from 1,
+    in the list that results.
     """
 
     items: tuple[str, ...] | None = None
@@ -46,7 +46,10 @@ class TodoChange(Struct, frozen=True, kw_only=True):
 
 
 def change_items(known: TodoList, change: TodoChange) -> TodoList:
-    """The list after a change; an item whose text stays keeps its status. Raises CallerError."""
+    """Return the list after a change. An item whose text stays keeps its status.
+
+    Raises CallerError if the change is not valid.
+    """
     changed = list(known) if change.items is None else _take_texts(known, change.items)
     marked: set[int] = set()
     for status in _FURTHEST:
@@ -76,9 +79,9 @@ def _take_texts(known: TodoList, texts: Sequence[str]) -> list[TodoItem]:
 
 
 def merge_items(base: TodoList, ours: TodoList, theirs: TodoList) -> TodoList:
-    """Three ways, item by item: the side that changed an item counts.
+    """Merge two lists three-way, item by item: the side that changed an item counts.
 
-    Where both did, an item stays, and the further status counts.
+    If both sides changed an item, it stays, with the further of the two statuses.
     """
     was, mine, other = ({item.text: item.status for item in items} for items in (base, ours, theirs))
     merged = []
@@ -99,10 +102,10 @@ def _merge_status(before: TodoStatus | None, ours: TodoStatus | None, theirs: To
 
 
 def say_items(items: TodoList) -> list[str]:
-    """The list as text: an item a line, with the number that marks it."""
+    """Return the list as text: one line for each item, with its number."""
     return [f"{number}. {MARKS[item.status]} {item.text}" for number, item in enumerate(items, 1)]
 
 
 def count_items(items: TodoList) -> str:
-    """`2 of 5 done`."""
+    """Count the finished items, as text: `2 of 5 done`."""
     return f"{sum(item.status == 'done' for item in items)} of {len(items)} done"

@@ -1,8 +1,8 @@
 """An agent as frozen values: a role that owns sessions, and works in them one run at a time.
 
-`specs/` parses `sessions.d/agents/<name>.yaml` into one; a run records the agent it began with, so an edited file
-counts from the next wake. The conversation, facts and budget belong to the session; here is only who speaks,
-with which model and tools.
+`specs/` parses `sessions.d/agents/<name>.yaml` into an `AgentSpec`. A run records the agent it began with, so an edited
+file counts from the next run on. The conversation and the facts belong to the session; an agent has only its role, its
+models, its tools and their limits.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from msgspec.structs import replace
 
 from wakeful.core.spec.budget import Budget
 
-# `openai` is the responses API, `openai-chat` the older chat completions;
-# `openai-compatible` speaks the latter at an address of its own.
+# The APIs that models are reached by. `openai` is the Responses API, `openai-chat` the older Chat Completions API,
+# `openai-compatible` the latter API at another address.
 Provider = Literal["anthropic", "openai", "openai-chat", "openai-compatible", "google"]
 PROVIDERS: tuple[Provider, ...] = get_args(Provider)
-# A program of others, which speaks the Agent Client Protocol.
+# The prefix in the name of an external program that speaks the Agent Client Protocol.
 EXTERNAL = "acp"
-# The secret that opens a provider where none is named; one's own endpoint needs none.
+# The secret with the key of a provider, if a spec names none. `openai-compatible` needs none by default.
 USUAL_KEYS: dict[Provider, str] = {
     "anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY", "openai-chat": "OPENAI_API_KEY",
     "google": "GOOGLE_API_KEY",
 }  # fmt: skip
 _MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/@+-]{0,199}")
-# Programs that start other ones; their options, and variables set for them, are words that name nobody.
+# Programs that only start another program. Options and variables in the command line are not names of agents either.
 _STARTER = re.compile(r"env|node|npx|bun|bunx|deno|python[\d.]*|uvx|sh|bash|run|exec")
 _NO_NAME = re.compile(r"-.*|\w+=.*", re.DOTALL)
 # The policy for a tool call: it is carried out, put to a person first, or refused.
@@ -47,11 +47,11 @@ DEFAULT_MAX_OUTPUT_TOKENS = 8_192
 DEFAULT_START_SECONDS = 10.0
 DEFAULT_CONTEXT_TOKENS = 200_000
 DEFAULT_SILENCE_SECONDS = 120.0
-# Above this share of its context a conversation is compressed before the next request.
+# The share of its context above which a conversation is compressed before the next request.
 DEFAULT_COMPRESS_SHARE = 0.8
 
 
-# Where each provider is reached unless `base_url` says otherwise.
+# The address of each provider, unless `base_url` is set.
 PROVIDER_URLS: dict[Provider, str] = {
     "anthropic": "https://api.anthropic.com",
     "openai": "https://api.openai.com",
@@ -63,7 +63,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 def find_address(url: str) -> str:
-    """HOST:PORT of an address that was checked when it was read."""
+    """Return HOST:PORT of a URL. The URL was checked when its spec was read."""
     parts = urlsplit(url)
     host = parts.hostname or "localhost"
     shown = f"[{host}]" if ":" in host else host
@@ -71,22 +71,22 @@ def find_address(url: str) -> str:
 
 
 class ModelSpec(Struct, frozen=True, kw_only=True):
-    """One model and how it is reached. `key` names a secret; None: the endpoint asks for none."""
+    """One model and how it is reached. `key` is the name of a secret, None if the endpoint needs no key."""
 
     provider: Provider
     model: str
     key: str | None = None
-    # None: the provider's own address.
+    # None for the provider's own address.
     base_url: str | None = None
 
     @property
     def name(self) -> str:
-        """As files, records and people write it."""
+        """Return the name that files, records and people use."""
         return f"{self.provider}:{self.model}"
 
 
 def split_model(text: str) -> tuple[Provider, str] | None:
-    """`anthropic:claude-sonnet-4-5` as provider and model; None where it is none."""
+    """Split `anthropic:claude-sonnet-4-5` into provider and model. None if the text is not the name of a model."""
     word, colon, model = text.partition(":")
     provider = next((one for one in PROVIDERS if one == word), None)
     return (provider, model) if provider is not None and colon and _MODEL_NAME.fullmatch(model) else None
@@ -96,45 +96,45 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     temperature: float | None = None
     effort: Effort | None = None
     max_output_tokens: int = DEFAULT_MAX_OUTPUT_TOKENS
-    # Does the model take images? None: those of the providers do, one at an address of its own does not.
+    # Does the model accept images? By default (None) it does, except a model of `openai-compatible`.
     images: bool | None = None
 
 
 class McpServer(Struct, frozen=True, kw_only=True):
-    """Where an agent's further tools come from: a program spoken to over its standard input and output,
-    or an address."""
+    """A source of further tools for an agent: a program that speaks over its standard input and output, or a URL."""
 
     name: str
     argv: tuple[str, ...] = ()
     url: str | None = None
-    # A secret's name: sent as a bearer token.
+    # The name of a secret that is sent as a bearer token.
     key: str | None = None
-    # A server that is a program gets variables, and secrets as variables of their names.
+    # Variables for a server that is a program, and secrets that it gets as variables of the same names.
     env: dict[str, str] = {}
     secrets: tuple[str, ...] = ()
-    # A run waits so long for its tools, and then goes on without them.
+    # Seconds that a run waits for its tools. Then the run goes on without them.
     start_seconds: float = DEFAULT_START_SECONDS
 
 
 class Outside(Struct, frozen=True, kw_only=True):
-    """How an external program is started and spoken to, where its own ways are not the ones wanted.
+    """Settings of an external agent program that differ from the program's own defaults.
 
-    `key` is a secret's name, handed on as a variable.
+    `key` is the name of a secret, which the program gets as a variable.
     """
 
     env: dict[str, str] = {}
     key: str | None = None
-    # Ids as the program tells them: the way to log in that it is told to take, and the mode it works in.
+    # Ids that the program defines: the login method that it must use, and the mode that it works in.
     login: str | None = None
     mode: str | None = None
-    # Whose hands open files: ours, by the bindings, or its own, within its isolation.
+    # `ours`: our process opens files for the program, by the bindings. `own`: the program opens them within its
+    # isolation.
     files: FileHands = "ours"
 
 
 class Skill(Struct, frozen=True, kw_only=True):
     """Instructions that a model reads when it needs them.
 
-    `files` are those of its folder, by path, with the digest of what was read when the agent was.
+    `files` are the files of its folder by path, with their digests from when the agent was read.
     """
 
     name: str
@@ -144,25 +144,25 @@ class Skill(Struct, frozen=True, kw_only=True):
 
 
 class AgentLimits(Struct, frozen=True, kw_only=True):
-    """When a run that does not come to its end is stopped."""
+    """The limits that stop a run which does not come to an end."""
 
-    # Requests of one run.
+    # The most requests of one run.
     turns: int = 50
-    # The same tool called with the same arguments, one after the other.
+    # The most calls in a row of the same tool with the same arguments.
     repeats: int = 3
-    # A provider may be silent for so long, before the first piece of an answer and between two pieces.
+    # The longest silence of a provider, before the first piece of an answer and between two pieces.
     silence_seconds: float = DEFAULT_SILENCE_SECONDS
 
 
 class TokenWindow(Struct, frozen=True, kw_only=True):
-    """How much a model takes in, and when a conversation is made shorter for it."""
+    """The context window of a model, and the size at which a conversation is compressed."""
 
     tokens: int = DEFAULT_CONTEXT_TOKENS
     compress_at: int = int(DEFAULT_CONTEXT_TOKENS * DEFAULT_COMPRESS_SHARE)
-    # A cheaper model that writes the summaries. None: the agent's own model does.
+    # A cheaper model that writes the summaries. None if the agent's own model does.
     compress_by: ModelSpec | None = None
-    # The window of a local model without such a key: its server is asked. `compress_share` is then the part of the
-    # answer; None: compress_at is a number.
+    # The spec does not set the window of a local model, so its server is asked. `compress_share` is then the part of
+    # that window at which a conversation is compressed, None if `compress_at` is a fixed number.
     is_assumed: bool = False
     compress_share: float | None = None
 
@@ -185,38 +185,38 @@ class AgentSpec(Struct, frozen=True, kw_only=True):
     acp: tuple[str, ...] = ()
     outside: Outside = Outside()
     skills: tuple[Skill, ...] = ()
-    # A question to a person waits so long, and is denied then. None: as long as it takes.
+    # Seconds until an unanswered question to a person is denied. None for no limit.
     ask_timeout_seconds: float | None = None
-    # The agents that it may give a piece of work, by name; and those of them that there are, as they work in its runs.
+    # The names of the agents that it may give work to; and those of them that exist, as they work in its runs.
     subagents: tuple[str, ...] = ()
     team: tuple[AgentSpec, ...] = ()
 
     @property
     def can_answer(self) -> bool:
-        """Is there anybody a prompt could be put to?"""
+        """Does the agent have a model or a program that can answer a prompt?"""
         return bool(self.models or self.acp)
 
     @property
     def asks_window(self) -> bool:
-        """Nobody said how much its model takes in, and the server that runs it can be asked."""
+        """Is the window of its model not set, and can the model's server be asked?"""
         return self.window.is_assumed and bool(self.models) and _is_local(self.models[0])
 
     @property
     def model_name(self) -> str:
-        """The name of the model or program that answers, as records write it."""
+        """Return the name of the model or program that answers, as in records."""
         return self.models[0].name if self.models else f"{EXTERNAL}:{_name_program(self.acp)}" if self.acp else "nobody"
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Where it has to reach, as HOST:PORT: its models, those of its sub-agents,
-        and its servers that have an address."""
+        """List the addresses that the agent must reach, as HOST:PORT: of its models, those of its sub-agents, and its
+        servers with a URL."""
         urls = [one.base_url or PROVIDER_URLS[one.provider] for one in self._list_models()]
         urls += [server.url for server in self.mcp if server.url is not None]
         return tuple(dict.fromkeys(find_address(url) for url in urls))
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The names of all secrets that the agent's models, fallback models and servers need,
+        """List the names of all secrets that the agent's models, fallback models and servers need,
         or its external program."""
         models, servers = self._list_models(), self.mcp
         keys = (*(one.key for one in models), *(one.key for one in servers), self.outside.key)
@@ -224,7 +224,7 @@ class AgentSpec(Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(named))
 
     def _list_models(self) -> tuple[ModelSpec, ...]:
-        """All models that may get a request in the agent's runs."""
+        """List all models that may get a request in the agent's runs."""
         summary = (self.window.compress_by,) if self.window.compress_by is not None else ()
         return (*self.models, *summary, *(model for one in self.team for model in one.models))
 
@@ -233,8 +233,8 @@ class AgentSpec(Struct, frozen=True, kw_only=True):
 
 
 def fit_window(agent: AgentSpec, tokens: int) -> AgentSpec:
-    """The agent with a model that takes in so much, as its server told:
-    conversation and answer fit into it together."""
+    """Return the agent with the window that its model's server reported. Conversation and answer fit into it
+    together."""
     window = agent.window
     compress_at = (
         min(window.compress_at, int(tokens * DEFAULT_COMPRESS_SHARE))
@@ -252,18 +252,18 @@ def fit_window(agent: AgentSpec, tokens: int) -> AgentSpec:
 
 
 def find_most_output(tokens: int) -> int:
-    """How much of a small window an answer takes where nothing says it."""
+    """Return the default limit of an answer for a window of this size."""
     return max(1, min(DEFAULT_MAX_OUTPUT_TOKENS, tokens // 4))
 
 
 def _name_program(words: tuple[str, ...]) -> str:
-    """The name of the agent program: `node …/bin/some-agent --acp` is some-agent, since node only starts it."""
+    """Return the name of the agent program: some-agent for `node …/bin/some-agent --acp`, as node only starts it."""
     names = [word.rpartition("/")[2] for word in words if not _NO_NAME.fullmatch(word)]
     return next((name for name in names if not _STARTER.fullmatch(name)), words[0])
 
 
 def prefer_model(agent: AgentSpec, name: str) -> AgentSpec | None:
-    """The same agent with this model first, as in a migrated session; None if the name is not a model's name.
+    """Return the agent with this model first, as in a migrated session. None if the name is not a model's name.
 
     A model that the agent declares keeps its declared settings. Another model of a declared provider takes the
     settings of that provider's first model."""

@@ -21,7 +21,7 @@ from wakeful.core.spec.zones import find_zone
 
 Period = Literal["hour", "day", "month"]
 PERIODS: tuple[Period, ...] = ("hour", "day", "month")
-# Time zone -> period -> when it began, in microseconds.
+# Time zone -> period -> its start, in microseconds.
 Periods = dict[str, dict[str, int]]
 # The counted amounts, each with the unit that people read.
 UNITS = {
@@ -32,12 +32,12 @@ UNITS = {
     "tokens": "tokens",
     "usd": "USD",
 }
-# Amounts that requests of a run spend, beside those of the run itself.
+# Amounts that the requests of a run spend. The other amounts are spent by the run itself.
 OF_REQUESTS = ("tokens", "usd")
 
 
 class Amounts(Struct, frozen=True, kw_only=True):
-    """At most this much of each. None: as much as it takes."""
+    """The most of each amount. None for no limit."""
 
     runs: int | None = None
     wall_seconds: float | None = None
@@ -52,7 +52,7 @@ class Budget(Struct, frozen=True, kw_only=True):
     hour: Amounts | None = None
     day: Amounts | None = None
     month: Amounts | None = None
-    # Whose days and months they are.
+    # The time zone of the hours, days and months.
     timezone: str = "UTC"
 
     def bound(self, period: Period) -> Amounts | None:
@@ -63,8 +63,8 @@ class Budget(Struct, frozen=True, kw_only=True):
 class Price(Struct, frozen=True, kw_only=True):
     """USD for a million tokens.
 
-    `cached`: of input that the provider read from its cache; `cache_write`: of input that it put there, for as short as
-    its cache lasts. None: as any other.
+    `cached` is the price of input that the provider read from its cache, `cache_write` that of input that it stored
+    there, for the shortest time that it offers. None if the price is that of any input.
     """
 
     input: float
@@ -74,7 +74,7 @@ class Price(Struct, frozen=True, kw_only=True):
 
 
 class Spent(Struct, frozen=True, kw_only=True):
-    """Used up since the beginning of a period, in microseconds."""
+    """The amounts spent since the start of a period. `since` is in microseconds."""
 
     since: int
     runs: int = 0
@@ -85,18 +85,18 @@ class Spent(Struct, frozen=True, kw_only=True):
     usd: float = 0.0
 
     def plus(self, other: Spent) -> Spent:
-        """Both together, of one period."""
+        """Add the amounts of another value for the same period."""
         return replace(self, **{name: getattr(self, name) + getattr(other, name) for name in UNITS})
 
 
 class Exhausted(Struct, frozen=True):
     words: str
-    # When the period turns, in microseconds.
+    # The end of the period, in microseconds.
     until: int
 
 
 def find_periods(budgets: Iterable[Budget | None], at: int) -> Periods | None:
-    """When the counted periods of these budgets began; None where none is counted."""
+    """Return the starts of the periods that these budgets count. None if they count none."""
     found: Periods = {}
     for budget in budgets:
         for period in PERIODS if budget is not None else ():
@@ -108,7 +108,7 @@ def find_periods(budgets: Iterable[Budget | None], at: int) -> Periods | None:
 def charge(
     spent: dict[str, Spent], budget: Budget, at: int, periods: Periods | None = None, **used: float
 ) -> dict[str, Spent]:
-    """The amounts spent after `used` is added at that time. Only periods with a bound are counted."""
+    """Return the amounts spent after `used` is added at that time. Only periods with a bound are counted."""
     charged: dict[str, Spent] = {}
     begins = (periods or {}).get(budget.timezone, {})
     for period in PERIODS:
@@ -122,10 +122,11 @@ def charge(
 def find_exhausted(
     budget: Budget, spent: dict[str, Spent], at: int, *, counted: Collection[str] = UNITS, **wanted: float
 ) -> Exhausted | None:
-    """The bound that leaves nothing for one more run, or less than `wanted`; of several, the one that lasts longest.
+    """Find a bound that leaves nothing for one more run, or less than `wanted`. Of several, the one that lasts longest.
 
-    `counted`: the amounts that are looked at. A request of a run spends tokens and money;
-    its run was counted when it began."""
+    `counted` are the amounts that are checked. For a request of a run they are tokens and money, because the run itself
+    was counted at its start.
+    """
     found = []
     for period in PERIODS:
         bound = budget.bound(period)
@@ -145,7 +146,7 @@ def find_exhausted(
 
 
 def find_shortage(bound: Amounts, wanted: Amounts) -> str | None:
-    """The first amount wanted beyond its bound, in words; None if all are within."""
+    """Describe the first amount that is wanted beyond its bound. None if all are within."""
     for name, unit in UNITS.items():
         limit, amount = getattr(bound, name), getattr(wanted, name)
         if limit is not None and amount is not None and amount > limit:
@@ -154,7 +155,7 @@ def find_shortage(bound: Amounts, wanted: Amounts) -> str | None:
 
 
 def find_overspent(bound: Amounts, taken: Amounts) -> str | None:
-    """A bound that is used up by what was taken, in words."""
+    """Describe the first bound that the taken amounts use up. None if there is none."""
     for name, unit in UNITS.items():
         limit, amount = getattr(bound, name), getattr(taken, name)
         if limit is not None and amount is not None and amount >= limit:
@@ -163,7 +164,7 @@ def find_overspent(bound: Amounts, taken: Amounts) -> str | None:
 
 
 def find_allowance(budget: Budget, spent: dict[str, Spent], at: int) -> Amounts:
-    """The amounts the next run may use: the bound of a run, or the rest of a period if that is less."""
+    """Return the amounts that the next run may use: the bound of a run, or the rest of a period if that is less."""
     left = {name: [limit] for name in UNITS if (limit := getattr(budget.run, name)) is not None}
     for period in PERIODS:
         bound = budget.bound(period)
@@ -177,7 +178,7 @@ def find_allowance(budget: Budget, spent: dict[str, Spent], at: int) -> Amounts:
 
 
 def find_turn(period: Period, at: int, timezone: str) -> int:
-    """When the period that this time lies in ends, in microseconds."""
+    """Return the end of the period that contains this time, in microseconds."""
     begin = _begin(period, at, timezone)
     match period:
         case "hour":
@@ -190,7 +191,10 @@ def find_turn(period: Period, at: int, timezone: str) -> int:
 
 
 def find_present(spent: dict[str, Spent], budget: Budget, period: Period, at: int, begin: int | None = None) -> Spent:
-    """A clock that was set back gives nothing back: what was spent counts until its own period has turned."""
+    """Return the amounts spent in the present period.
+
+    If the clock was set back, amounts of a later period still count, until that period is over.
+    """
     known = spent.get(period)
     begin = _begin(period, at, budget.timezone) if begin is None else begin
     return known if known is not None and known.since >= begin else Spent(since=begin)
@@ -199,7 +203,7 @@ def find_present(spent: dict[str, Spent], budget: Budget, period: Period, at: in
 def _begin(period: Period, at: int, timezone: str) -> int:
     match period:
         case "hour":
-            # Of the clock in that zone: some are half an hour off.
+            # An hour of the clock in that zone, because some zones are half an hour off.
             offset = _wall(at, timezone).utcoffset() or timedelta()
             shift = int(offset.total_seconds()) * 1_000_000
             return (at + shift) // 3_600_000_000 * 3_600_000_000 - shift
@@ -219,7 +223,7 @@ def _midnight(day: date, timezone: str) -> int:
 
 
 def _find_zone(name: str) -> tzinfo:
-    """UTC stands in for a zone that the machine's database does not have: `doctor` tells of that."""
+    """Return the zone, or UTC if the machine's database does not have it. `doctor` reports a missing zone."""
     return find_zone(name) or UTC
 
 

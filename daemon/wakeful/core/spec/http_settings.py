@@ -1,6 +1,6 @@
 """The TCP address of the daemon and the names it answers to: `http:` of wakeful.yaml as values.
 
-settings.py makes them from the file, the flag and the variable; api/tcp_port.py listens by them.
+settings.py builds them from the file, the flag and the variable; api/tcp_port.py listens on the address.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Literal
 from msgspec import Struct
 
 LOCALHOST = "localhost"
-# The names of this machine to itself. A browser here can reach a port on loopback by each of them.
+# The names of this machine for itself. A browser on it can reach a loopback port by each of these names.
 LOOPBACK_NAMES = ("127.0.0.1", LOCALHOST, "[::1]")
 EXPECTED_ADDRESS = "expected HOST:PORT such as 127.0.0.1:8420, or off"
 
 
 class TcpAddress(Struct, frozen=True):
-    """`host` is an IP address without brackets; `port` 0: any that is free."""
+    """An IP address, without brackets, and a port. Port 0 stands for any free port."""
 
     host: str
     port: int
@@ -28,7 +28,7 @@ class TcpAddress(Struct, frozen=True):
 
     @property
     def is_any(self) -> bool:
-        """Every address of the machine."""
+        """Does the host stand for every address of the machine?"""
         return ipaddress.ip_address(self.host).is_unspecified
 
     @property
@@ -40,8 +40,8 @@ class TcpAddress(Struct, frozen=True):
 
 
 class HttpSettings(Struct, frozen=True, kw_only=True):
-    """`hosts` are further names, as a browser sends them in `Host`: exact, and with the port unless it is the usual
-    one."""
+    """The settings of the TCP port. `hosts` are further names that the daemon answers to, exactly as a browser sends
+    them in `Host`: with the port, unless it is the default port."""
 
     listen: TcpAddress
     hosts: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ class HttpSettings(Struct, frozen=True, kw_only=True):
         return self.certificate is not None
 
     def find_obstacle(self) -> str | None:
-        """Why the daemon must not listen like this, in words; None: it may."""
+        """Say why the daemon must not listen with these settings. None if it may."""
         if (self.certificate is None) != (self.key is None):
             given, missing = ("certificate", "key") if self.key is None else ("key", "certificate")
             return f"http has a {given} and no {missing}; add the {missing}, or remove the {given}"
@@ -73,12 +73,12 @@ class HttpSettings(Struct, frozen=True, kw_only=True):
         return None
 
 
-# "off": never, also not by `wakeful dashboard`. None: closed until a person opens it.
+# "off": the port is never opened, not even by `wakeful dashboard`. None: it is closed until a person opens it.
 HttpChoice = HttpSettings | Literal["off"] | None
 
 
 def parse_address(text: str) -> TcpAddress:
-    """HOST:PORT; raises ValueError with words."""
+    """Parse HOST:PORT. Raises ValueError with a message if the text is not an address."""
     host, colon, port = text.strip().rpartition(":")
     if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise ValueError(f"'{text}' is not an address; {EXPECTED_ADDRESS}")
@@ -92,7 +92,10 @@ def parse_address(text: str) -> TcpAddress:
 
 
 def choose_http(said: TcpAddress | Literal["off"] | None, settings: HttpChoice) -> HttpChoice:
-    """The flag or variable decides where it listens, or that it does not; everything else is the file's."""
+    """Combine the flag or variable, `said`, with the settings of the file.
+
+    `said` decides the address, or that the port is off. Everything else comes from the file.
+    """
     if said is None or said == "off":
         return settings if said is None else "off"
     if isinstance(settings, HttpSettings):

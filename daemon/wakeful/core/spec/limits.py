@@ -1,8 +1,7 @@
-"""How much of everything there may be: each limit has a level that warns and a hard one,
-named and published here alone.
+"""The limits of sizes and counts. Each limit has a warning level and a hard level, which only this module defines.
 
-`limits` of wakeful.yaml overrides them, `doctor` shows them and who is near, docs/limits.md explains them. A warning
-changes nothing; beyond a hard level a call is refused (or output is cut), and what was recorded before stays.
+`limits` in wakeful.yaml overrides the defaults, `doctor` shows them and the sessions near a limit, docs/limits.md
+explains them. A warning changes nothing. Beyond a hard level a call is refused, or output is cut; earlier records stay.
 Pure values.
 """
 
@@ -34,14 +33,14 @@ LimitName = Literal[
 
 
 class Levels(Struct, frozen=True):
-    """`warn` is never above `hard`: whoever makes one has checked it."""
+    """The two levels of a limit. `warn` is never above `hard`; the code that builds the value has checked that."""
 
     warn: int
     hard: int
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """Every limit with its default. Bytes, but for those of COUNTED."""
+    """All limits with their defaults: numbers for those in COUNTED, bytes for the others."""
 
     payload: Levels = Levels(256 * KIB, MIB)
     message: Levels = Levels(64 * KIB, 256 * KIB)
@@ -52,12 +51,12 @@ class Limits(Struct, frozen=True, kw_only=True):
     output: Levels = Levels(MIB, 2 * MIB)
     records: Levels = Levels(1_000_000, 10_000_000)
     mailbox: Levels = Levels(1_000, 10_000)
-    # Of one webhook.
+    # Unseen deliveries to one webhook.
     deliveries: Levels = Levels(1_000, 10_000)
     # The tokens that an agent's model takes in to go on. The hard level is far above any model's window:
     # the conversation is compressed to the window first.
     tokens: Levels = Levels(100_000, 10_000_000)
-    # Contents of files that runs read and wrote: one bound each, and 0 keeps none at all.
+    # Saved contents of files that runs read and wrote. They have only one level, and 0 saves nothing.
     kept_file: Levels = Levels(8 * MIB, 8 * MIB)
     kept_run: Levels = Levels(64 * MIB, 64 * MIB)
     kept_files: Levels = Levels(2_000, 2_000)
@@ -69,7 +68,7 @@ class Limits(Struct, frozen=True, kw_only=True):
         return levels
 
     def refuse_beyond(self, name: LimitName, amount: int) -> str | None:
-        """Why this much is too much, in words for the caller; None where it is not."""
+        """Say why this amount is too much, for the caller. None if it is within the limit."""
         hard = self.of(name).hard
         return (
             f"{MEANINGS[name]}: at most {say_amount(name, hard)}, this would be {say_amount(name, amount)}"
@@ -81,7 +80,7 @@ class Limits(Struct, frozen=True, kw_only=True):
 COUNTED: frozenset[LimitName] = frozenset(
     {"facts", "records", "mailbox", "deliveries", "tokens", "kept_files", "processes"}
 )
-# These have a hard level alone.
+# Limits that have only a hard level.
 UNWARNED: frozenset[LimitName] = frozenset({"kept_file", "kept_run", "kept_files", "processes"})
 # The meaning of each limit, in the order people read them.
 MEANINGS: dict[LimitName, str] = {
@@ -115,32 +114,35 @@ ADVICE: dict[LimitName, str] = {
 
 
 def say_amount(name: LimitName, amount: int) -> str:
-    """`1,000` for what is counted, `256 KiB` for what is measured."""
+    """Format an amount: `1,000` for a count, `256 KiB` for bytes."""
     if name in COUNTED or amount < KIB:
         return f"{amount:,}" if name in COUNTED else f"{amount:,} bytes"
     size, unit = (amount / MIB, "MiB") if amount >= MIB else (amount / KIB, "KiB")
     return f"{size:.4g} {unit}" if round(size, 1) == round(size, 4) else f"{amount:,} bytes"
 
 
-# The write-ahead log keeps up to 64 MB between checkpoints, and a snapshot or a blob comes on top.
+# Free bytes below which new runs wait. The write-ahead log keeps up to 64 MB between checkpoints, and a snapshot or a
+# blob comes on top.
 HOLD_BELOW_BYTES = 100_000_000
-# On a small disk HOLD_BELOW_BYTES would be most of it. File systems also reserve a twentieth for the system.
+# On a small disk the mark is at most this part of the disk, a twentieth. File systems also reserve a twentieth for the
+# system.
 LARGEST_SHARE = 20
-# Runs are released only well above the mark: the space that one run frees must not start the next into a full disk.
+# Waiting runs are released only well above the mark, so that the space that one run frees does not start the next run
+# on a full disk.
 RELEASE_FACTOR = 1.5
 
 
-# Less than this is worth a word to the operator, unless the disk is small and mostly free.
+# Free bytes below which the operator is warned, unless the disk is small and mostly free.
 FEW_BYTES = 1_000_000_000
 
 
 def find_mark(total_bytes: int) -> int:
-    """Below this many free bytes new runs wait."""
+    """Return the number of free bytes below which new runs wait."""
     return min(HOLD_BELOW_BYTES, total_bytes // LARGEST_SHARE)
 
 
 def judge_room(free_bytes: int, total_bytes: int, *, is_short: bool) -> str | None:
-    """The reason new runs wait, in words; None when there is room. `is_short`: they wait already."""
+    """Say why new runs wait for disk space. None if there is enough. `is_short`: they wait already."""
     mark = find_mark(total_bytes)
     wanted = int(mark * RELEASE_FACTOR) if is_short else mark
     if free_bytes >= wanted:

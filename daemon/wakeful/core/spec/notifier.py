@@ -1,6 +1,6 @@
-"""A notifier of wakeful.yaml as frozen values: where a message to a person goes, about which events, and how soon.
+"""A notifier of wakeful.yaml as frozen values: its channel to a person, the events it is for, and its delay.
 
-`specs/` builds them, `notifications/` delivers through them. A secret is a name here, never a value.
+`specs/` builds notifiers, `notifications/` delivers messages with them. A secret is a name here, never a value.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from typing import Any, Literal, get_args
 
 from msgspec import Struct
 
-# A run failed for good; a person is asked; it sleeps until a person acts; a budget is spent; it works again.
+# Events that people are notified of, in this order: a run failed for good, a session asks a person, it sleeps until a
+# person acts, its budget is spent, it works again.
 NotifyEvent = Literal["failed", "asks", "sleeping", "budget", "recovered"]
 NOTIFY_EVENTS: tuple[NotifyEvent, ...] = get_args(NotifyEvent)
-# In a session's spec: nobody is told.
+# The word in a session's spec that turns notifications off.
 NOBODY = "none"
 
 
@@ -31,14 +32,17 @@ class WebhookChannel(Struct, frozen=True, kw_only=True, tag_field="kind", tag="w
 
 
 class EmailChannel(Struct, frozen=True, kw_only=True, tag_field="kind", tag="email"):
-    """`server` is smtp://HOST:PORT (STARTTLS) or smtps://HOST:PORT. `secret` is the password of `user`."""
+    """Mail over SMTP.
+
+    `server` is smtp://HOST:PORT (STARTTLS) or smtps://HOST:PORT. `secret` is the password of `user`.
+    """
 
     to: tuple[str, ...]
     sender: str
     server: str
     user: str | None = None
     secret: str | None = None
-    # False: a server without TLS is used all the same.
+    # False if a server without TLS may be used.
     is_tls_needed: bool = True
 
 
@@ -52,7 +56,7 @@ class NtfyChannel(Struct, frozen=True, kw_only=True, tag_field="kind", tag="ntfy
 class UrlChannel(Struct, frozen=True, kw_only=True, tag_field="kind", tag="url"):
     """Any address. `{secret}` in the address or a header stands for the secret; else it is sent as a bearer token.
 
-    `body` None: the same JSON that a webhook gets. Otherwise `body` is sent with its placeholders filled in.
+    If `body` is None, the JSON of a webhook is sent. Otherwise `body` is sent with its placeholders filled in.
     """
 
     url: str
@@ -70,7 +74,8 @@ Channel = CommandChannel | WebhookChannel | EmailChannel | NtfyChannel | UrlChan
 
 
 class Notifier(Struct, frozen=True, kw_only=True):
-    """`digest_seconds`: messages are gathered so long and sent as one; None: each is sent at once, floods aside."""
+    """A notifier as declared. With `digest_seconds`, the messages of that time are sent as one. None sends each message
+    at once, unless there are too many."""
 
     name: str
     channel: Channel
@@ -79,18 +84,18 @@ class Notifier(Struct, frozen=True, kw_only=True):
 
 
 def show_address(url: str) -> str:
-    """An address without its path: the topic of ntfy, or the end of a webhook's address, is often a secret itself."""
+    """Return an address without its path, because a topic of ntfy or the path of a webhook is often a secret."""
     scheme, _, rest = url.partition("://")
     return f"{scheme}://{re.split('[/?#]', rest, maxsplit=1)[0]}"
 
 
 def name_kind(channel: Channel) -> str:
-    """The key of the channel in wakeful.yaml."""
+    """Return the key of the channel in wakeful.yaml."""
     return str(type(channel).__struct_config__.tag)
 
 
 def say_target(channel: Channel) -> str:
-    """The destination of messages, in words without a secret."""
+    """Describe the destination of messages, without secrets."""
     match channel:
         case CommandChannel(argv=argv):
             return " ".join(argv)

@@ -1,8 +1,8 @@
-"""A session's spec as frozen values: what `specs/` parses YAML into and the log stores.
+"""A session's spec as frozen values. `specs/` parses YAML into them, and the log stores them.
 
-Built valid or not at all: whoever constructs one (specs/, or a test) has checked it. Durations
+The code that builds a spec (`specs/`, or a test) has checked it, so every spec is valid. Durations
 are seconds, paths are text relative to `root` (or absolute), and nothing here knows YAML.
-A binding's `identity` says what it is, not what it is called (docs/rules.md, rule 8).
+A binding's `identity` follows from its content, not from its name (docs/rules.md, rule 8).
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ When = Literal["any", "all", "changed"]
 First = Literal["run", "adopt"]
 Role = Literal["maintainer", "contributor", "observer"]
 Isolation = Literal["strict", "standard", "observe", "none"]
-# Which commits `each_commit` means: those of the branch's own line, or also those that came in by merges.
+# The commits that `each_commit` counts: those of the branch's own line, or also those that merges brought.
 CommitLine = Literal["first-parent", "all"]
 WorkspaceKind = Literal["worktree", "copy"]
 # Senders whose headers and signatures a webhook binding understands.
 Sender = Literal["standard", "github", "gitlab", "stripe", "slack"]
-# Which ends of another session's runs a `session` binding counts. `finished`: both of the others.
+# The ends of another session's runs that a `session` binding counts. `finished` counts both successes and failures.
 RunEnd = Literal["succeeded", "failed", "finished"]
 
 DEFAULT_SETTLE_SECONDS = 0.1
@@ -54,7 +54,7 @@ DEFAULT_EXCLUDES = (
     "#*#",
     "*.tmp",
 )
-# Names the core gives to causes and bindings of its own; a spec may not use them.
+# Names that the core gives to its own causes and bindings. A spec must not use them.
 RESERVED_BINDINGS = ("spec", "program", "first", "activation", "mailbox")
 # A secret's name must suit a file and a variable. systemd credentials usually have such names, too.
 SECRET_NAME = r"[A-Za-z][A-Za-z0-9_.-]{0,63}"
@@ -63,25 +63,27 @@ TEMPLATE_MARK = "@"
 
 
 def say_missing(name: str, what: str = "secret") -> str:
-    """The words for a secret that nobody has set, with what sets it."""
+    """Return the message about a secret that is not set, with the command that sets it."""
     return f"needs a {what}: {name} (wakeful secret set {name})"
 
 
 def find_settle_max(settle_seconds: float) -> float:
-    """The longest that changes are put off where a spec names no `settle_max`."""
+    """Return the longest time that a look waits for quiet, if a spec has no `settle_max`."""
     return max(LEAST_SETTLE_MAX_SECONDS, SETTLE_MAX_FACTOR * settle_seconds)
 
 
 def find_template(name: str) -> str | None:
-    """The template a session's name belongs to (`hr/ticket@17` -> `hr/ticket@`), its own name for a template;
-    None for others."""
+    """Return the template that a session's name belongs to (`hr/ticket@17` -> `hr/ticket@`).
+
+    The name of a template belongs to itself. None for all other names.
+    """
     folder, slash, last = name.rpartition("/")
     head, mark, _ = last.partition(TEMPLATE_MARK)
     return f"{folder}{slash}{head}{mark}" if mark else None
 
 
 def is_refused(name: str, refused: Mapping[str, str]) -> bool:
-    """Whether what declares this name cannot be read: its own file, or the template it comes from."""
+    """Was the file that declares this name refused? That is its own file, or the file of its template."""
     return name in refused or (bool(refused) and find_template(name) in refused)
 
 
@@ -93,12 +95,12 @@ class Binding(Struct, frozen=True, kw_only=True):
     stale_allowed: bool = False
     settle_seconds: float = DEFAULT_SETTLE_SECONDS
     settle_max_seconds: float = 2.0
-    # Words of strangers come in by it (`trust: untrusted`).
+    # The binding brings untrusted text into the session (`trust: untrusted`).
     is_untrusted: bool = False
 
     @property
     def kind(self) -> str:
-        """The key that declares it in a spec: `file`, `cron`."""
+        """Return the key that declares the binding in a spec, such as `file` or `cron`."""
         return str(self.__struct_config__.tag)
 
 
@@ -120,7 +122,7 @@ class FileBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="fil
 
 
 class CommitsBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="commits"):
-    """The tree of branch:path. `branch` None is HEAD, `repo` None the one around root."""
+    """The tree of branch:path. `branch` None stands for HEAD, `repo` None for the repository that contains root."""
 
     path: str
     repo: str | None = None
@@ -132,7 +134,7 @@ class CommitsBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="
     @property
     def identity(self) -> str:
         mode = "each" if self.each_commit else "tree"
-        # Only where it is not the default, so that what was seen before there was a choice stays seen.
+        # The default is left out, so that versions seen before this key existed stay seen.
         line = " all" if self.line == "all" else ""
         return f"commits {self.repo or '.'} {self.branch or 'HEAD'}:{self.path} {mode}{line}"
 
@@ -153,8 +155,8 @@ class CronBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="cro
 
 
 class EveryBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="every"):
-    """Slots one period apart, at multiples of it since 1970 until somebody sets the clock;
-    they survive restarts (rule 37)."""
+    """Slots one period apart, at multiples of the period since 1970, until the clock is set. They survive restarts
+    (rule 37)."""
 
     period_seconds: float
     catch_up: CatchUp = "once"
@@ -176,19 +178,19 @@ class MessageBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="
 
 
 class SessionBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="session"):
-    """Another session's last run that ended in this way. A failure counts when no retry follows it."""
+    """The runs of another session that ended in the way `on` says. A failure counts only if no retry follows it."""
 
     session: str
     on: RunEnd = "succeeded"
 
     @property
     def identity(self) -> str:
-        # Only where it is not the default, so that what was seen before there was a choice stays seen.
+        # The default is left out, so that versions seen before this key existed stay seen.
         return f"session {self.session}" if self.on == "succeeded" else f"session {self.session} {self.on}"
 
     @property
     def minds_failure(self) -> bool:
-        """Does a failure of that session wake this one? Then it must not hold this one back (rule 31)."""
+        """Does a failure of the other session wake this one? Then that failure must not hold this one (rule 31)."""
         return self.on != "succeeded"
 
 
@@ -217,26 +219,26 @@ class ServiceBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="
 
     @property
     def server(self) -> str | None:
-        """The server of the session's agent that it is; None: it is an address."""
+        """Return the name of the agent's MCP server that the binding checks. None if it checks an address."""
         return self.url.removeprefix(MCP_TOOL_PREFIX) if self.url.startswith(MCP_TOOL_PREFIX) else None
 
 
 class WebhookBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="webhook"):
-    """Deliveries of another program, which knocks at an address of its own."""
+    """Deliveries that another program posts to the binding's own address."""
 
     sender: Sender
-    # Names of the secrets that sign deliveries, any of which counts. Empty: nobody signs them (`secret: none`).
+    # Names of the secrets that sign deliveries; any of them counts. Empty if none is signed (`secret: none`).
     secrets: tuple[str, ...] = ()
     # Path in the payload -> the values that let a delivery through. `event` is the sender's name for what happened.
     only: dict[str, tuple[str, ...]] = {}
-    # A signed time may differ from ours by so much.
+    # The most seconds that the time in a signature may differ from ours.
     tolerance_seconds: float = 300.0
     max_size_bytes: int = 1_000_000
 
     @property
     def identity(self) -> str:
-        # The address that a sender knows ends with this name. A new secret or filter leaves the deliveries that
-        # wait where they are.
+        # The address that a sender knows ends with this name. A new secret or filter does not change the identity, so
+        # waiting deliveries stay.
         return f"webhook {self.name}"
 
 
@@ -255,7 +257,7 @@ ClockBinding = CronBinding | EveryBinding
 
 
 class RunLimits(Struct, frozen=True, kw_only=True):
-    """The resource limits of a run. None: no limit."""
+    """The resource limits of a run. None for no limit."""
 
     memory_bytes: int | None = None
     processes: int | None = None
@@ -279,15 +281,15 @@ class Confinement(Struct, frozen=True, kw_only=True):
     """The access a run has besides its bindings, and how it is enforced. Paths are absolute, or relative to root."""
 
     level: Isolation = "standard"
-    # As the machine has it, not at all, or to these addresses (`host:port`);
-    # `:port` is one that a run itself listens on.
+    # True for the network of the machine, False for none, or the addresses that a run may reach (`host:port`).
+    # `:port` is a port that a run itself listens on.
     network: bool | tuple[str, ...] = False
     allow_read: tuple[str, ...] = ()
     allow_write: tuple[str, ...] = ()
 
     @property
     def ports(self) -> bool | tuple[int, ...]:
-        """The part of `network` that can be enforced: for addresses, only their TCP ports."""
+        """Return the part of `network` that can be enforced: for addresses, only their TCP ports."""
         return (
             self.network
             if isinstance(self.network, bool)
@@ -296,7 +298,7 @@ class Confinement(Struct, frozen=True, kw_only=True):
 
     @property
     def listened_ports(self) -> tuple[int, ...]:
-        """Those that runs may listen on; where the network is open as a whole nothing is said of them."""
+        """List the ports that runs may listen on. Empty unless `network` is a list of addresses."""
         return (
             ()
             if isinstance(self.network, bool)
@@ -305,14 +307,14 @@ class Confinement(Struct, frozen=True, kw_only=True):
 
     @property
     def looks_up_names(self) -> bool:
-        """Does a listed host have to be looked up? Addresses and `localhost` do not."""
+        """Must a listed host be looked up in DNS? IP addresses and `localhost` need no lookup."""
         return not isinstance(self.network, bool) and any(
             _is_name(address.rpartition(":")[0]) for address in self.network
         )
 
     @property
     def is_enforced(self) -> bool:
-        """Is a run held to anything at all?"""
+        """Is a run restricted at all?"""
         return self.level not in ("none", "observe")
 
 
@@ -326,12 +328,12 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     retries: int = 2
     check: tuple[str, ...] | None = None
     limits: RunLimits = RunLimits()
-    # It works in a place of its own, and what it made of its outputs is put in place after its success; None: in place.
+    # The kind of private workspace. Outputs are put in place after success. None if the run works in place.
     workspace: WorkspaceKind | None = None
 
 
 class CommandRun(RunSpec, frozen=True, kw_only=True, tag_field="kind", tag="command"):
-    """argv, never a shell string."""
+    """A command as a list of words, never a shell string."""
 
     argv: tuple[str, ...]
 
@@ -353,7 +355,7 @@ AnyRun = CommandRun | ScriptRun | PromptRun
 
 
 class Window(Struct, frozen=True):
-    """Minutes of the day in a time zone; `end` before `start` crosses midnight."""
+    """Minutes of the day in a time zone. A window whose end is before its start crosses midnight."""
 
     start_minute: int
     end_minute: int
@@ -361,7 +363,7 @@ class Window(Struct, frozen=True):
 
 
 class Retention(Struct, frozen=True, kw_only=True):
-    """The part of a session that stays at hand. Records beyond a bound may be archived. None: no bound of that kind."""
+    """The part of a session that stays at hand. Records beyond a bound may be archived. None for no bound."""
 
     keep_seconds: float | None = None
     runs: int | None = None
@@ -386,9 +388,9 @@ class SessionSpec(Struct, frozen=True, kw_only=True):
     run: AnyRun | None = None
     conversation: Literal["fresh", "continue"] = "fresh"
     pool: str | None = None
-    # The script inside root that `command` names: an implied waking binding (specs.md).
+    # The script inside root that `command` names. It is an implied waking binding (docs/specs.md).
     program: str | None = None
-    # Names; a value stands in no spec, no state and no event.
+    # Names of secrets. Their values are in no spec, no state and no event.
     secrets: tuple[str, ...] = ()
     # Name or uid -> role. A person who is not named here is a maintainer.
     people: dict[str, Role] = {}
@@ -397,14 +399,14 @@ class SessionSpec(Struct, frozen=True, kw_only=True):
     budget: Budget | None = None
     # A person is asked before every run.
     is_approved_first: bool = False
-    # A question to a person waits so long, and is denied then. None: as its agent says.
+    # Seconds until an unanswered question to a person is denied. None for the setting of its agent.
     ask_timeout_seconds: float | None = None
-    # Narrows what the agent's own policy allows.
+    # Policies of tools, which can only narrow the agent's own policies.
     tools: dict[str, ToolPolicy] = {}
     # Hosts that the agent's tool `fetch` may ask, as HOST:PORT, *.HOST:PORT or *:PORT.
-    # No other program gets a network by them.
+    # They open the network to no other program.
     fetch: tuple[str, ...] = ()
-    # Notifiers by name. None: all that there are; empty: nobody is told.
+    # Names of notifiers. None for all notifiers, empty for none.
     notify: tuple[str, ...] | None = None
 
     def binding(self, name: str) -> AnyBinding | None:
@@ -429,7 +431,7 @@ class SessionSpec(Struct, frozen=True, kw_only=True):
 
 
 def observe_spec(spec: SessionSpec) -> SessionSpec:
-    """The same, with nothing denied."""
+    """Return the spec with an isolation that denies nothing."""
     return msgspec.structs.replace(spec, confinement=msgspec.structs.replace(spec.confinement, level="observe"))
 
 
@@ -444,7 +446,7 @@ def _describe_what(run: AnyRun) -> object:
 
 
 def digest_noticed(spec: SessionSpec) -> str:
-    """The `spec` version: what a run can notice (rule 9), and nothing that is only timing or order."""
+    """Return the version of the binding `spec`: a digest of all that a run can notice (rule 9), not timing or order."""
     run = spec.run
     noticed: dict[str, object] = {
         "agent": spec.agent,
@@ -463,7 +465,7 @@ def digest_noticed(spec: SessionSpec) -> str:
         },
         "conversation": spec.conversation,
     }
-    # Only where there is one, so that the versions of before these keys stand.
+    # Keys without a value are left out, so that versions from before these keys existed stay the same.
     if spec.confinement.network:
         noticed["network"] = spec.confinement.network
     if run is not None and run.workspace is not None:
@@ -476,7 +478,7 @@ def digest_noticed(spec: SessionSpec) -> str:
 
 
 class MetricsSettings(Struct, frozen=True, kw_only=True):
-    """`sessions`: names and patterns of those that `/metrics` tells of one by one."""
+    """`sessions`: names and patterns of the sessions that `/metrics` reports one by one."""
 
     sessions: tuple[str, ...] = ()
 
@@ -492,29 +494,30 @@ class Settings(Struct, frozen=True, kw_only=True):
     """`wakeful.yaml`: the daemon's own settings, every key resolved to its default."""
 
     concurrency: int = 2
-    # Runs of agents at a time: they wait for a model most of the time, and take no slot of commands.
+    # The most runs of agents at a time. They wait for a model most of the time, and take no slot of commands.
     agent_concurrency: int = 2
     pools: dict[str, int] = {}
-    # Those that come with wakeful, under one's own.
+    # The prices that come with wakeful, overridden by those in wakeful.yaml.
     prices: dict[str, Price] = {}
     loop_depth: int = 8
     stop_grace_seconds: float = 30.0
     hints: Literal["auto", "inotify", "watchfiles", "poll"] = "auto"
     limits: Limits = Limits()
-    # For sessions whose spec says nothing; what it leaves open is kept.
+    # The retention of sessions whose spec sets none.
     retention: Retention = Retention()
-    # Sessions may say `isolation: none`, or `observe`.
+    # Sessions may use `isolation: none` and `isolation: observe`.
     allow_unisolated: bool = False
-    # `pinned`: no spec counts before a person trusted it as it stands, wherever it lies.
+    # `pinned`: no spec counts before a person has trusted its present content, wherever its file is.
     trust: Literal["followed", "pinned"] = "followed"
     http: HttpChoice = None
-    # Accounts of the machine that may use the control socket, and the person each is; empty: only the daemon's own.
+    # Account of the machine that may use the control socket -> the person it belongs to. Empty if only the daemon's own
+    # account may.
     accounts: dict[str, str] = {}
-    # The group whose members may reach the control socket at all; None: nobody but the daemon's own account.
+    # The group whose members may reach the control socket. None if only the daemon's own account may.
     socket_group: str | None = None
     notifiers: tuple[Notifier, ...] = ()
     metrics: MetricsSettings = MetricsSettings()
-    # None: traces are sent where the environment says so, or nowhere.
+    # None if the environment decides where traces are sent, or that they are not sent.
     otel: OtelSettings | None = None
 
     @property

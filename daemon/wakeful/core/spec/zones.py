@@ -1,8 +1,8 @@
 """Time zones by name: the only module of the core that asks the machine's zone database.
 
 Cron slots, windows and the periods of budgets depend on it. Events carry the periods that were found when they were
-decided, so a log of this release folds without the database; UTC stands in where an older record asks for a zone that
-the machine does not know.
+decided, so a log of this release folds without the database. For an older record with a zone that the machine does not
+know, UTC is used.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 
 def find_zone(name: str) -> tzinfo | None:
-    """The zone of this name; None where the machine does not know it. UTC needs no database."""
+    """Return the zone of this name. None if the machine does not know it. UTC needs no database."""
     if name == "UTC":
         return UTC
     try:
