@@ -1,4 +1,4 @@
-"""Puts the desk of notifications together: the parts of the daemon that it reads, reports to, and sends by."""
+"""Constructs the service of notifications over the parts of the daemon that it reads, reports to, and sends with."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from wakeful.service.reports import ObservationPort
 from wakeful.settings import Places
 from wakeful.system.journal import WARNING
 
-# Variables by which a program finds the desktop of its user.
+# The variables by which a program finds the desktop of its user.
 _DESKTOP = ("DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY")
 
 
