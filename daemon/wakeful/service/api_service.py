@@ -1,8 +1,7 @@
-"""The daemon as the API knows it: implements `api.service.Service` over the reactor and the edges.
+"""The daemon as the API uses it: implements `api.service.Service` over the reactor and the edges.
 
-The control socket gets it from the daemon's life (daemon.py). Reading never changes anything; `call` and `submit` are
-the only ways to change the state of a session, through the reactor.
-Everything is called on the loop unless its port says otherwise.
+`daemon.py` passes it to the control socket. Reading never changes anything. Only `call` and `submit` change the state
+of a session, through the reactor. Everything is called on the loop unless its port says otherwise.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ from wakeful.workspaces.fork_workspaces import Workspaces
 
 @dataclass(frozen=True, slots=True)
 class Edges:
-    """The edges of a running daemon, each known by its contract alone. Wiring constructs them."""
+    """The edges of a running daemon, each used only through its contract. The wiring constructs them."""
 
     sources: Sources
     specs: SpecWatch[Any]
@@ -71,12 +70,12 @@ class Edges:
     secrets: KnownSecrets
     notifications: Notifications
     log: DaemonLog
-    # The socket that systemd listens on for us, if it does.
+    # The socket that systemd listens on for this daemon, if it does.
     handed_over: socket.socket | None = None
 
 
 class ApiService:
-    """`decided` and `recorded` are told by the reactor; `ending` says whether the daemon stops."""
+    """`decided` and `recorded` are told by the reactor. `ending` knows whether the daemon stops."""
 
     def __init__(
         self,
@@ -136,8 +135,8 @@ class ApiService:
         return self._reactor.submit(call, author=author, key=key, run=run)
 
     async def report_written(self, session_id: str, paths: Iterable[str]) -> None:
-        # Reports of the last files may still be in the watcher's queue: without them the look finds half of the
-        # writing, and readers start on it.
+        # Reports of the last files may still be in the watcher's queue. Without them the look would find half of what
+        # was written, and readers would start on it.
         self._edges.sources.hear()
         self._reactor.observe(FilesWritten(session=session_id, paths=tuple(paths)))
         # Looks take milliseconds, and the core gives up on one that hangs.

@@ -1,7 +1,7 @@
-"""The daemon's life: start, look at everything once, say `ready`, keep everything going, stop in good order.
+"""The daemon's life: start, look at everything once, print `ready`, keep all parts running, stop in good order.
 
-Wiring constructs it over edges that are ready to use and awaits `live`. It decides nothing itself: the core does,
-through the reactor. What the API asks of a daemon is in facade.py.
+The wiring constructs it over edges that are ready to use and awaits `live`. It decides nothing itself: the core does,
+through the reactor. `api_service.py` answers the calls of the API.
 """
 
 from __future__ import annotations
@@ -36,27 +36,30 @@ from wakeful.system.state_folder import remove_address, write_address
 from wakeful.system.systemd import Supervisor, is_restarting
 from wakeful.text.display import count
 
-# The holds of a session whose runs went wrong: it stays so until something newer comes or a person acts.
+# The kinds of holds after failed runs. Such a session sleeps until a newer version comes or a person acts.
 FAILED_HOLDS = ("failed", "crashing", "loop")
 NAMES_TOLD = 5
-# The pause before a part of the daemon that failed begins again.
+# Seconds until a failed part of the daemon begins again.
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 60.0
-# After the last run, and `stop_grace` with it: records are flushed, folders removed, files closed.
+# The most seconds of a stop after the last run and its `stop_grace`: records are flushed, folders removed, files
+# closed.
 _LONGEST_END_SECONDS = 60
-# Objects that young collections wait for, and how many of these older ones do. As Python has it, 700 and 10, they took
-# 0.3 s of a burst of 100,000 files; what refers to itself, and is held so much longer, is a few hundred objects.
+# The thresholds of garbage collection: new objects until a young collection, and young collections until an older one.
+# With Python's defaults, 700 and 10, collections took 0.3 s of a burst of 100,000 files. The cycles that live longer
+# because of this are a few hundred objects.
 _COLLECTED_AFTER = (20_000, 10)
-# A whole collection now and then: 5 ms with a dozen sessions, since the objects of the start are left out.
+# Seconds between full collections. One takes 5 ms with a dozen sessions, because the objects of the start are left out.
 COLLECTING_SECONDS = 30.0
 COLLECTING_PAUSES = 1000
-# A daemon with `--once` waits so long for messages to people to be sent.
+# The most seconds that a daemon with `--once` waits until messages to people are sent.
 ONCE_SECONDS = 30.0
 
 
 class StartProgress:
-    """Tells how far a start is, once a second from the first second on, at a terminal and to systemd.
-    Told in any thread."""
+    """Reports the progress of a start, once per second after the first second, at a terminal and to systemd. Any
+    thread.
+    """
 
     def __init__(self, printer: LogPrinter, supervisor: Supervisor) -> None:
         self._printer = printer
@@ -73,12 +76,12 @@ class StartProgress:
             self._supervisor.status(f"starting: {words}")
 
     def tell_read(self, done: int, total: int) -> None:
-        """How far the reading of specs is."""
+        """Report how many specs were read."""
         self.tell(f"{done:,} of {count(total, 'spec')} read")
 
 
 class Daemon:
-    """`settings` are those it starts with. `failed` are the sessions of which a run failed for good, for `--once`."""
+    """`settings` are those at the start. `failed` are the sessions of which a run failed for good, for `--once`."""
 
     def __init__(
         self,
@@ -130,11 +133,11 @@ class Daemon:
     # -- life ---------------------------------------------------------------------------------
 
     async def live(self) -> int:
-        """From the first look to the last run; returns the exit code."""
+        """Live from the first look to the last run. Returns the exit code."""
         try:
             return await self._live()
         except Exception as error:
-            # A log that is gone, or cannot be read any more, is told in words, and the runs are ended.
+            # If the log is gone or can no longer be read, this is reported as a message, and the runs are ended.
             if self._ending.abandoned is None and (words := self.log.find_loss() or _find_words(error)) is not None:
                 self.abandon(words)
             if self._ending.abandoned is None:
@@ -146,7 +149,7 @@ class Daemon:
 
     async def _live(self) -> int:
         self._catch_signals()
-        # Nothing is decided before the specs are read: a run must not start on what a file said before this daemon.
+        # Nothing is decided before the specs are read, so that no run starts on what a file said before this daemon.
         first, _ = await asyncio.gather(self._specs.look(), self._edges.runner.settle())
         self._edges.clock.start()
         self._reactor.observe(DaemonStarted(incarnation=secrets.token_hex(8), settings=self._settings))
@@ -203,8 +206,9 @@ class Daemon:
 
     @contextlib.asynccontextmanager
     async def _noted_address(self) -> AsyncIterator[None]:
-        """While the daemon listens elsewhere, its state folder says where:
-        a command given in the project finds it there."""
+        """Write the address of the socket to the state folder while the daemon listens, so that a command in the
+        project finds it.
+        """
         state, is_systemd = str(self._places.state), self._edges.handed_over is not None
         try:
             write_address(state, str(self._places.socket), is_systemd=is_systemd)
@@ -215,25 +219,26 @@ class Daemon:
             )
             self._printer.say(words, priority=WARNING)
         yield
-        # The socket of systemd outlives us: who connects there waits for the next daemon.
+        # The socket of systemd outlives the daemon: a client that connects to it waits for the next daemon.
         if not is_systemd:
             remove_address(state)
 
     def _list_left(self) -> dict[str, str]:
-        """Runs of damaged sessions that a daemon which died may have left: no plan knows of them."""
+        """List the runs of damaged sessions that an earlier daemon may have left. No plan contains them."""
         damaged = (session for session in self.core.state if isinstance(session, DamagedSession))
         return {session.left_run: session.id for session in damaged if session.left_run is not None}
 
     async def _keep_on(self, keep: Callable[[], Awaitable[None]]) -> None:
-        """Run until cancelled. An error that ends a keeper is told, and the keeper begins again: a shortage of a
-        second must not end the daemon."""
+        """Run a part of the daemon until cancelled. If it fails, the error is reported and the part begins again,
+        because a shortage of a second must not end the daemon.
+        """
         pause = _FIRST_PAUSE_SECONDS
         while True:
             began = self._loop.time()
             try:
                 return await keep()
             except Exception as error:
-                # An error that a person must act upon ends the daemon in words. A shortage passes by itself.
+                # An error that a person must act on ends the daemon with a message. A shortage passes by itself.
                 if isinstance(error, OperatorError) and not isinstance(error, StoreShort):
                     raise
                 self._loop.call_exception_handler(
@@ -244,7 +249,9 @@ class Daemon:
             await asyncio.sleep(pause)
 
     async def _first_look(self) -> None:
-        """READY means armed and looked: until then a change could still be missed by whoever waits for it."""
+        """Wait until every target is watched and looked at, which READY promises. Before that, a change could still be
+        missed.
+        """
         unseen = list(self.core.looked.targets.values())
         total = len(unseen)
 
@@ -264,7 +271,7 @@ class Daemon:
         self._supervisor.ready(self._summary())
 
     def _follow_http(self, control: ControlSocket, *, is_start: bool = False) -> None:
-        """Listen on TCP as the settings say. At the start, what cannot be ends the daemon in words."""
+        """Listen on TCP according to the settings. A failure at the start ends the daemon with a message."""
         before = control.tcp.url
         try:
             control.follow_http(choose_http(self._places.http, self.core.settings.http))
@@ -280,7 +287,9 @@ class Daemon:
             self._printer.say(f"listening on {control.tcp.url}" if control.tcp.url else "the TCP port is closed")
 
     def _find_dashboard_url(self, control: ControlSocket) -> str | None:
-        """The address of the dashboard for links in messages. A person elsewhere reaches it by the name in `hosts`."""
+        """Find the address of the dashboard for links in messages. A person elsewhere reaches it by the name in
+        `hosts`.
+        """
         http = self.core.settings.http
         if control.tcp.url is not None and isinstance(http, HttpSettings) and http.hosts:
             return f"https://{http.hosts[0]}"
@@ -300,19 +309,21 @@ class Daemon:
         return 0 if self._ending.abandoned is None else 1
 
     def warn(self, words: str) -> None:
-        """Tell an operator to look at something."""
+        """Print a warning for the operator."""
         self._printer.say(words, priority=WARNING)
 
     def abandon(self, gone: OperatorError) -> None:
-        """The log is gone: end in order, as far as that goes without it."""
+        """End in order, as far as possible without the log, because it is gone."""
         self._ending.abandon(gone)
         self._reactor.close()
 
     # -- `--once` -----------------------------------------------------------------------------
 
     async def _run_once(self) -> int:
-        """`--once`: to the end of the wave, retries included. 1 if a run failed, now or before, if a spec was
-        refused, or for want of room."""
+        """Run until nothing is owed any more, including retries, for `--once`.
+
+        Returns 1 if a run failed, now or before, if a spec was refused, or if there is no disk space.
+        """
         await self._decided.wait_until(
             lambda: self._ending.stopping.is_set() or not self._is_wave_going() or self._find_shortage() is not None
         )
@@ -336,12 +347,13 @@ class Daemon:
         return 1 if wrong else 0
 
     def _find_shortage(self) -> str | None:
-        """Why what is owed would wait for ever: no room on disk, and nothing runs that could make some."""
+        """Return why owed runs would wait forever: there is no disk space, and nothing runs that could free some."""
         return None if self.core.state.running or not self._is_wave_going() else self.core.looked.shortage
 
     def _tell_failed_before(self) -> list[str]:
-        """The sessions that sleep because their runs went wrong. Of those that did not fail now, say so,
-        and quote what they printed."""
+        """List the sessions that sleep because their runs failed. For those that did not fail now, print this and their
+        output.
+        """
         held = [
             one for one in self.core.state if one.is_armed and one.hold is not None and one.hold.kind in FAILED_HOLDS
         ]
@@ -370,8 +382,10 @@ class Daemon:
     # -- the end ------------------------------------------------------------------------------
 
     async def _wind_down(self) -> None:
-        """No new runs, `stop_grace` for those under way, then interrupt: they are owed again.
-        At a restart those go on that somebody keeps."""
+        """Start no new runs, give those under way `stop_grace`, then interrupt them: they are owed again.
+
+        At a restart, runs that the service manager keeps go on.
+        """
         self._supervisor.stopping()
         if self._ending.abandoned is not None:
             self._reactor.close()
@@ -395,9 +409,9 @@ class Daemon:
         await self._reactor.recorded_so_far()
 
     def _bound_end(self) -> None:
-        """Limit the rest of the stop, which waits for disks alone.
+        """Limit the rest of the stop, which waits only for disks.
 
-        A disk that hangs must not keep the daemon alive: every acknowledged record is on disk.
+        A disk that hangs must not keep the daemon alive. Every acknowledged record is on disk.
         """
         words = (
             f"stopping took more than {_LONGEST_END_SECONDS} s, perhaps a disk or a network mount hangs; what was "
@@ -407,7 +421,7 @@ class Daemon:
         signal.alarm(_LONGEST_END_SECONDS)
 
     async def _find_spared(self) -> frozenset[str]:
-        """The ids of runs that would outlive us, if somebody is about to go on with them."""
+        """Find the ids of runs that outlive the daemon, if another daemon is about to continue them."""
         open_runs = (session.run for session in self._running() if session.run is not None)
         kept = frozenset(run.run_id for run in open_runs if self._edges.runner.keeps(run.run_id))
         return kept if kept and await is_restarting() else frozenset()
@@ -416,7 +430,7 @@ class Daemon:
         return [self.core.state.get(session_id) for session_id in self.core.state.running]
 
     async def _until_idle(self, seconds: float, spared: frozenset[str]) -> bool:
-        """Until nothing runs but what is spared; False when the time is over, or somebody is in a hurry."""
+        """Wait until only spared runs are left. False when the time is over, or a second stop was requested."""
 
         def is_idle() -> bool:
             return all(session.run is not None and session.run.run_id in spared for session in self._running())
@@ -426,19 +440,21 @@ class Daemon:
 
         await self._decided.wait_until(lambda: is_idle() or is_hurried(), seconds)
         if not is_idle() and is_hurried():
-            # One hurry ends one wait: the grace of runs that are being stopped is another.
+            # One request ends one wait. The grace of runs that are being stopped is another wait.
             self._ending.is_hurried = False
         return is_idle()
 
     async def _close(self) -> None:
-        """Stop the reactor first, so that nothing is decided while the edges are closed one by one. If one fails,
-        the others and the log are still closed."""
+        """Stop the reactor first, so that nothing is decided while the edges are closed one by one.
+
+        If closing one of them fails, the others and the log are still closed.
+        """
         if self._is_closed:
             return
         self._is_closed = True
         self._reactor.close()
         async with contextlib.AsyncExitStack() as closing:
-            # The stack closes them in reverse order: the last one registered is closed first.
+            # The stack closes in reverse order: the last one registered is closed first.
             closing.callback(self._printer.close)
             closing.callback(self.log.close)
             starter = self._edges.starter
@@ -460,7 +476,7 @@ class Daemon:
 
     def _begin_reload(self) -> None:
         if not self._has_begun:
-            # The specs are being read for the first time; what is saved meanwhile gives a hint.
+            # The specs are being read for the first time. A file that is saved meanwhile gives a hint.
             return
         self._supervisor.reloading()
         self._reload = self._loop.create_task(self._finish_reload(), name="reload")
@@ -470,7 +486,7 @@ class Daemon:
             await self._specs.read()
         except Exception as error:
             self._loop.call_exception_handler({"message": "specs could not be read", "exception": error})
-        # Systemd waits for this word either way: what was read is in force, or what was in force before still is.
+        # Systemd waits for this message in both cases. If the reading failed, the earlier specs stay in force.
         self._supervisor.ready(self._summary())
 
     # -- beside everything else ---------------------------------------------------------------
@@ -479,7 +495,7 @@ class Daemon:
         await self._narrator.keep(self._recorded, lambda: self._progress.is_over and not self._is_wave_going())
 
     async def _open_notifying(self) -> None:
-        """A notifier that is new is on disk before anything happens that it has to tell."""
+        """Save a new notifier to disk before anything happens that it must report."""
         try:
             await self._edges.notifications.open_posts()
         except OSError as error:
@@ -490,7 +506,9 @@ class Daemon:
         await self._edges.notifications.keep(self._recorded)
 
     async def _end_notifying(self) -> None:
-        """With `--once` nobody may come to send what is left; otherwise the next daemon does."""
+        """Send the remaining messages with `--once`, because no later daemon may do so. Otherwise the next daemon sends
+        them.
+        """
         if self._ending.abandoned is not None:
             return
         if self._is_once:
@@ -499,12 +517,12 @@ class Daemon:
         await self._edges.notifications.close()
 
     async def _keep_watchdog(self) -> None:
-        """Only a loop that turns and a log that takes appends may say that it is alive."""
+        """Report to the watchdog only while the loop turns and the log accepts appends."""
         while True:
             await asyncio.sleep(self._supervisor.watchdog_seconds or 30.0)
             await self._reactor.recorded_so_far()
             if self._affinity.restore():
-                # CPUAffinity= of a unit, and taskset around its start, are how a person chooses cores.
+                # A person chooses cores with CPUAffinity= in the unit, or with taskset at the start.
                 self._printer.say(
                     "somebody moved the daemon to other cores, perhaps a run; it has its own again", priority=WARNING
                 )
@@ -512,8 +530,11 @@ class Daemon:
             self._supervisor.status(self._summary())
 
     async def _keep_collecting(self) -> None:
-        """Free the cycles that closed connections leave, a transport and its socket each; an ended run leaves none.
-        Takes a thousandth of the time at most."""
+        """Free the cycles that closed connections leave, each with a transport and its socket. An ended run leaves
+        none.
+
+        Takes at most a thousandth of the time.
+        """
         pause = COLLECTING_SECONDS
         while True:
             await asyncio.sleep(pause)
@@ -546,7 +567,7 @@ def _spare_collections() -> None:
 
 
 def _find_words(error: BaseException) -> OperatorError | None:
-    """The error, or the first error of a group, if it is an OperatorError."""
+    """Return the error, or the first error of a group, if it is an OperatorError."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error if isinstance(error, OperatorError) else None

@@ -1,8 +1,8 @@
-"""The daemon's own words: printed as lines, or sent to the journal of systemd, by a thread of their own.
+"""The daemon's own messages: printed as lines, or sent to the journal of systemd, by their own thread.
 
-`LogPrinter` takes lines from any module and prints them. `Narrator` reads the log after each record, and prints the
-lines that `views/narration` makes of it. With the journal or JSON, the same text is sent as fields, with the priority,
-the session and the run.
+`LogPrinter` takes lines from any caller and prints them. `Narrator` reads the log after each record and prints the lines
+that `views/narration` makes of it. For the journal, or with JSON, the same messages are sent as fields, with their
+priority, session and run.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 NARRATED_AT_ONCE = 500
 _NARRATED_BYTES = 1 << 20
-# Lines are printed at most this often: a run's start is not to wait for a terminal.
+# Seconds between prints, so that the start of a run does not wait for a terminal.
 _NARRATING_SECONDS = 0.05
-# The first word that a line holds gives it its colour.
+# The colour of a line, by the first of these words that it contains.
 STYLES = (
     ("wakes", "bold cyan"),
     ("succeeded", "green"),
@@ -48,7 +48,7 @@ STYLES = (
 )
 
 Style = Literal["text", "json"]
-# The field of a line that stands for a record of the log.
+# The field of a line that belongs to a record of the log.
 _RECORDED = "WAKEFUL_SEQ"
 LEVELS = {2: "critical", 3: "error", 4: "warning", 5: "notice", 6: "info"}
 
@@ -56,7 +56,7 @@ LEVELS = {2: "critical", 3: "error", 4: "warning", 5: "notice", 6: "info"}
 class Line(NamedTuple):
     """One line: its text for a person, its message and fields for the journal and JSON.
 
-    A passing line gives way to the next.
+    A passing line is overwritten by the next line.
     """
 
     text: str
@@ -67,20 +67,19 @@ class Line(NamedTuple):
 
 
 def _open_console() -> Console:
-    # Imported here: only a daemon at a terminal needs it.
+    # Imported here, because only a daemon at a terminal needs it.
     from rich.console import Console
 
-    # Highlighting and markup are off: a name in brackets is a name.
+    # Highlighting and markup are off, because a name may contain brackets.
     return Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 class LogPrinter:
-    """Prints plain lines on standard output, in colour where a person looks at a terminal,
-    and sends entries where the journal listens.
+    """Prints plain lines on standard output, in colour at a terminal, and sends entries to the journal.
 
-    A thread of its own prints: a stopped terminal or a full pipe must not stop the loop, so lines beyond the bound are
-    counted and dropped. The voice falls silent when nobody can hear it any more (a closed window,
-    a pipe into `head`): all it says is in the log.
+    Its own thread prints, because a stopped terminal or a full pipe must not stop the loop. Lines beyond the bound are
+    counted and dropped. Printing ends when the output is closed (a closed window, a pipe into `head`). Nothing is lost,
+    because the log has everything.
     """
 
     MOST_WAITING = 10_000
@@ -93,7 +92,7 @@ class LogPrinter:
         style: Style = "text",
         redact: Callable[[str], str] = lambda text: text,
     ) -> None:
-        """`redact` takes the values of secrets out of every line."""
+        """`redact` removes the values of secrets from every line."""
         self._console = _open_console() if is_terminal else None
         self._journal = journal
         self._style = style
@@ -101,7 +100,7 @@ class LogPrinter:
         self._lines: SimpleQueue[Line | None] = SimpleQueue()
         self._dropped = 0
         self._repeats = Repeats(time.monotonic)
-        # Whether a passing line stands where the next one goes.
+        # True if the line before is a passing line, which the next one overwrites.
         self._is_over_another = False
         self._printing = Thread(target=self._print_lines, name="printer", daemon=True)
         self._printing.start()
@@ -117,12 +116,12 @@ class LogPrinter:
     ) -> None:
         """Print one line with the local time of `at`, or of now.
 
-        `fields` go to the journal and to JSON besides the session's name.
+        `fields` are added to the journal entry and to JSON, with the session's name.
         """
         moment = datetime.fromtimestamp(at / 1e6) if at is not None else datetime.now()
         message = (f"{visible(name)}: " if name else "") + visible(words, 500)
         about = {"WAKEFUL_SESSION": name, **(fields or {})} if name else fields or {}
-        # A record is told as often as it is recorded.
+        # A line of a record is printed each time, even if it repeats.
         if _RECORDED not in about:
             self._tell_repeats()
             if not self._repeats.take(message):
@@ -139,13 +138,13 @@ class LogPrinter:
         self._put(Line(shown, shown, NOTICE))
 
     def quote(self, lines: list[str], *, name: str, run: int) -> None:
-        """Print the lines of a run's output, behind a bar: nobody takes them for ours."""
+        """Print the lines of a run's output, behind a bar that distinguishes them from the daemon's own lines."""
         for line in lines:
             shown = f"│ {visible(line, 500)}"
             self._put(Line(f"  {shown}", shown, fields={"WAKEFUL_SESSION": name, "WAKEFUL_RUN": str(run)}))
 
     def show(self, line: str) -> None:
-        """Show progress at a terminal; the next line takes its place."""
+        """Show progress at a terminal. The next line overwrites it."""
         if self._console is not None and self._style == "text" and self._journal is None:
             self._put(Line(line, line, is_passing=True))
 
@@ -160,7 +159,7 @@ class LogPrinter:
         self._lines.put(line._replace(text=self._redact(line.text), message=self._redact(line.message)))
 
     def close(self, seconds: float = 1.0) -> None:
-        """Print the lines that are left, if somebody reads them."""
+        """Print the lines that are left, if the output is read."""
         self._tell_repeats(is_over=True)
         self._lines.put(None)
         self._printing.join(seconds)
@@ -190,24 +189,24 @@ class LogPrinter:
 
 
 def as_entry(line: Line) -> dict[str, str]:
-    """The fields of a journal entry; the journal adds the time, the unit and the process."""
+    """Make the fields of a journal entry. The journal adds the time, the unit and the process."""
     return {"MESSAGE": line.message, "PRIORITY": str(line.priority), "SYSLOG_IDENTIFIER": "wakeful", **line.fields}
 
 
 def as_json(line: Line) -> str:
-    """One object: the words, and the same fields as in the journal by shorter names."""
+    """Make one JSON object: the message, and the fields of the journal by shorter names."""
     about = {name.removeprefix("WAKEFUL_").lower(): value for name, value in line.fields.items()}
     at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return json.dumps({"at": at, "level": LEVELS[line.priority], "message": line.message, **about}, ensure_ascii=False)
 
 
 class Narrator:
-    """Says in words what the log took, record by record, in its order. Used on the loop."""
+    """Prints the records of the log, one by one, in order. Used on the loop."""
 
     def __init__(
         self, core: Core, log: LogReader, blobs: Blobs, printer: LogPrinter, state_folder: str, *, quotes_failures: bool
     ) -> None:
-        """`quotes_failures` also prints the end of a failed run's output.
+        """With `quotes_failures`, the end of a failed run's output is printed as well.
 
         `--once` uses it, because its state folder may disappear with its machine.
         """
@@ -221,7 +220,10 @@ class Narrator:
         self._is_hinted = quotes_failures
 
     async def keep(self, recorded: Signal, is_at_rest: Callable[[], bool]) -> None:
-        """Print after each record, until cancelled; once, when everything is at rest, say what to try next."""
+        """Print after each record, until cancelled.
+
+        When everything is at rest for the first time, suggest a next step.
+        """
         with recorded.listening() as heard:
             while True:
                 await asyncio.sleep(_NARRATING_SECONDS)
@@ -234,9 +236,7 @@ class Narrator:
                 await heard.wait()
 
     def narrate(self) -> None:
-        """Print the records since the last time.
-
-        On the loop, up to 500 records or 1 MiB at a time."""
+        """Print the records since the last call. Called on the loop, up to 500 records or 1 MiB at a time."""
         while True:
             self._position, records = self._log.read_after(self._position, NARRATED_AT_ONCE, most_bytes=_NARRATED_BYTES)
             if not records:
@@ -256,7 +256,9 @@ class Narrator:
                     self.quote_output(session, event.run)
 
     def quote_output(self, session: Session, run: int) -> None:
-        """Print the end of what a failed run printed. On the loop: with `--once` nobody waits for an answer."""
+        """Print the end of a failed run's output. Called on the loop, because with `--once` no caller waits for an
+        answer.
+        """
         try:
             found = read_output(self._log, self._blobs, session, run)
         except WakefulError as gone:
@@ -274,12 +276,12 @@ class Narrator:
 
 
 def is_last_failure(event: object) -> TypeGuard[RunFinished]:
-    """Whether a run failed and is not tried again."""
+    """Did a run fail, and is it not tried again?"""
     return isinstance(event, RunFinished) and event.outcome == "failed" and event.is_final
 
 
 def _label(record: Record) -> dict[str, str]:
-    """The place of a record in the log, as fields that the journal can be asked for."""
+    """Return the place of a record in the log, as fields by which the journal can be searched."""
     about = {
         "WAKEFUL_SESSION_ID": record.session,
         "WAKEFUL_SEQ": str(record.seq),

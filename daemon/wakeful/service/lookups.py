@@ -1,7 +1,7 @@
-"""Questions that edges ask of the core and of each other while the daemon lives.
+"""Lookups in the core that edges use while the daemon lives.
 
-Wiring hands each of them to an edge as a `functools.partial`, so that the edge knows neither the core nor its
-neighbour. Called on the loop unless a docstring says otherwise. They change nothing.
+The wiring passes each of them to an edge as a `functools.partial`, so that the edge does not know the core or another
+edge. Called on the loop unless a docstring says otherwise. They change nothing.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from wakeful.trust.trust_review import LoadedSession
 
 
 def list_specs(core: Core) -> Iterator[SessionSpec | None]:
-    """The spec of every session; None for a session that has none."""
+    """List the spec of every session. None for a session without one."""
     return (session.spec for session in core.state)
 
 
 def list_needed_secrets(core: Core) -> set[str]:
-    """The names of all secrets that declared sessions need."""
+    """List the names of all secrets that declared sessions need."""
     declared = [session for session in core.state if session.declaration.is_declared]
     return {name for session in declared for name in (*list_needed(core, session), *list_signing(session))}
 
@@ -37,9 +37,10 @@ def list_loaded(core: Core) -> list[LoadedSession]:
 
 
 def find_git_writer(core: Core, top: str, *, was_there: bool, is_running: bool) -> str | None:
-    """The name of a session whose runs could have replaced the `.git` in `top`; None if there is none.
+    """Find the name of a session whose runs could have replaced the `.git` in `top`. None if there is none.
 
-    `is_running` asks only for runs under way."""
+    With `is_running`, only runs under way count.
+    """
     for session in core.state:
         spec = session.run.spec if session.run is not None else None if is_running else session.spec
         if spec is not None and could_replace_git(spec, top, was_there=was_there):
@@ -48,14 +49,16 @@ def find_git_writer(core: Core, top: str, *, was_there: bool, is_running: bool) 
 
 
 def find_mcp_server(core: Core, agent: str, name: str) -> McpServer | None:
-    """The MCP server of this name that an agent declares."""
+    """Find the MCP server of this name that an agent declares."""
     found = core.agents.get(agent)
     return next((server for server in found.mcp if server.name == name), None) if found is not None else None
 
 
 def find_filed_text(core: Core, name: str) -> str | None:
-    """The digest of the spec file that was in force for a session on this host; None if there was none. Any thread.
+    """Find the digest of the spec file that was in force for a session on this host. None if there was none. Any
+    thread.
 
-    A bundle's claim about its own spec is not trusted: only the text of a spec file counts as known."""
+    A bundle's statement about its own spec is not trusted: only the text of a spec file counts as known.
+    """
     session = core.state.sessions.get(core.state.ids.get(name, ""))
     return session.declaration.text_digest if session is not None and session.declaration.is_filed else None

@@ -1,6 +1,6 @@
-"""Notifications in `wakeful health` and Prometheus: those that reached nobody, and the number of those that arrived.
+"""Notifications in `wakeful health` and Prometheus: those that were not delivered, and the numbers of all.
 
-Asks the desk, which answers from memory. Wiring hands it to `Monitoring`.
+It reads from the `NotificationDesk`, which answers from memory. The wiring passes it to `Monitoring`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
+<<<<<<< HEAD:daemon/wakeful/service/notification_setup.py
 """Constructs the notifications, with the parts of the daemon that they read, report to and send by."""
+=======
+"""Constructs the service of notifications over the parts of the daemon that it reads, reports to, and sends with."""
+>>>>>>> prose:daemon/wakeful/service/notification_desk.py
 
 from __future__ import annotations
 
@@ -21,7 +25,7 @@ from wakeful.service.reports import ObservationPort
 from wakeful.settings import Places
 from wakeful.system.journal import WARNING
 
-# Variables by which a program finds the desktop of its user.
+# The variables by which a program finds the desktop of its user.
 _DESKTOP = ("DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY")
 
 

@@ -1,8 +1,7 @@
-"""The store without a daemon: `verify`, `restore`, `doctor` and `output` work on a state folder through it.
+"""The store without a daemon: `verify`, `restore`, `doctor` and `output` use it to read a state folder.
 
-A second, small wiring: it constructs the embedded log's reader, and nothing that writes to a live store. `examine`
-checks everything that a state folder keeps and that could be damaged. `mend_store` rebuilds everything that is derived,
-under the daemon's own lock.
+A second, small wiring. It constructs a reader of the log, and nothing that writes to a live store. `examine` checks
+everything in a state folder that could be damaged. `mend_store` rebuilds all derived data, under the daemon's own lock.
 """
 
 from pathlib import Path
@@ -48,9 +47,10 @@ __all__ = [
     "restore",
 ]
 
-# Above this, recomputing every hash takes longer than a person waits for a first look: `verify` does it, with a bar.
+# The most records for which `doctor` recomputes every hash. More take too long, so `verify` does it, with a progress
+# bar.
 MOST_RECORDS = 200_000
-# The same of blobs: some 3 s of reading and hashing.
+# The most bytes of blobs that `doctor` reads and hashes, which takes about 3 s.
 MOST_BLOB_BYTES = 1_000_000_000
 
 
@@ -69,7 +69,7 @@ class Examined(msgspec.Struct, frozen=True):
 
 
 def read_stored_output(state_dir: Path, name: str, run: int | None) -> RunOutput:
-    """The output of a run, the last one unless told, of a session that a state folder has. Changes nothing."""
+    """Read the output of a run (the last one if `run` is None) of a session in a state folder. Changes nothing."""
     log = open_reader(state_dir)
     try:
         session = find_session(log, name)
@@ -82,13 +82,13 @@ def read_stored_output(state_dir: Path, name: str, run: int | None) -> RunOutput
 
 
 def find_in_stored_output(state_dir: Path, name: str, run: int | None, text: str) -> tuple[int, Found]:
-    """The run, and the lines of its output that contain a text."""
+    """Find the lines of a run's output that contain a text. Returns the run too."""
     output = read_stored_output(state_dir, name, run)
     return output.run, find_in_output(output, text)
 
 
 def find_session(log: VerifiableLog, name: str) -> Session:
-    """Find a session by its present name, which only its state tells.
+    """Find a session by its present name, which is only in its state.
 
     A damaged session is found by the name in its readable records.
     """
@@ -102,7 +102,7 @@ def find_session(log: VerifiableLog, name: str) -> Session:
 
 
 def examine(state_dir: Path, progress: Progress | None = None) -> Examined:
-    """Check the log, its indexes and its blobs, beside a running daemon or without one. Changes nothing."""
+    """Check the log, its indexes and its blobs, with or without a running daemon. Changes nothing."""
     log = open_reader(state_dir)
     outputs = BlobArchive(state_dir / "archive" / "outputs")
     blobs = Blobs(str(state_dir / "blobs"), outputs)

@@ -1,8 +1,9 @@
-"""Sends traces of wakes, runs and tool calls to an OpenTelemetry collector, where somebody asked for that.
+"""Sends traces of wakes, runs and tool calls to an OpenTelemetry collector, if one is configured.
 
-Off unless `otel:` in wakeful.yaml or OTEL_EXPORTER_OTLP_ENDPOINT names a collector; nothing is imported and nothing is
-sent before. Spans are made from the records of the log, behind the daemon's work. While the collector is away nothing
-is lost: the log is the buffer, and a small file says how far it was sent. Wiring constructs it, the daemon keeps it.
+It is off unless `otel:` in wakeful.yaml or OTEL_EXPORTER_OTLP_ENDPOINT names a collector. Before that nothing is
+imported and nothing is sent. Spans are made from the records of the log, after the daemon's work. While the collector
+is away nothing is lost: the log is the buffer, and a small file stores the position that was sent. The wiring
+constructs it, and the daemon runs `keep` as a task.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ from wakeful.monitoring.spans import Seen, Span, SpanBuilder
 from wakeful.service.reactor import Signal
 
 FILE = "otel-position.json"
-# Records are read, and their spans sent, at most so often and so many at a time.
+# Seconds between two sends, and the most records and bytes that are read at once.
 PAUSE_SECONDS = 1.0
 RECORDS_AT_ONCE = 500
 RECORD_BYTES = 1 << 20
-# After a failure it is tried again, later each time.
+# Seconds until the first retry after a failure, and the longest wait. Each wait is longer than the last.
 FIRST_BACKOFF_SECONDS = 1.0
 LONGEST_BACKOFF_SECONDS = 300.0
 EXPORT_SECONDS = 10.0
-# A collector that was away for longer than this many records misses the older ones.
+# The most records that are sent later. If a collector was away for longer, it misses the older ones.
 MOST_BEHIND = 200_000
 VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 MISSING = "otel is set, and its libraries are not installed: pip install 'wakeful[otel]', then restart the daemon"
@@ -44,12 +45,13 @@ _PATH = "/v1/traces"
 
 
 class Exporter:
-    """The library of OpenTelemetry, imported with the first of these. Blocks its caller: off the loop."""
+    """The OpenTelemetry library, imported when the first exporter is made. Blocking, so called off the loop."""
 
     def __init__(self, endpoint: str, service_name: str) -> None:
-        """Raises ImportError where the extra is not installed."""
+        """Raises ImportError if the extra is not installed."""
         exporter = importlib.import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter")
-        # It prints a line for each failed try. We tell once, and `health` until it is over.
+        # The library prints a line for each failed attempt. The daemon prints one line, and `health` shows it until it
+        # is over.
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL + 1)
         resources = importlib.import_module("opentelemetry.sdk.resources")
         self._sdk = importlib.import_module("opentelemetry.sdk.trace")
@@ -90,7 +92,7 @@ class Exporter:
 
 
 class OtelTraces:
-    """Follows the log while a collector is named. `warn` tells the operator."""
+    """Follows the log while a collector is configured. `warn` prints a message for the operator."""
 
     def __init__(
         self,
@@ -109,13 +111,13 @@ class OtelTraces:
         self._environ = environ
         self._exporter: Exporter | None = None
         self._target: tuple[str, str] | None = None
-        # Before the first record of this daemon: it begins to work before it begins to send.
+        # The position before the first record of this daemon, which begins to work before it begins to send.
         self._position = log.position()
         self._builder = SpanBuilder()
         self._waiting: list[Span] = []
         self._sent = 0
         self._passed_over = 0
-        # Why nothing can be sent, in words, and since when.
+        # The reason why nothing can be sent, and the time since when.
         self._problem: str | None = None
         self._problem_since = 0
 
@@ -141,7 +143,7 @@ class OtelTraces:
     # -- following ------------------------------------------------------------------------------
 
     async def keep(self) -> None:
-        """Send what is recorded, until cancelled."""
+        """Send the records as spans, until cancelled."""
         with self._recorded.listening() as heard:
             while True:
                 heard.clear()
@@ -149,17 +151,20 @@ class OtelTraces:
                 if self._exporter is not None:
                     await self._send_all(self._exporter)
                 await heard.wait()
-                # Many records share one message; at rest nothing is done.
+                # Many records share one message. At rest nothing is done.
                 await asyncio.sleep(PAUSE_SECONDS)
 
     def _find_target(self) -> tuple[str, str] | None:
-        """The address of the collector and our name there; what wakeful.yaml says counts before the environment."""
+        """Return the address of the collector and our name there.
+
+        wakeful.yaml takes precedence over the environment.
+        """
         settings = self._core.settings.otel
         own = settings.endpoint if settings is not None else None
         name = settings.service_name if settings is not None else self._environ.get("OTEL_SERVICE_NAME") or "wakeful"
         if own is not None:
             return (own if own.endswith(_PATH) else own.rstrip("/") + _PATH), name
-        # The first is a whole address by its definition, the second is that of a collector for everything.
+        # The first variable is defined as a full address, the second as that of a collector for everything.
         whole, general = (self._environ.get(variable) for variable in VARIABLES)
         if whole:
             return whole, name
@@ -169,7 +174,7 @@ class OtelTraces:
         target = self._find_target()
         if target == self._target:
             if target is None:
-                # Nobody asked for the records until now.
+                # No collector was configured for the records until now.
                 self._position = self._log.position()
             return
         if self._exporter is not None:
@@ -210,7 +215,7 @@ class OtelTraces:
             self._warn(words)
 
     def _read_on(self) -> bool:
-        """Read the next records; False where there are none. Blocks."""
+        """Read the next records. False if there are none. Blocking."""
         newest = self._log.position()
         if newest - self._position > MOST_BEHIND:
             self._passed_over += newest - self._position
@@ -230,7 +235,7 @@ class OtelTraces:
     # -- how far it was sent ----------------------------------------------------------------------
 
     def _read_position(self) -> int:
-        """The position at which the last daemon stopped, or at which traces were turned on."""
+        """Read the position at which the last daemon stopped, or at which traces were turned on."""
         try:
             found = msgspec.json.decode(self._file.read_bytes(), type=dict[str, int]).get("position")
         except (FileNotFoundError, msgspec.DecodeError):
@@ -238,7 +243,9 @@ class OtelTraces:
         return self._position if found is None else min(found, self._log.position())
 
     def _write_position(self) -> None:
-        """An open span needs its beginning: the next daemon reads from there, and sends equal spans again."""
+        """Store the position. An open span needs its beginning, so the next daemon reads from there and sends equal
+        spans again.
+        """
         oldest = self._builder.oldest
         position = self._position if oldest is None else min(oldest, self._position)
         fresh = self._file.with_suffix(".new")

@@ -1,7 +1,7 @@
 """Finds the places that the programs of a spec reach beyond its declarations, without starting a run.
 
-`check` calls this directly, and `trust` through the daemon: a person trusts the derived places as well.
-Reads the file system and starts nothing.
+`check` calls this directly, and `trust` through the daemon, because a person trusts the derived places as well. It
+reads the file system and starts nothing.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from wakeful.runners.isolation.server_programs import find_missing_package, reso
 from wakeful.runners.isolation.written_places import WrittenPlaces, list_written_by
 from wakeful.runners.process.environment import select_inherited
 
-# Folders of installed packages: a change there must wake nobody.
+# The folders of installed packages, in which a change must not wake a session.
 _INSTALLED = (".venv", "venv", "node_modules", ".git")
 
 
 class ProgramReach:
-    """Asked in any thread. `closed` are the daemon's own places: nothing is derived in or around them."""
+    """Derives places. Any thread. `closed` are the daemon's own places: nothing is derived in or around them."""
 
     def __init__(self, environ: Mapping[str, str], written: WrittenPlaces, closed: tuple[str, ...] = ()) -> None:
         self._search_path = find_search_path(environ)
@@ -34,7 +34,7 @@ class ProgramReach:
         self._closed = tuple(os.path.realpath(place) for place in closed)
 
     def find(self, spec: SessionSpec, agent: AgentSpec | None = None) -> Derived:
-        """The places of its run and its probes together. None if nothing is enforced."""
+        """Find the places of a session's run and its probes together. Empty if nothing is enforced."""
         if not spec.confinement.is_enforced:
             return Derived()
         found = [derive_places(words, self._written, is_wide)[0] for words in self._list_words(spec, agent)]
@@ -45,7 +45,7 @@ class ProgramReach:
         )
 
     def list_places(self, spec: SessionSpec, agent: AgentSpec | None = None) -> tuple[str, ...]:
-        """The places, absolute, without those that lie in another."""
+        """List the places as absolute paths, without those inside another place."""
         return name_derived(self.find(spec, agent), None)
 
     def _list_words(self, spec: SessionSpec, agent: AgentSpec | None) -> Iterator[ProgramWords]:
@@ -83,12 +83,12 @@ class ProgramReach:
 
 
 def find_search_path(environ: Mapping[str, str]) -> str:
-    """The PATH of runs whose specs name none."""
+    """Find the PATH of runs whose specs do not set it."""
     return select_inherited(environ)["PATH"]
 
 
 def list_texts(spec: SessionSpec, agent: AgentSpec | None = None) -> tuple[str, ...]:
-    """The words of its command, script and check, or of the program that its agent is."""
+    """List the words of a session's command, script and check, or of its agent's program."""
     check = (spec.run.check or ()) if spec.run is not None else ()
     match spec.run:
         case CommandRun(argv=argv):
@@ -102,14 +102,14 @@ def list_texts(spec: SessionSpec, agent: AgentSpec | None = None) -> tuple[str, 
 
 
 def list_server_programs(spec: SessionSpec, agent: AgentSpec | None) -> tuple[McpServer, ...]:
-    """The MCP servers that the session's agent starts in its runs."""
+    """List the MCP servers that the session's agent starts in its runs."""
     if agent is None or not isinstance(spec.run, PromptRun):
         return ()
     return tuple(server for server in select_servers(spec, agent).mcp if server.argv)
 
 
 def say_missing_package(argv: tuple[str, ...], root: str) -> str | None:
-    """The package that npx would have to fetch, in words, since most runs cannot; None if it is installed."""
+    """Describe the package that npx would have to fetch, because most runs cannot. None if it is installed."""
     package = find_missing_package(argv, root, os.path.expanduser("~"))
     if package is None:
         return None
@@ -120,8 +120,10 @@ def say_missing_package(argv: tuple[str, ...], root: str) -> str | None:
 
 
 def list_unbound_files(spec: SessionSpec) -> list[str]:
-    """Files inside root, relative to it, that its command, script or check names and no binding matches: a run reads
-    them, but a change wakes nobody."""
+    """List the files inside root, relative to it, that a command, script or check names and no binding matches.
+
+    A run reads them, but a change does not wake the session.
+    """
     cwd = os.path.join(spec.root, (spec.run.cwd if spec.run is not None else None) or "")
     bound = [parse_under(binding.pattern, spec.root) for binding in spec.files]
     allowed = [
@@ -141,7 +143,7 @@ def list_unbound_files(spec: SessionSpec) -> list[str]:
 
 
 def declare_written(specs: Mapping[str, SessionSpec]) -> WrittenPlaces:
-    """The places that runs of these specs may write."""
+    """Collect the places that runs of these specs may write."""
     written = WrittenPlaces()
     for name, spec in specs.items():
         written.declare(name, name, list_written_by(spec))

@@ -1,9 +1,9 @@
 """The one loop: observations in, events to the log, actions out. The only writer of the log.
 
-Everything runs on the event loop and never blocks it. An observation is decided at once; its events go to the log as
-one transaction. Looks begin at once, because they change nothing outside. The preparation of a run begins while its
+Everything runs on the event loop and never blocks it. An observation is decided at once, and its events go to the log
+as one transaction. Looks begin at once, because they change nothing outside. The preparation of a run begins while its
 record is being flushed. Processes are started and callers are answered only after their events are durable. If the log
-fails, nothing is acknowledged any more and the process ends: the next one starts from the log.
+fails, nothing is acknowledged any more and the process ends. The next daemon starts from the log.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ from wakeful.history.repeated_calls import find_first, name_call, say_repeated
 from wakeful.runners.contract import Runner
 from wakeful.sources.contract import read_boot_seconds
 
-# Opening a session costs its tail, not its history: 1,000 events fold in about 3 ms.
+# The most events between two snapshots. Opening a session folds only the events after its snapshot: 1,000 take about 3
+# ms.
 EVENTS_BETWEEN_SNAPSHOTS = 500
 
 
@@ -46,7 +47,8 @@ def read_moment() -> Moment:
 class Signal:
     """Wakes the coroutines that wait for the daemon's state to change, so that none of them polls.
 
-    On the loop alone. Telling costs next to nothing while nobody listens."""
+    Used only on the loop. Telling costs almost nothing without listeners.
+    """
 
     def __init__(self) -> None:
         self.listeners: set[asyncio.Event] = set()
@@ -57,7 +59,7 @@ class Signal:
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[asyncio.Event]:
-        """An event that is set whenever the signal is told; whoever waits for it clears it."""
+        """Return an event that is set whenever the signal is told. The waiting coroutine clears it."""
         heard = asyncio.Event()
         self.listeners.add(heard)
         try:
@@ -66,7 +68,7 @@ class Signal:
             self.listeners.discard(heard)
 
     async def wait_until(self, is_so: Callable[[], bool], seconds: float | None = None) -> bool:
-        """Ask again whenever the signal is told; False when the time was over first."""
+        """Check the condition again whenever the signal is told. False if the time was over first."""
         with self.listening() as heard:
             try:
                 async with asyncio.timeout(seconds):
@@ -88,17 +90,17 @@ class Outside:
     start: Callable[[Session, OpenRun], None]
     wake_at: Callable[[int | None], None]
     runner: Runner
-    # The record of its start is on the way to disk: the early part of the start can be done meanwhile.
+    # The record of the run's start is being written. The early part of the start can be done meanwhile.
     prepare: Callable[[Session, OpenRun], None] = lambda session, run: None
-    # The session's spec is another, or gone.
+    # The session's spec was changed or removed.
     redeclared: Callable[[str], None] = lambda session: None
     land: Callable[[Session, OpenRun], None] = lambda session, run: None
     readopted: Callable[[Session, OpenRun], None] = lambda session, run: None
     finished: Callable[[Entry], None] = lambda entry: None
-    # Records were decided upon at this time, and are durable so many seconds later.
+    # `noted`: records were decided at this time. `flushed`: they are durable after this many seconds.
     noted: Callable[[Sequence[Entry], int], None] = lambda entries, at: None
     flushed: Callable[[float], None] = lambda seconds: None
-    # Observations were decided upon: state may be another.
+    # Observations were decided, so the state may have changed.
     decided: Callable[[], None] = lambda: None
     # Decisions are on disk.
     recorded: Callable[[], None] = lambda: None
@@ -115,7 +117,7 @@ class Answering:
     digest: bytes | None = None
 
     def is_in_the_way(self, call: Call) -> bool:
-        """Whether both calls could leave a record with the key in one log."""
+        """Could both calls leave a record with the key in one log?"""
         return self.call.name == call.name or not self.call.name or not call.name
 
 
@@ -130,8 +132,7 @@ class Reactor:
         redact: Callable[[Any], Any] = lambda value: value,
         now: Callable[[], Moment] = read_moment,
     ) -> None:
-        """`redact` takes the values of secrets out of every observation and call,
-        before anything is decided upon it or kept of it."""
+        """`redact` removes the values of secrets from every observation and call, before it is decided or stored."""
         self.core = core
         self.log = log
         self.now = now
@@ -141,7 +142,7 @@ class Reactor:
         self._inbox: deque[Observation] = deque()
         self._is_draining = False
         self._is_closed = False
-        # Appends on their way to disk, per session: a plan is made only from what is durable.
+        # The number of appends being written, per session. A plan is made only from durable state.
         self._pending: dict[str, int] = {}
         self._latest: Durable | None = None
         self._started: set[str] = set()
@@ -151,14 +152,17 @@ class Reactor:
         self._snapshots = dict(snapshots)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due: float | None = None
-        # Calls whose records are on their way to disk, by their key.
+        # Calls whose records are being written, by their key.
         self._answers: dict[str, tuple[Answering, ...]] = {}
         self._recoveries: set[asyncio.Task[None]] = set()
 
     # -- observations -------------------------------------------------------------------------
 
     def observe(self, observation: Observation) -> None:
-        """Take an observation. Sources may report from inside a look, so they queue up here."""
+        """Queue an observation and decide it.
+
+        Sources may report from inside a look, so observations are queued here.
+        """
         if self._is_closed:
             return
         self._inbox.append(self._redact(observation))
@@ -170,7 +174,7 @@ class Reactor:
         try:
             while self._inbox:
                 self._carry_out(decide(self.core, self._inbox.popleft(), self.now()))
-        except Exception as error:  # A defect: state and log may no longer agree, so nothing may go on.
+        except Exception as error:  # A defect: state and log may no longer agree, so the daemon must end.
             self._outside.fatal(error)
             raise
         finally:
@@ -187,7 +191,7 @@ class Reactor:
         run: int | None = None,
         digest: bytes | None = None,
     ) -> Reply:
-        """A system call: judged now, answered when durable. The same key again gets the first answer."""
+        """Make a system call: judged now, answered when durable. The same key again gets the first answer."""
         return await self.submit(call, author=author, key=key, run=run, digest=digest)
 
     def submit(
@@ -199,9 +203,10 @@ class Reactor:
         run: int | None = None,
         digest: bytes | None = None,
     ) -> Awaitable[Reply]:
-        """Judge a system call now; its answer is there when it is durable, and after those of all calls before it.
+        """Judge a system call now. It is answered when it is durable, and after all calls before it.
 
-        `digest` is that of the request, kept with the key: the same key with another request is refused."""
+        `digest` is that of the request, stored with the key. The same key with another request is refused.
+        """
         call, key = self._redact(call), self._redact(key)
         if key is not None and (known := self.find_repeated(call, key, digest)) is not None:
             return known
@@ -219,9 +224,9 @@ class Reactor:
         return _answer(durable, reply)
 
     def find_repeated(self, call: Call, key: str, digest: bytes | None = None) -> Awaitable[Reply] | None:
-        """The answer to a call whose key is known; None where it is new.
+        """Return the answer to a call whose key is known. None if the key is new.
 
-        Raises KeyReused where another call used the key.
+        Raises KeyReused if another call used the key.
         """
         for earlier in self._answers.get(key, ()):
             if (type(earlier.call), earlier.call.name, earlier.digest) == (type(call), call.name, digest):
@@ -246,9 +251,9 @@ class Reactor:
             del self._answers[key]
 
     def _find_own_seq(self, call: Call, decision: Decision) -> int | None:
-        """The first record in the log of the session a call names.
+        """Find the seq of the first record in the log of the session that a call names.
 
-        A rename and a fork name two: the old one's comes first.
+        A rename and a fork name two sessions. The old one's record comes first.
         """
         names = (call.name, getattr(call, "new", None))
         own = [self.core.state.ids[name] for name in names if name in self.core.state.ids]
@@ -259,14 +264,14 @@ class Reactor:
             decision = decide(self.core, called, self.now())
             return decision, self._carry_out(decision, digest)
         except CallerError:
-            # Refused before anything was emitted.
+            # Refused before any event was emitted.
             raise
         except Exception as error:
             self._outside.fatal(error)
             raise
 
     def refold(self, session: Session) -> None:
-        """Replace a session by its equal: the same records, folded after one of their payloads was erased."""
+        """Replace a session by one with the same records, folded after one of their payloads was erased."""
         if self.core.state.get(session.id).seq == session.seq:
             self.core.state.put(session)
 
@@ -279,7 +284,7 @@ class Reactor:
             await asyncio.wait((self._latest,))
 
     def close(self) -> None:
-        """Accept no more observations: the next daemon will look at all later changes."""
+        """Accept no more observations. The next daemon looks at all later changes."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -322,7 +327,7 @@ class Reactor:
         for entry in decision.entries:
             if isinstance(entry.event, RunReadopted):
                 self._take_over(self.core.state.get(entry.session))
-        # The first callback of this append: the plan is carried out before any caller is answered.
+        # This is the first callback of the append, so the plan is carried out before any caller is answered.
         durable.add_done_callback(lambda done: self._after_commit(done, touched, decision.entries))
         durable.add_done_callback(lambda done: self._outside.flushed(self._loop.time() - began))
         return durable
@@ -337,8 +342,7 @@ class Reactor:
         try:
             self._take_recorded(touched, entries)
         except Exception as defect:
-            # Half of a plan was carried out: what state says of it is no longer known to be true,
-            # and a start finds out.
+            # Half of a plan was carried out, so the state is no longer known to be true. A restart finds out.
             self._outside.fatal(defect)
             raise
 
@@ -356,7 +360,7 @@ class Reactor:
         self._outside.recorded()
 
     def _act(self, session_id: str) -> None:
-        """Carry out the plan of one session, unless newer events of it are still on their way to disk."""
+        """Carry out the plan of one session, unless newer events of it are still being written."""
         if session_id in self._pending or session_id not in self.core.state.sessions:
             return
         session = self.core.state.get(session_id)
@@ -388,7 +392,9 @@ class Reactor:
             self._outside.land(session, run)
 
     def _recover(self, session_id: str, run: OpenRun) -> None:
-        """All runs of the dead incarnation are found in one scan, so they are gathered for one turn of the loop."""
+        """Recover a lost run. Runs are collected for one turn of the loop, because one scan finds all runs of the dead
+        daemon.
+        """
         if run.run_id in self._recovering:
             return
         self._recovering.add(run.run_id)
@@ -404,7 +410,7 @@ class Reactor:
         recovery.add_done_callback(self._recoveries.discard)
 
     def _take_over(self, session: Session) -> None:
-        """Note a run whose process is there already: no plan may start another."""
+        """Record a run whose process already exists, so that no plan starts another."""
         if session.run is not None:
             self._started.add(session.run.run_id)
             self._outside.readopted(session, session.run)
@@ -438,8 +444,9 @@ async def _answer(durable: Awaitable[object] | None, reply: Reply) -> Reply:
 
 
 def _find_repeated_append(appended: tuple[Appended, ...]) -> InternalError | None:
-    """An error if the log dropped a repeated append: state has moved on without it,
-    and only a restart brings them together."""
+    """Return an error if the log dropped a repeated append. The state has advanced without it, and only a restart makes
+    them agree again.
+    """
     repeated = [one.session for one in appended if one.duplicate]
     return (
         InternalError(
@@ -451,7 +458,7 @@ def _find_repeated_append(appended: tuple[Appended, ...]) -> InternalError | Non
 
 
 def _group(entries: list[Entry], digest: bytes | None = None) -> list[Append]:
-    """One append per session, in order: the whole decision is one transaction (rule 39)."""
+    """Make one append per session, in order, so that the whole decision is one transaction (rule 39)."""
     by_session: dict[str, list[Entry]] = {}
     for entry in entries:
         by_session.setdefault(entry.session, []).append(entry)
@@ -461,7 +468,7 @@ def _group(entries: list[Entry], digest: bytes | None = None) -> list[Append]:
             expected_seq=own[0].seq - 1,
             drafts=tuple(_draft(entry) for entry in own),
             key=next((entry.key for entry in own if entry.key is not None), None),
-            # A session that comes from another host is here with the record of its arrival, and not before.
+            # A session from another host exists here only with the record of its arrival.
             finishes_import=isinstance(own[0].event, SessionArrived),
             digest=digest,
         )

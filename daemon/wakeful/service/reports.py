@@ -1,8 +1,8 @@
-"""Reports of the edges, and where each of them goes: sources, the runner, the specs, the disk, the log's writer.
+"""The reports of the edges, and where each goes: sources, the runner, the specs, the disk, the log's writer.
 
-An edge is constructed before the reactor that decides upon its reports, so it reports to an `ObservationPort`, which
-wiring connects last. Most reports pass one more hand on their way: the keeper of runs' files, the screen for secrets,
-the voice. Everything here runs on the loop unless it says otherwise, and decides nothing.
+An edge is constructed before the reactor that decides its reports. So it reports to an `ObservationPort`, which the
+wiring connects last. Most reports pass through one more part on the way: the keeper of runs' files, the screen for
+secrets, the voice. Everything here is called on the loop unless it says otherwise, and decides nothing.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ from wakeful.trust.spec_reader import SpecFolderReader
 
 
 class ObservationPort:
-    """The way of an observation to the reactor.
+    """Passes observations to the reactor.
 
-    Edges get it before there is a reactor; `connect` comes before the first of them reports.
+    Edges get it before the reactor exists. `connect` is called before the first edge reports.
     """
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class ObservationPort:
         self._take = take
 
     def close(self) -> None:
-        """Pass nothing on any more: nothing that is decided now could be recorded."""
+        """Pass nothing on any more, because a decision could no longer be recorded."""
         self._is_closed = True
 
     def __call__(self, observation: Observation) -> None:
@@ -78,18 +78,21 @@ class ObservationPort:
 
 
 class StoreReports:
-    """Reports of the log's writer, which come in its own thread, from the moment the log is open."""
+    """Reports of the log's writer. They arrive in its own thread, from the moment the log is open."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._daemon: StoreListener | None = None
 
     def connect(self, daemon: StoreListener) -> None:
-        """Before the loop turns next, so no report comes too early."""
+        """Connect the daemon. Called before the loop turns next, so that no report comes too early."""
         self._daemon = daemon
 
     def end(self, failed: StoreFailed) -> None:
-        """A log that was taken away can still be left in good order; one whose writes fail cannot."""
+        """End the daemon.
+
+        If only the files are gone, it can still end in good order. If writes fail, it exits at once.
+        """
         if not isinstance(failed, StoreGone):
             exit_process(failed)
         self._loop.call_soon_threadsafe(self._abandon, failed)
@@ -107,7 +110,7 @@ class StoreReports:
 
 
 class StoreListener(Protocol):
-    """The daemon, as the log's writer knows it."""
+    """The daemon, as the log's writer uses it."""
 
     def abandon(self, gone: OperatorError) -> None: ...
     def warn(self, words: str) -> None: ...
@@ -126,7 +129,7 @@ class FileReports:
 
 
 class DefectReports:
-    """Unexpected exceptions met while looking, each told once."""
+    """Unexpected exceptions in looks, each reported once."""
 
     def __init__(self, printer: LogPrinter, loop: asyncio.AbstractEventLoop) -> None:
         self._printer = printer
@@ -134,13 +137,14 @@ class DefectReports:
 
     def tell(self, words: str, error: BaseException) -> None:
         self._printer.say(words, priority=WARNING)
-        # Its traceback goes where those of libraries go, without the values of secrets.
+        # The traceback goes to the same place as those of libraries, without the values of secrets.
         self._loop.call_exception_handler({"message": words, "exception": error})
 
 
 class RunReports:
-    """Reports of the runner: the end of a replay is nobody else's,
-    and the end of a run waits for its files to be kept."""
+    """Reports of the runner. The end of a replay goes only to the replay. The end of a run waits until its files are
+    kept.
+    """
 
     def __init__(
         self,
@@ -162,14 +166,15 @@ class RunReports:
             return
         if self._replay_ends.take(end):
             return
-        # A change that came and went during the run lies in the watcher's queue: it is taken in first (rule 17).
+        # A change that was made and undone during the run is in the watcher's queue. It must be processed first (rule
+        # 17).
         self._files.hear()
         self._possible_writers.end(end.session)
         self._keeper.end(end)
 
 
 class SpecReports:
-    """Reports of a reading of the specs: screened for secrets, observed, and said in words where a person must act."""
+    """Reports of a reading of the specs: screened for secrets, observed, and printed if a person must act."""
 
     def __init__(
         self,
@@ -196,11 +201,11 @@ class SpecReports:
         self._settings_read = settings_read
 
     def guard_projects(self) -> None:
-        """No run may change the specs of a project that is attached: before its sessions can start."""
+        """Protect the specs of attached projects from runs, before their sessions can start."""
         self._runner.guard(tuple(one.folder for one in self._spec_reader.folders if one.project is not None))
 
     def keep_parsed(self) -> None:
-        """Save the parsed specs for the next start. Specs that hold the value of a secret are not saved. Blocking."""
+        """Save the parsed specs for the next start. Not if a spec contains the value of a secret. Blocking."""
         if not self._known.has_outspoken_specs:
             self._spec_reader.keep()
 
@@ -236,7 +241,7 @@ class SpecReports:
         self._observe(screened)
         for name, words in self._core.looked.refused.items():
             if name in screened.refused:
-                # One problem a line, as `check` shows them.
+                # One problem per line, as `check` shows them.
                 for line in words.split("\n"):
                     self._printer.say(line, name=name, priority=WARNING)
         for one in screened.declared:
@@ -244,7 +249,7 @@ class SpecReports:
                 self._printer.say(f"sleeps: {one.needs_trust}", name=one.spec.name, priority=WARNING)
 
     def _list_keys(self, read: SpecsRead) -> set[str]:
-        """The keys of the agents that these specs ask something."""
+        """List the keys of the agents that these specs prompt."""
         asked = (one.spec.agent or "" for one in read.declared if isinstance(one.spec.run, PromptRun))
         agents = (self._core.agents.get(name) for name in asked)
         return {key for agent in agents if agent is not None for key in gather_team(self._core, agent).secrets}
@@ -268,8 +273,9 @@ class RoomReports:
 
 
 class SpecReading:
-    """Reads the specs, in a thread, between two marks: runs that end before a reading need not be asked about at the
-    next."""
+    """Reads the specs in a thread, between two marks, so that a run that ended before a reading need not be checked at
+    the next.
+    """
 
     def __init__(self, spec_reader: SpecFolderReader, possible_writers: PossibleWriters) -> None:
         self._spec_reader = spec_reader
@@ -283,10 +289,10 @@ class SpecReading:
 
 
 class LooksAfterReading:
-    """Lets looks wait while specs that a hint named are being read.
+    """Delays looks while specs that a hint named are being read.
 
-    A file may be a session's input and the reason for its session, where a template finds it. If it goes, the session
-    is to be undeclared before its input is found missing. A reading takes some milliseconds, 0.1 s with 10,000 specs.
+    If a template declares a session for a file, the file may also be the session's input. If it is removed, the session
+    must be undeclared before its input is found missing. A reading takes some milliseconds, 0.1 s with 10,000 specs.
     """
 
     def __init__(self, sources: Sources, specs: SpecWatch[Any]) -> None:
@@ -309,10 +315,10 @@ class LooksAfterReading:
 
 
 class ProgramTrust:
-    """Asks before every run whether its programs are what a person trusted.
+    """Checks before every run that its programs are what a person trusted.
 
-    A program that changed is read at once, with all specs. The run that was refused is reported after that: its session
-    is to sleep before its run is told to have failed.
+    If a program changed, all specs are read again at once. The end of the refused run is reported after that, so that
+    its session sleeps before its run is reported as failed.
     """
 
     def __init__(self, spec_reader: SpecFolderReader, specs: SpecWatch[Any], observe: ObservationPort) -> None:
@@ -334,13 +340,14 @@ class ProgramTrust:
         if not self._readings:
             self._observe(end)
             return
-        # The end is reported even if a reading fails. A run whose end is never reported would run for ever.
+        # The end is reported even if a reading fails. Otherwise the run would never end.
         asyncio.gather(*self._readings, return_exceptions=True).add_done_callback(lambda _: self._observe(end))
 
 
 class WrittenSpecs:
-    """The places that runs may write, of every session on record:
-    what one wrote before it was closed or undeclared lies there still."""
+    """The places that runs of any recorded session may write. Files that a session wrote before it was closed or
+    undeclared are still there.
+    """
 
     def __init__(self, sessions: Iterable[Session]) -> None:
         self.places = WrittenPlaces()
@@ -352,13 +359,13 @@ class WrittenSpecs:
         if session.spec is None or self._specs.get(session.id) is session.spec:
             return
         self._specs[session.id] = session.spec
-        # A run that is under way may write what its own spec says.
+        # A run that is under way may write the places of its own spec.
         specs = (session.spec, *((session.run.spec,) if session.run is not None else ()))
         self.places.declare(session.id, session.name, (place for spec in specs for place in list_written_by(spec)))
 
 
 class SessionReports:
-    """Reports of the reactor about one session: its spec is another, or its run is over."""
+    """Reports of the reactor about one session: its spec changed, or its run is over."""
 
     def __init__(
         self,

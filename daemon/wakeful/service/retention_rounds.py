@@ -1,5 +1,5 @@
-"""The daemon's own rounds of retention: once an hour the sessions that are due are archived, once a day the outputs
-of old runs.
+"""The daemon's own rounds of retention: sessions that are due are archived every hour, the outputs of old runs every
+day.
 
 `api/operations/retention.py` carries a round out, as `wakeful archive --due` does. Nothing is ever deleted.
 """
@@ -21,7 +21,7 @@ ROUNDS_A_DAY = 24
 
 
 async def keep_archiving(service: Service, tell_problem: Callable[[str], None]) -> None:
-    """Archive what is due until cancelled. A round that fails is told, and the next one comes in an hour."""
+    """Archive what is due until cancelled. A failed round is reported, and the next one follows in an hour."""
     work = BundleWork(service, DAEMON, tell_nobody)
     for number in itertools.count():
         await asyncio.sleep(PAUSE_SECONDS)
@@ -32,7 +32,9 @@ async def keep_archiving(service: Service, tell_problem: Callable[[str], None]) 
 
 
 async def archive_round(work: BundleWork, number: int) -> None:
-    """One round. Outputs go in the first round and then once a day: every run of the log is looked at for them."""
+    """Make one round. Outputs are archived in the first round and then once a day, because every run of the log is
+    checked.
+    """
     await archive_due(work, await find_due(work.service))
     if number % ROUNDS_A_DAY == 0:
         await archive_outputs(work, await find_outputs(work))

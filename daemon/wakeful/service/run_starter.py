@@ -1,10 +1,9 @@
-"""From a run that the log intends to its process: its token, the exported trees of its commits bindings, the payloads
-of its webhooks, its workspace, its order.
+"""Starts the process of a recorded run: its token, the exported trees of its commits bindings, the payloads of its
+webhooks, its workspace, its order.
 
-The reactor calls `start` once `run_started` is durable, and `forget` when the run was recorded as finished. Decides
-nothing: a start that fails is reported as any other end. `prepare` comes before `start`, while the record is on its way
-to disk: the early part of a start, which nobody could notice, is done then. Everything here is on the loop; the runner
-knows what blocks.
+The reactor calls `start` once `run_started` is durable, and `forget` when the end of the run is recorded. It calls
+`prepare` before `start`, while the record is being written. Then the early part of a start is done, which has no
+visible effect. It decides nothing: a failed start is reported like any other end. Everything is called on the loop.
 """
 
 from __future__ import annotations
@@ -38,16 +37,16 @@ from wakeful.system.private_folders import make_private
 from wakeful.views.causes import view_causes_file
 from wakeful.workspaces.run_workspaces import RunPlace, RunPlaces
 
-# Why the run of a session must not start, in words: what it would run is not what a person trusted.
+# Returns why a run must not start: its program is not what a person trusted. None if it may.
 FindDistrust = Callable[[str], str | None]
 
 
-# The messages that a run is the first to deal with, each with its time.
+# Reads the messages that no earlier run has handled, each with its time.
 ReadReceived = Callable[[Session, OpenRun], Sequence[tuple[int, MessageAdded]]]
 
 
 class MakeOrder(Protocol):
-    """`make_order` of `runners/run/orders.py`, with its locations filled in."""
+    """The signature of `make_order` of `runners/run/orders.py`, with its locations filled in."""
 
     def __call__(
         self,
@@ -65,7 +64,7 @@ class MakeOrder(Protocol):
 
 
 class _EarlyStart(msgspec.Struct, frozen=True):
-    """A ticket, and what its order was made of: good for a start of the very same."""
+    """A ticket, and the values of its order. It is used only for a start with the same values."""
 
     session: Session
     run: OpenRun
@@ -75,7 +74,7 @@ class _EarlyStart(msgspec.Struct, frozen=True):
 
 
 class RunStarter:
-    """Starts runs, and knows whose token is whose while they last. `folder` holds the private folders of runs."""
+    """Starts runs, and maps tokens to runs while they last. `folder` contains the private folders of runs."""
 
     def __init__(
         self,
@@ -94,8 +93,9 @@ class RunStarter:
         read_received: ReadReceived = lambda session, run: [],
         blobs: Blobs | None = None,
     ) -> None:
-        """`tokens` are those of runs that an earlier daemon left, by their ids:
-        each is good until the end of its run is recorded."""
+        """`tokens` are those of runs that an earlier daemon left, by run id. Each is valid until the end of its run is
+        recorded.
+        """
         self._core = core
         self._sources = sources
         self._runner = runner
@@ -119,12 +119,12 @@ class RunStarter:
         self._early: dict[str, _EarlyStart] = {}
 
     def prepare(self, session: Session, run: OpenRun) -> None:
-        """Its start is being recorded.
+        """Prepare a run while its start is being recorded.
 
-        Nothing that anybody could notice happens before it is; an error is told by the start.
+        Nothing visible happens before the start is recorded. An error is reported by the start.
         """
         seen, until = find_unseen(session, run)
-        # The text of a message is read from the log, where it may not stand yet.
+        # The text of a message is read from the log, and may not be there yet.
         if _is_laid_out(run) or run.agent is not None or until > seen:
             return
         try:
@@ -132,21 +132,22 @@ class RunStarter:
             order = self._order(session, run, given, {}, None)
             ticket = self._runner.prepare(order)
         except Exception:
-            # The start does the same again, and ends the run in words. An error here would end the daemon.
+            # The start tries the same again, and ends the run with a message. An error here would end the daemon.
             return
         self._early[run.run_id] = _EarlyStart(session, run, given, order.token, ticket)
 
     def start(self, session: Session, run: OpenRun) -> None:
         if _is_stopped(run):
-            # Asked for while its start was on the way to disk. Later: who acts on a plan is not called back amid it.
+            # A stop was requested while the start was being recorded. Report in the next loop turn, because a plan step
+            # must not be re-entered.
             self._loop.call_soon(self._report, _end_unbegun(session, run))
             return
         if not _is_laid_out(run):
             try:
                 self._start_process(session, run, {}, None)
             except Exception as error:
-                # This run's problem, and not the end of all others. Later:
-                # who acts on a plan is not called back amid it.
+                # Only this run fails, and the others go on. Report in the next loop turn, because a plan step must not
+                # be re-entered.
                 self._loop.call_soon(self._end_for, session, run, "it could not be started", error)
             return
         preparing = self._loop.create_task(self._prepare_and_start(session, run), name=f"prepare {run.run_id}")
@@ -154,14 +155,14 @@ class RunStarter:
         preparing.add_done_callback(self._preparing.discard)
 
     def readopt(self, session: Session, run: OpenRun) -> None:
-        """An earlier daemon started it, and it goes on under this one."""
+        """Take over a run that an earlier daemon started and that goes on under this one."""
         self._keeper.resume(session, run, self._sources.find)
 
     def identity(self, token: str) -> RunIdentity | None:
         return self._identities.get(token)
 
     def forget(self, session_id: str, run: int | None) -> None:
-        """The run is over: its token opens nothing any more, its exported trees go."""
+        """Forget a run that is over: its token becomes invalid, and its exported trees are removed."""
         self._identities = {
             token: one for token, one in self._identities.items() if (one.session_id, one.run) != (session_id, run)
         }
@@ -173,14 +174,14 @@ class RunStarter:
             self._loop.run_in_executor(None, shutil.rmtree, trees)
 
     async def stop_preparing(self) -> None:
-        """Nothing is started from now on; what is only half laid out is for the next daemon to sweep up."""
+        """Start nothing from now on. The next daemon removes files that are only half laid out."""
         self._places.close()
         for preparing in self._preparing:
             preparing.cancel()
         await asyncio.gather(*self._preparing, return_exceptions=True)
 
     def close(self) -> None:
-        # Somebody may have swept it away: there is nothing of it to be kept.
+        # The folder may already have been removed.
         shutil.rmtree(self._folder, ignore_errors=True)
 
     async def _prepare_and_start(self, session: Session, run: OpenRun) -> None:
@@ -202,8 +203,10 @@ class RunStarter:
             self._end_for(session, run, what, error)
 
     def _end_for(self, session: Session, run: OpenRun, what: str, error: Exception) -> None:
-        """Nobody would ever end a run that stops halfway in us: it fails in words,
-        and who runs the daemon gets the traceback of a defect."""
+        """Report the failure of a run that stopped halfway in the daemon, because nothing else would end it.
+
+        The traceback of a defect goes to the daemon's output.
+        """
         words = str(error)
         if isinstance(error, MemoryError):
             words = "the daemon found no memory for it; end some programs, or give it more (MemoryMax=, ulimit -v)"
@@ -214,13 +217,13 @@ class RunStarter:
 
     def _end_failed(self, session: Session, run: OpenRun, problem: str) -> None:
         if self._runner.usage(run.run_id) is not None:
-            # Begun before it failed: its own end is the one on record.
+            # The process began before it failed, so its own end is recorded.
             self._runner.stop(run.run_id, "kill", 0.0)
             return
         self._report(ProcessEnded(session=session.id, run_id=run.run_id, problem=problem))
 
     async def _export(self, run: OpenRun, bindings: list[CommitsBinding]) -> dict[str, str]:
-        """A clean copy of each new tree, in a folder of this run that goes with it."""
+        """Export a clean copy of each new tree to a folder of this run, which is removed with it."""
         folder = f"{self._folder}/{run.run_id}.trees"
         exports = {binding.name: f"{folder}/{binding.name}" for binding in bindings}
         make_private(self._folder)
@@ -232,9 +235,9 @@ class RunStarter:
         return exports
 
     async def _lay_out_payloads(self, session: Session, run: OpenRun) -> dict[str, str]:
-        """A folder for each webhook, with a file for each delivery that no run has dealt with."""
+        """Make a folder for each webhook, with a file for each delivery that no run has handled."""
         assert self._blobs is not None
-        # Beside the exported trees: isolation opens that folder to the run, and it goes with the run.
+        # Next to the exported trees, because isolation opens that folder to the run, and it is removed with the run.
         folder = f"{self._folder}/{run.run_id}.trees"
         make_private(self._folder)
         return await self._loop.run_in_executor(None, lay_out_payloads, self._blobs, session, run, folder)
@@ -246,7 +249,8 @@ class RunStarter:
         try:
             given = self._hand_out(run)
         except OperatorError as error:
-            # It went between the decision and now. Later: who acts on a plan is not called back amid it.
+            # The secret was removed after the decision. Report in the next loop turn, because a plan step must not be
+            # re-entered.
             problem = ProcessEnded(session=session.id, run_id=run.run_id, problem=str(error))
             self._loop.call_soon(self._known.look)
             self._loop.call_soon(self._report, problem)
@@ -262,7 +266,7 @@ class RunStarter:
             token, ticket = order.token, self._runner.prepare(order)
         self._identities[token] = RunIdentity(session.id, session.name, run.run)
         ticket.launch()
-        # After the spawn: keeping the run's files must not delay its first instruction.
+        # After the spawn, because keeping the run's files must not delay its first instruction.
         self._keeper.begin(session, run, self._sources.find)
 
     def _hand_out(self, run: OpenRun) -> tuple[Secret, ...]:
@@ -271,7 +275,7 @@ class RunStarter:
     def _order(
         self, session: Session, run: OpenRun, given: tuple[Secret, ...], exports: dict[str, str], place: RunPlace | None
     ) -> RunOrder:
-        # A session from a bundle was declared on its host of origin, so its written places are declared here.
+        # A session from a bundle was declared on another host, so its written places are declared here.
         self._note_written(session)
         return self._make_order(
             session,
@@ -291,7 +295,7 @@ def _list_exports(run: OpenRun) -> list[CommitsBinding]:
 
 
 def _is_laid_out(run: OpenRun) -> bool:
-    """Are there files to be laid out before the run starts?"""
+    """Must files be laid out before the run starts?"""
     return bool(_list_exports(run)) or _has_workspace(run) or bool(run.spec.webhooks)
 
 
@@ -300,7 +304,7 @@ def _has_workspace(run: OpenRun) -> bool:
 
 
 def _is_stopped(run: OpenRun) -> bool:
-    """Before there was a process to signal: it is not started at all."""
+    """Was the run stopped before there was a process to signal? Then it is not started at all."""
     return run.stop is not None and run.stop.why != "suspend"
 
 

@@ -1,7 +1,7 @@
-"""The end of the daemon: asked for by a signal or a person, or forced upon it by a log that is gone.
+"""The end of the daemon: requested by a signal or a person, or forced because the log is gone.
 
-`Ending` is asked by everything that waits and told by everything that can end the daemon. It closes nothing itself: the
-daemon's life does (daemon.py).
+All waiting parts check `Ending`, and all parts that can end the daemon set it. It closes nothing itself; `daemon.py`
+does.
 """
 
 from __future__ import annotations
@@ -18,38 +18,43 @@ from wakeful.eventlog.contract import StoreGone
 from wakeful.service.reactor import Signal
 from wakeful.service.reports import ObservationPort
 
-# How long a daemon whose log was taken away may take to end its runs.
+# The most seconds in which a daemon without its log may end its runs.
 ABANDONING_SECONDS = 15.0
 
 
 class Ending:
-    """On the loop. `changed` is told when the daemon is to stop, or to hurry."""
+    """The state of the end.
+
+    Used on the loop. `changed` is told when the daemon must stop, or must not wait any longer.
+    """
 
     def __init__(self, observe: ObservationPort, changed: Signal, redact: Callable[[str], str]) -> None:
         self._observe = observe
         self._changed = changed
         self._redact = redact
         self.stopping = asyncio.Event()
-        # A second request to stop: do not wait for runs.
+        # True after a second request to stop: do not wait for runs.
         self.is_hurried = False
-        # Why nothing can be recorded any more.
+        # The reason why nothing can be recorded any more.
         self.abandoned: OperatorError | None = None
 
     def stop(self) -> None:
-        """Stop in good order; asked a second time, do not wait for runs."""
+        """Stop in good order. A second call means: do not wait for runs."""
         self.is_hurried = self.stopping.is_set()
         self.stopping.set()
         self._changed.tell()
 
     def abandon(self, gone: OperatorError) -> None:
-        """The log was taken away, or cannot be read: say so, decide nothing more, end the runs and exit with 1.
+        """End because the log is gone or cannot be read: print the reason, decide nothing more, end the runs and exit
+        with 1.
 
-        The service manager starts the next daemon."""
+        The service manager starts the next daemon.
+        """
         if self.abandoned is not None:
             return
         self.abandoned = gone
         say_end(gone, self._redact)
-        # The process ends, even if something hangs then.
+        # The process ends even if something hangs.
         overdue = threading.Timer(ABANDONING_SECONDS, os._exit, (1,))
         overdue.daemon = True
         overdue.start()
@@ -58,7 +63,7 @@ class Ending:
         self._changed.tell()
 
     def end_at_once(self, error: BaseException) -> None:
-        """The log failed, or state and log may disagree."""
+        """End at once, because the log failed, or state and log may disagree."""
         if isinstance(error, StoreGone):
             self.abandon(error)
         else:
@@ -66,17 +71,17 @@ class Ending:
 
 
 def say_end(error: BaseException, redact: Callable[[str], str]) -> None:
-    # Read as the entry's priority where standard error is the journal (sd-daemon(3)).
+    # systemd reads the prefix as the entry's priority if standard error is the journal (sd-daemon(3)).
     prefix = "<2>" if "JOURNAL_STREAM" in os.environ else ""
     print(redact(f"{prefix}wakeful: stopping at once: {error or type(error).__name__}"), file=sys.stderr, flush=True)
 
 
 def end_at_once(error: BaseException, redact: Callable[[str], str]) -> None:
-    """The log failed, or state and log may disagree: nothing may be acknowledged any more."""
+    """Exit at once, because the log failed, or state and log may disagree. Nothing may be acknowledged any more."""
     try:
         say_end(error, redact)
         if not isinstance(error, OperatorError):
             print(redact("".join(traceback.format_exception(error))), file=sys.stderr, flush=True)
     finally:
-        # Also where there is no memory for words, or nobody reads them.
+        # Also if there is no memory for the message, or stderr is closed.
         os._exit(1)

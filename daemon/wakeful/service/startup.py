@@ -1,6 +1,6 @@
-"""`wakeful daemon` from its arguments to its exit code.
+"""`wakeful daemon`, from its arguments to its exit code.
 
-Locks the state folder, opens the log, has the daemon built (`wiring/`) and awaits `Daemon.live` (daemon.py).
+Locks the state folder, opens the log, lets `wiring/` construct the daemon, and awaits `Daemon.live` (daemon.py).
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from wakeful.system.state_folder import find_project
 from wakeful.system.systemd import HandedOver, take_handed_over
 from wakeful.views.narration import visible
 
-# Threads for blocking work that has none of its own: reading the log for people, bundles, copies of files, specs.
+# The number of threads for blocking work without its own threads: reading the log for people, bundles, copies of files,
+# specs.
 _BLOCKING_CALLS = 8
 
 
@@ -45,7 +46,7 @@ def run_daemon(
     log: Style | None = None,
     http: str | None = None,
 ) -> int:
-    """`wakeful daemon`: returns the exit code."""
+    """Run `wakeful daemon`. Returns the exit code."""
     handed_over = take_handed_over()
     places = _place_socket(
         resolve_places({"specs": specs, "state": state, "socket": socket, "http": http}, os.environ, Path.cwd()),
@@ -55,11 +56,11 @@ def run_daemon(
     if not (state or os.environ.get("WAKEFUL_STATE") or os.environ.get("STATE_DIRECTORY")):
         _tell_other_project(places)
     _find_specs(places.specs, is_named=bool(specs or os.environ.get("WAKEFUL_SPECS")))
-    # A core dump would hold every secret the daemon knows. Runs may raise it again for themselves.
+    # A core dump would contain every secret that the daemon knows. Runs may raise the limit for themselves.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     lock = lock_state(places.state)
     bound_allocator()
-    # A start makes a million lasting objects: looking among them for cycles again and again took a fifth of it.
+    # A start makes a million lasting objects. Searching them for cycles repeatedly took a fifth of its time.
     gc.disable()
     try:
         origin = become_subreaper()
@@ -70,14 +71,15 @@ def run_daemon(
 
 
 def _watch_children() -> None:
-    """Watch children by descriptors: before 3.12 Python starts a thread for each child of asyncio,
-    and there may be none."""
+    """Watch children by descriptors, because Python before 3.12 starts a thread for each child of asyncio, and threads
+    may be exhausted.
+    """
     if sys.version_info < (3, 12) and can_tell_ends():
         asyncio.set_child_watcher(asyncio.PidfdChildWatcher())
 
 
 def _place_socket(places: Places, handed_over: Socket | None, named: str | None) -> Places:
-    """Use the path that systemd listens on; another one that was named would have no listener."""
+    """Use the path that systemd listens on. Another path given by the user would have no listener."""
     if handed_over is None:
         return places
     path = handed_over.getsockname()
@@ -90,8 +92,9 @@ def _place_socket(places: Places, handed_over: Socket | None, named: str | None)
 
 
 def _tell_other_project(places: Places) -> None:
-    """Tell that commands given here look for another daemon:
-    a project's state folder is used if it is named (design.md, section 8)."""
+    """Print that commands given here look for another daemon, because a project's state folder is used only if it is
+    named (design.md, section 8).
+    """
     project = find_project().folder
     if project is not None and Path(project) != places.state:
         words = (
@@ -102,8 +105,9 @@ def _tell_other_project(places: Places) -> None:
 
 
 def _find_specs(folder: Path, *, is_named: bool) -> None:
-    """Make the default folder of specs if it is missing. A named one must exist:
-    a missing folder would undeclare every session."""
+    """Make the default folder of specs if it is missing. A folder that the user named must exist, because a missing
+    folder would undeclare every session.
+    """
     if folder.is_dir():
         return
     if is_named:

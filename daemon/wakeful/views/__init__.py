@@ -1,5 +1,5 @@
-"""State to what people see: pure functions that return plain values ready for JSON.
+"""What people see of the state: pure functions that return plain values ready for JSON.
 
-The API serves them, the command line prints them, and the dashboard shows the same, so they cannot disagree.
-Nothing here reads a clock, a file or the log by itself: the moment and the records come in.
+The API serves them, and the command line and the dashboard show them, so that they cannot disagree. Nothing here reads
+a clock, a file or the log: the moment and the records are arguments.
 """

@@ -1,6 +1,6 @@
-"""Causes and runs as specs.md writes them: `{binding, kind, old, new, paths, delta, commits, at}`.
+"""Causes and runs in the form of specs.md: `{binding, kind, old, new, paths, delta, commits, at}`.
 
-Shared by `list`, `show`, `why` and the file a run finds at WAKEFUL_CAUSES.
+Shared by `list`, `show`, `why` and the file that a run finds at WAKEFUL_CAUSES.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from wakeful.core.record.events import Cause, MessageAdded
 from wakeful.core.record.state import LastRun, OpenRun, Session
 from wakeful.views.times import show_time, show_time_or_none
 
-# The text of messages that a run is told: so many characters of each, about so many of all together.
+# The most characters of one message, and of all messages together, that a run gets.
 LONGEST_TEXT = 64 * 1024
 LONGEST_TEXTS = 256 * 1024
-# Deliveries that wait, of each webhook; the others are counted.
+# The most waiting deliveries that are shown of each webhook. The others are counted.
 DELIVERIES_SHOWN = 5
 
 
@@ -43,9 +43,9 @@ def view_causes(causes: tuple[Cause, ...]) -> list[dict[str, Any]]:
 def view_causes_file(
     session: Session, run: OpenRun, received: Sequence[tuple[int, MessageAdded]] = ()
 ) -> dict[str, Any]:
-    """The document a run finds at WAKEFUL_CAUSES.
+    """Make the document that a run finds at WAKEFUL_CAUSES.
 
-    `received`: the messages it is the first to deal with, oldest first, with their times.
+    `received` are the messages that no earlier run has handled, oldest first, with their times.
     """
     messages = _view_messages(received)
     seen, until = find_unseen(session, run)
@@ -53,8 +53,7 @@ def view_causes_file(
         "session": session.name,
         "run": run.run,
         "objective": run.spec.objective,
-        # Paths as they are: they are written as they would be shown,
-        # and a thousand need not be made anew at each start.
+        # Paths are encoded unchanged, because a view of a thousand paths need not be made at each start.
         "causes": [view_cause(replace(cause, paths=())) | {"paths": cause.paths} for cause in run.causes],
         "deliveries": _view_deliveries(session, run),
         "messages": messages,
@@ -65,7 +64,7 @@ def view_causes_file(
 
 
 def _view_deliveries(session: Session, run: OpenRun) -> list[dict[str, Any]]:
-    """Each delivery that no run has dealt with, oldest first, and its file in $WAKEFUL_BINDING_<NAME>."""
+    """View each delivery that no run has handled, oldest first, and its file in $WAKEFUL_BINDING_<NAME>."""
     return [
         {
             "binding": binding.name,
@@ -82,7 +81,7 @@ def _view_deliveries(session: Session, run: OpenRun) -> list[dict[str, Any]]:
 
 
 def view_waiting(session: Session) -> list[dict[str, Any]]:
-    """The webhooks of a session at which deliveries wait for a run, with the first of those."""
+    """View the webhooks of a session whose deliveries wait for a run, with the first of these."""
     found = []
     for binding in session.spec.webhooks if session.spec is not None else ():
         seen = int(session.marks.seen.get(binding.identity, "0"))
@@ -108,7 +107,7 @@ def view_waiting(session: Session) -> list[dict[str, Any]]:
 
 
 def say_waiting(session: Session) -> list[str]:
-    """A sentence for each webhook at which deliveries wait."""
+    """Write a sentence for each webhook whose deliveries wait."""
     return [_say_webhook(one) for one in view_waiting(session)]
 
 
@@ -120,7 +119,7 @@ def _say_webhook(row: dict[str, Any]) -> str:
 
 
 def _view_messages(received: Sequence[tuple[int, MessageAdded]]) -> list[dict[str, Any]]:
-    """The newest that fit, oldest first: words of others, as data."""
+    """View the newest messages that fit, oldest first. They are data from others, not instructions."""
     shown: list[dict[str, Any]] = []
     room = LONGEST_TEXTS
     for at, message in reversed(received):
@@ -141,7 +140,7 @@ def _view_messages(received: Sequence[tuple[int, MessageAdded]]) -> list[dict[st
 
 
 def view_last_run(last: LastRun | None) -> dict[str, Any] | None:
-    """The last run that ended, to the letter of the outside contract; None before the first."""
+    """View the last run that ended, exactly as in the outside contract. None before the first."""
     if last is None:
         return None
     return {

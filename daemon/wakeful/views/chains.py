@@ -1,8 +1,7 @@
-"""The causal chain of a run as people read it: link by link, each a run, what woke it,
-and the runs or people behind that.
+"""The causal chain of a run: link by link, each a run, what woke it, and the runs or people behind that.
 
-A link is told from records alone: its start, its end, its wakes, and the records those name as their parents. Where a
-parent is not in the log, or its payload is gone, the link says so: a chain never ends in silence.
+A link is made only from records: its start, its end, its wakes, and the records that these name as their parents. If a
+parent is not in the log, or its payload is gone, the link says so, so that a chain never ends without a reason.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from wakeful.views.why import describe_cause
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The origin of one wake: a run, a record somebody made, a record that is missing, or the world outside."""
+    """The origin of one wake: a run, a record that a person or a run made, a missing record, or the outside world."""
 
-    # "session:seq" as recorded; None: the world outside.
+    # The recorded "session:seq". None for the outside world.
     parent: str | None
     name: str | None = None
     run: int | None = None
-    # The record that a person or a run made: its kind, author and words.
+    # The record that a person or a run made.
     record: Recorded | None = None
     words: str | None = None
 
@@ -37,7 +36,7 @@ class Origin:
 class Link:
     """One run of the chain.
 
-    `started` and `finished` are None where they are not in the log, or their payload is gone.
+    `started` and `finished` are None if they are not in the log, or their payload is gone.
     """
 
     name: str
@@ -94,7 +93,7 @@ def _view_origin(origin: Origin) -> dict[str, Any]:
 
 
 def say_link(link: Link) -> list[str]:
-    """The run and how it ended, what woke it, and what that came from."""
+    """Describe the run and its end, what woke it, and where that came from."""
     words = [_say_run(link)]
     if link.finished is not None and link.finished.hint is not None:
         words.append(link.finished.hint)
@@ -123,7 +122,7 @@ def _say_run(link: Link) -> str:
 
 
 def say_cause(cause: Cause) -> str:
-    """With the versions, which say what it was, beside the paths, which say where."""
+    """Describe a cause with its versions, in addition to its paths."""
     words = describe_cause(cause)
     if cause.paths and (cause.old or cause.new) and cause.old != cause.new:
         words += f" ({shorten(cause.old)} -> {shorten(cause.new)})"
@@ -144,7 +143,9 @@ def _say_origin(origin: Origin) -> str:
 
 
 def _name_versions(link: Link) -> dict[str, str]:
-    """The versions the run saw, by the current names of its bindings. A binding without a name is shown by identity."""
+    """Name the versions that the run saw by the current names of its bindings. A binding without a name is shown by
+    identity.
+    """
     assert link.started is not None
     names = {binding.identity: binding.name for binding in link.spec.bindings} if link.spec is not None else {}
     return {names.get(key, key): version for key, version in link.started.versions.items()}

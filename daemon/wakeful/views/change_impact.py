@@ -1,7 +1,7 @@
-"""The sessions that would wake if these paths changed, in the order of the graph;
-and those that are owed or queued now.
+"""The sessions that would wake if these paths changed, in the order of the graph, and those that are owed or queued
+now.
 
-The answer is an upper bound: a session whose output comes out unchanged stops the wave there (early cutoff, rule 33).
+The answer is an upper bound: a session whose output does not change ends the wave there (early cutoff, rule 33).
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from wakeful.views.path_bindings import find_woken, wakes_reader
 
 
 def plan_paths(core: Core, paths: list[str], moment: Moment) -> dict[str, Any]:
-    """The waves that a change of these paths would start: wave 1 reads them, wave n + 1 reads what wave n writes."""
+    """Plan the waves that a change of these paths would start.
+
+    Wave 1 reads them, wave n + 1 reads what wave n writes.
+    """
     causes: dict[str, list[dict[str, str]]] = {}
     unmatched = []
     for path in paths:
@@ -38,7 +41,7 @@ def plan_paths(core: Core, paths: list[str], moment: Moment) -> dict[str, Any]:
             "session": name,
             "causes": causes.get(name, []),
             "upstream": sorted(because.get(name, ())),
-            # A plan takes it that all goes well; these wake if this session fails.
+            # The plan assumes that every run succeeds. These sessions wake if this session fails.
             "on_failure": sorted(core.graph.listeners.get(name, ())),
             "held": find_hold_words(core, session, moment),
             "outputs": list(session.spec.written_patterns) if session.spec is not None else [],
@@ -78,12 +81,12 @@ def plan_now(core: Core, moment: Moment) -> dict[str, Any]:
 
 
 def _rank(core: Core, session: Session) -> float:
-    """The running first, then as the queue for slots is ordered."""
+    """Rank running sessions first, then in the order of the queue for slots."""
     return float("-inf") if session.run is not None else core.ready.find_rank(session.id) or 0.0
 
 
 def _spread(core: Core, names: list[str]) -> dict[str, set[str]]:
-    """Readers that would follow, each with the upstreams it would follow."""
+    """Find the readers that would follow, each with its upstreams among the woken sessions."""
     because: dict[str, set[str]] = {}
     waiting, done = list(names), set()
     while waiting:
@@ -102,10 +105,10 @@ def _spread(core: Core, names: list[str]) -> dict[str, set[str]]:
 
 
 def _level(core: Core, names: set[str]) -> dict[str, int]:
-    """The longest way from a session without upstream among `names`; the graph has no cycle."""
+    """Compute the longest path to each session from one without an upstream among `names`. The graph has no cycle."""
     levels: dict[str, int] = {}
 
-    # Explicit stack: a chain of 10,000 sessions is no reason to fail.
+    # An explicit stack, because a chain of 10,000 sessions would exceed Python's recursion limit.
     for start in names:
         stack = [start]
         while stack:

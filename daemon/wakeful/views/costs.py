@@ -1,10 +1,10 @@
-"""The costs of runs: one row a run, kept as columns, and their sums by session, agent, cause and day.
+"""The costs of runs: one row per run, stored as columns, and their sums by session, agent, cause and day.
 
-`Ledger` takes the records of all sessions in the order of recording and forgets everything but figures: 250,000 runs
-are 17 MB, and their sums take a quarter of a second, where reading a million records again would take five. A cache of
-the log, nothing more. Days are UTC, as every time outside. A run whose payload was erased counts, without figures; that
-of an archived one comes from its archive. An agent is the one that worked in the run: a question that was put to
-another agent is that one's cost, and so is the work of a sub-agent.
+`Ledger` takes the records of all sessions in the order of recording and keeps only figures. 250,000 runs take 17 MB,
+and their sums a quarter of a second; reading a million records again would take five. It is only a cache of the log.
+Days are UTC, like every time outside. A run whose payload was erased counts without figures. The payload of an archived
+run comes from its archive. The cost belongs to the agent that did the work: a question to another agent is that agent's
+cost, and so is the work of a sub-agent.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FIGURES = (
     "estimated_tokens",
 )
 CAUSES_NAMED = 3
-# The kinds of records the ledger takes anything from.
+# The kinds of records that the ledger counts.
 COUNTED = ("run_finished", "run_started", "session_migrated", "spec_declared")
 _DAY = 86_400_000_000
 
@@ -75,7 +75,7 @@ class _Migrated(Struct):
     agent: str | None = None
 
 
-# Only what is counted is decoded: a third of the time of whole events.
+# Only the counted fields are decoded, which takes a third of the time of whole events.
 _DECODE_STARTED = msgspec.json.Decoder(_Started).decode
 _DECODE_FINISHED = msgspec.json.Decoder(_Finished).decode
 _DECODE_DECLARED = msgspec.json.Decoder(_Declared).decode
@@ -84,18 +84,19 @@ _UNKNOWN = _Finished("unknown")
 
 
 class Ledger:
-    """Every run that ended, as columns. `position` is how far the log was taken."""
+    """Every run that ended, as columns. `position` is the position in the log up to which records were taken."""
 
     def __init__(self) -> None:
         self.position = 0
         self._words: list[str | None] = [None]
         self._numbers: dict[str | None, int] = {None: 0}
-        # The agent a session has at this place of the log: declared, and migrated to.
+        # The agents of each session at this position of the log: the declared one, and the one it was migrated to.
         self._agents: dict[str, tuple[str | None, str | None]] = {}
         # For each open run: the cause that woke it, and the agent that works in it.
         self._open: dict[tuple[str, int | None], tuple[int, str | None]] = {}
         self._at, self._session, self._agent, self._cause = array("q"), array("l"), array("l"), array("l")
-        # 0: what a sub-agent took in a run, which is counted with the agent it worked for.
+        # The number of runs of a row. It is 0 for the share of a sub-agent, because the run counts for the agent it
+        # worked for.
         self._runs, self._failed = array("b"), array("b")
         self._cpu, self._wall, self._usd = array("d"), array("d"), array("d")
         self._tokens, self._estimated = array("q"), array("q")
@@ -105,7 +106,7 @@ class Ledger:
         return len(self._at)
 
     def take(self, record: Exported, archived: bytes | None = None) -> None:
-        """`archived` is the payload of a record that has none in the log, as its archive holds it."""
+        """Count a record. `archived` is the payload from the archive, if the log no longer has it."""
         payload = record.payload if record.payload is not None else archived
         match record.kind:
             case "run_finished":
@@ -173,9 +174,9 @@ class Ledger:
     def sum_by(
         self, keys: Sequence[Key], since: int | None = None, ids: frozenset[str] | None = None
     ) -> dict[tuple[Any, ...], list[float]]:
-        """Sums of `FIGURES` by these keys; sessions by their ids, days as numbers since 1970.
+        """Sum up `FIGURES` by these keys. Sessions are given by their ids, days as numbers since 1970.
 
-        `ids` are the sessions to count; None: all.
+        `ids` are the sessions to count, None for all.
         """
         counted = None if ids is None else {number for number, one in enumerate(self._words) if one in ids}
         columns: dict[Key, Sequence[int]] = {"session": self._session, "agent": self._agent, "cause": self._cause}
@@ -220,7 +221,7 @@ class Ledger:
 
 
 def name_causes(causes: tuple[_Cause, ...]) -> str:
-    """Name the group of a run by all its causes together. Each run is thus counted once."""
+    """Name the group of a run by all its causes together, so that each run is counted once."""
     if len(causes) == 1:
         return _name_cause(causes[0])
     names = sorted({_name_cause(cause) for cause in causes})
@@ -233,7 +234,7 @@ def _name_cause(cause: _Cause) -> str:
 
 
 def read_keys(text: str) -> tuple[Key, ...]:
-    """`session,day` as keys, in their order."""
+    """Parse keys such as `session,day`, in their order."""
     words = text.split(",")
     for word in words:
         if word not in KEYS:
@@ -246,7 +247,9 @@ def read_keys(text: str) -> tuple[Key, ...]:
 
 
 def view_costs(sums: dict[tuple[Any, ...], list[float]], keys: Sequence[Key], names: dict[str, str]) -> dict[str, Any]:
-    """`names` are those of the sessions now. Days come in their order, everything else by what took longest."""
+    """View the sums. `names` are the present names of sessions. Days are in order, everything else by the longest time
+    first.
+    """
     rows = [(_view_group(group, keys, names), figures) for group, figures in sums.items()]
     days = keys.index("day") if "day" in keys else None
     rows.sort(key=lambda row: ("" if days is None else row[0]["day"], -row[1][3], *map(str, row[0].values())))

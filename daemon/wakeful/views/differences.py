@@ -1,9 +1,9 @@
-"""The differences between two states of a session, or between two sessions: facts, bindings, spec, files, memory,
-to-do list, hand-off.
+"""The differences between two states of a session, or between two sessions: facts, bindings, spec, files, memory, to-do
+list, hand-off.
 
-Both sides are folded sessions, so the same comparison serves two positions of one log and two logs. Only what differs
-is told; each entry has `a` and `b`, None where that side has nothing, or its default. Of files it is the versions that
-runs left that are known here.
+Both sides are folded sessions, so the same comparison serves two positions of one log and two logs. Only differences
+are listed. Each entry has `a` and `b`, None if that side has nothing or its default. For files, only the versions that
+runs left are known here.
 """
 
 from __future__ import annotations
@@ -21,15 +21,17 @@ from wakeful.core.spec.session import SessionSpec
 from wakeful.views.session_page import describe_binding, show_past, view_fact
 from wakeful.views.times import show_time_or_none
 
-# Two sessions differ in their names by being two.
+# Two sessions always differ in their names.
 _NOT_COMPARED = ("name",)
 
 
 def compare(
     a: Session, b: Session, runs_between: Iterable[RunFinished] = (), at: tuple[int | None, int | None] = (None, None)
 ) -> dict[str, Any]:
-    """`runs_between` are those that ended after `a` and up to `b`, of one session;
-    `at` is when each side was recorded."""
+    """Compare two sides.
+
+    `runs_between` are the runs of one session that ended after `a` and up to `b`. `at` is when each side was recorded.
+    """
     return {
         "a": _view_side(a, at[0]),
         "b": _view_side(b, at[1]),
@@ -72,7 +74,7 @@ def _compare_session(a: Session, b: Session) -> list[dict[str, Any]]:
 
 
 def _compare_facts(a: Session, b: Session) -> list[dict[str, Any]]:
-    """By value: a fact said again with the same value is the same knowledge."""
+    """Compare facts by value, because a fact that was set again to the same value is the same knowledge."""
     found = []
     for key in sorted(a.knowledge.facts.keys() | b.knowledge.facts.keys()):
         before, after = a.knowledge.facts.get(key), b.knowledge.facts.get(key)
@@ -88,7 +90,7 @@ def _compare_facts(a: Session, b: Session) -> list[dict[str, Any]]:
 
 
 def flatten_spec(spec: SessionSpec | None) -> dict[str, Any]:
-    """The values of a spec that differ from the defaults, by dotted key. Bindings are keyed by name."""
+    """List the values of a spec that differ from the defaults, by dotted key. Bindings are keyed by name."""
     if spec is None:
         return {}
     told = _tell(spec)
@@ -97,7 +99,7 @@ def flatten_spec(spec: SessionSpec | None) -> dict[str, Any]:
 
 
 def _tell(value: Struct) -> dict[str, Any]:
-    """The fields that differ from their defaults. A tagged struct also gives its tag, as `kind`."""
+    """List the fields that differ from their defaults. A tagged struct also gives its tag, as `kind`."""
     fields = ((field, getattr(value, field.name)) for field in msgspec.structs.fields(value))
     told = {
         field.name: one
@@ -123,7 +125,7 @@ def _bounds_by_key(session: Session) -> dict[str, Bound]:
 
 
 def _compare_bindings(a: Session, b: Session) -> list[dict[str, Any]]:
-    """Compare the versions that runs saw, and those of the last success. `_compare_files` shows written bindings."""
+    """Compare the versions that runs saw, and those of the last success. `_compare_files` handles written bindings."""
     bounds = [_bounds_by_key(a), _bounds_by_key(b)]
     found = []
     for key, bound in (bounds[0] | bounds[1]).items():
@@ -142,7 +144,9 @@ def _compare_bindings(a: Session, b: Session) -> list[dict[str, Any]]:
 
 
 def _compare_files(a: Session, b: Session, runs: list[RunFinished]) -> list[dict[str, Any]]:
-    """Compare the written bindings: the version that each side's last success left, and the runs that wrote between."""
+    """Compare the written bindings: the version that each side's last success left, and the runs that wrote in
+    between.
+    """
     found = []
     for key, bound in (_bounds_by_key(a) | _bounds_by_key(b)).items():
         versions = {"a": a.marks.good.get(key), "b": b.marks.good.get(key)}

@@ -1,5 +1,6 @@
-"""The knowledge of a session and its origin, as `show` prints them: memory, to-do list, conversation,
-checkpoints, conflicts, forks."""
+"""The knowledge of a session and its origin, as `show` prints them: memory, to-do list, conversation, checkpoints,
+conflicts, forks.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from wakeful.views.times import show_time
 
 
 def view_knowledge(session: Session) -> dict[str, Any]:
-    """The knowledge of a session that only the log holds, without its facts and hand-off."""
+    """View the knowledge of a session that only the log contains, without its facts and hand-off."""
     conversation = session.knowledge.conversation
     return {
         "memory": session.knowledge.memory,
@@ -51,7 +52,7 @@ def view_knowledge(session: Session) -> dict[str, Any]:
 
 
 def view_forks(state: State, session: Session) -> list[dict[str, Any]]:
-    """The forks of a session and theirs, as a tree; by the names they have now."""
+    """View the forks of a session, and their forks, as a tree, by their present names."""
     children: dict[str, list[Session]] = {}
     for one in state:
         if one.lineage.origin is not None:

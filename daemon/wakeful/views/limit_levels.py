@@ -1,6 +1,6 @@
-"""The limits as `doctor` shows them: every level, and the sessions that are above one that warns.
+"""The limits as `doctor` shows them: every level, and the sessions above a warning level.
 
-Weighs what the folded state knows of a session; nothing is read from the log.
+It measures the folded state of a session. Nothing is read from the log.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 from wakeful.core.record.state import Session
 from wakeful.core.spec.limits import ADVICE, MEANINGS, UNWARNED, LimitName, Limits, say_amount
 
-# Beyond these only the number is told.
+# The most excesses that are listed. Further ones are only counted.
 MOST_SHOWN = 50
 
 
@@ -35,7 +35,7 @@ def view_limits(limits: Limits, sessions: Iterable[Session]) -> dict[str, Any]:
 
 
 def find_excesses(session: Session, limits: Limits) -> Iterator[tuple[LimitName, int]]:
-    """The amounts of this session that exceed a warning level. A closed session gives no warnings."""
+    """Find the amounts of this session that exceed a warning level. A closed session gives no warnings."""
     if session.is_shut:
         return
     for name, amount in weigh(session).items():
@@ -44,7 +44,7 @@ def find_excesses(session: Session, limits: Limits) -> Iterator[tuple[LimitName,
 
 
 def weigh(session: Session) -> dict[LimitName, int]:
-    """How much there is of what the state knows."""
+    """Measure the state of a session for each limit."""
     return {
         "note": _size(session.knowledge.handoff or ""),
         "fact": max((_size(fact.value) for fact in session.knowledge.facts.values()), default=0),
@@ -52,7 +52,7 @@ def weigh(session: Session) -> dict[LimitName, int]:
         "conversation": session.knowledge.conversation.size_bytes,
         "records": session.seq,
         "tokens": session.knowledge.size_tokens,
-        # A container has nobody to read its mailbox: there it is a record, not a backlog.
+        # A container never handles its mailbox, so its messages are a record, not a backlog.
         "deliveries": max(
             (one.position - int(session.marks.seen.get(key) or 0) for key, one in session.webhooks.items()), default=0
         )

@@ -1,7 +1,7 @@
-"""Explains for `why` and `doctor` how the loop guard (rule 34) slows or stops a session, and the way out.
+"""Explains for `why` and `doctor` how the loop guard (rule 34) slows or stops a session, and what to do.
 
-A paced session continues by itself, so its words name the cause and a remedy.
-A session that sleeps because it is a loop needs a person.
+A paced session continues by itself, so its text names the cause and a remedy. A session that sleeps because it is a
+loop needs a person.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PACED = "paced, "
 
 
 def say_guard(core: Core, session: Session, moment: Moment) -> list[str]:
-    """Sentences about the guard's part in what a session does now; none where it has none."""
+    """Write sentences about what the guard does to a session now. Empty if it does nothing."""
     hold = session.hold
     if hold is not None and hold.kind == "loop":
         name = session.name
@@ -53,7 +53,7 @@ def say_guard(core: Core, session: Session, moment: Moment) -> list[str]:
 
 
 def view_guarded(core: Core, moment: Moment) -> list[dict[str, Any]]:
-    """The sessions that the guard slows down or stopped, for `doctor`."""
+    """View the sessions that the guard slows down or stopped, for `doctor`."""
     found = []
     for session in sorted(core.state, key=lambda one: one.name):
         if session.wake is None or session.run is not None:

@@ -1,7 +1,7 @@
-"""Events in one readable line each: the daemon prints them while it runs, and `follow` shows them.
+"""Events as one readable line each: the daemon prints them while it runs, and `follow` shows them.
 
-Pure: an event in, a line out. Names and paths come from outside, so control characters are shown,
-never sent to the terminal.
+Pure: an event in, a line out. Names and paths come from outside, so control characters are escaped and never reach the
+terminal.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from wakeful.system.journal import INFO, NOTICE, WARNING, Priority
 from wakeful.text.display import count, escape
 
 PATHS_SHOWN = 3
-# A hint ends with the line of YAML that allows what was denied: it is of no use if that is cut.
+# The most characters of a hint. It ends with the line of YAML that allows what was denied, so it must not be cut.
 HINT_SHOWN = 380
 
 
 def narrate(event: ev.Event) -> str | None:
-    """The line for an event, or None for those that say nothing a person waits for."""
+    """Return the line for an event. None for an event that no person waits for."""
     return _tell_run(event) or _tell_session(event) or _tell_history(event)
 
 
 def _tell_run(event: ev.Event) -> str | None:
-    """Why it works, and what came of it."""
+    """Describe why a session works, and the result."""
     match event:
         case ev.WakeRequested(causes=causes) | ev.WakeExtended(causes=causes):
             return "wakes: " + "; ".join(_cause(cause) for cause in causes)
@@ -69,7 +69,7 @@ def _tell_run(event: ev.Event) -> str | None:
 
 
 def _tell_session(event: ev.Event) -> str | None:
-    """Describe a change of the session's state, or a message, note, fact or to-do list that it was given."""
+    """Describe a change of the session's state, or a message, hand-off, fact or to-do list that it got."""
     match event:
         case ev.SessionSuspended():
             return "suspended"
@@ -116,7 +116,7 @@ def _tell_session(event: ev.Event) -> str | None:
 
 
 def _tell_history(event: ev.Event) -> str | None:
-    """The calls on its history, and where it lives."""
+    """Describe a call on the session's history, or a change of its host."""
     match event:
         case ev.SessionRewound(to=to):
             return f"goes on from record {to}"
@@ -144,7 +144,7 @@ def _tell_history(event: ev.Event) -> str | None:
 
 
 def grade(event: ev.Event) -> Priority:
-    """How much an event is a person's business, in syslog's levels."""
+    """Return how important an event is for a person, as a syslog level."""
     match event:
         case ev.RunFinished(outcome="failed" | "lost") | ev.NotificationAbandoned():
             return WARNING
@@ -201,7 +201,7 @@ def _traced(trace: Traced) -> str:
 
 
 def _say_arguments(text: str) -> str:
-    """Say the arguments of a tool call in words. Text that is not a JSON object is returned unchanged."""
+    """Describe the arguments of a tool call. Text that is not a JSON object is returned unchanged."""
     try:
         found = json.loads(text)
     except ValueError:
@@ -210,13 +210,13 @@ def _say_arguments(text: str) -> str:
 
 
 def visible(text: str, most: int = 200) -> str:
-    """Text from outside as one printable line."""
+    """Show text from outside as one printable line."""
     shown = escape(text[: most + 1])
     return shown[: most - 1] + "…" if len(shown) > most else shown
 
 
 def suggest_edit(sessions: list[Session]) -> str | None:
-    """A file worth editing next: a literal input of the most important session that is at rest."""
+    """Suggest a file to edit next: a literal input of the most important session that is at rest."""
     resting = (s for s in sessions if s.is_armed and s.run is None and s.spec is not None)
     for session in sorted(resting, key=lambda s: -s.spec.priority if s.spec else 0):
         assert session.spec is not None

@@ -1,6 +1,6 @@
 """The bindings that a path belongs to, by the same patterns and excludes that looks use.
 
-`why` and `plan` ask here. A walk over all specs: a question a person asks now and then, never on the way of a wake.
+Used by `why` and `plan`. It walks over all specs, which is cheap enough for a person's question. No wake uses it.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ class Reached(NamedTuple):
     binding: FileBinding
 
 
-# Small on purpose: one question about a path must not leave the patterns of 10,000 sessions in memory.
+# Small, because one question about a path must not leave the patterns of 10,000 sessions in memory.
 @functools.lru_cache(maxsize=1024)
 def resolve_pattern(text: str, root: str) -> Pattern:
     return Pattern.parse(text).under(root)
 
 
 def means_path(text: str, root: str, path: str) -> bool:
-    """Does this pattern of a spec mean the path? Most cannot, and that is seen without parsing them."""
+    """Does this pattern of a spec match the path? Most cannot, which is found without parsing them."""
     return _may_mean(text, root, path) and resolve_pattern(text, root).matches(path)
 
 
 def _may_mean(text: str, root: str, path: str) -> bool:
-    # The parser decides on patterns that must be normalised first (`..`, `./`, `//`).
+    # The parser must handle patterns that have to be normalised first (`..`, `./`, `//`).
     if ".." in text or "./" in text or "//" in text:
         return True
     whole = text if text.startswith("/") else f"{root.rstrip('/')}/{text}"
@@ -63,7 +63,7 @@ def find_writers(core: Core, path: str) -> list[Reached]:
 
 
 def find_woken(core: Core, path: str) -> list[Reached]:
-    """Waking bindings whose version a change of this path would move."""
+    """Find the waking bindings whose version would change with this path."""
     return [
         Reached(session, binding)
         for session, spec, binding in bindings_of(core)

@@ -1,4 +1,4 @@
-"""A line of words for each kind of record that the daemon's narration leaves out, as `log` and `history` print it.
+"""One line of text for each kind of record that the daemon's narration leaves out, as `log` and `history` print it.
 
 Narration prints what a person waits for. The log leaves nothing out. Nothing is escaped here: the printer does that.
 """
@@ -59,12 +59,12 @@ def tell(event: ev.Event) -> str:
         case ev.ClockRebased(binding=binding, old=old, new=new):
             return f"{binding} counts from {new} on, no longer from {old}"
         case _:
-            # Narrated elsewhere, or of a newer release: its kind, in words.
+            # The event is narrated elsewhere, or is of a newer release: its kind, in words.
             return _tell_work(event) or re.sub(r"(?<!^)(?=[A-Z])", " ", type(event).__name__).lower()
 
 
 def tell_price(event: ev.Event) -> str:
-    """The tokens and the money of an answer, in brackets behind its words."""
+    """Show the tokens and the cost of an answer, in brackets after its text."""
     if not isinstance(event, ev.TurnAnswered):
         return ""
     cost = f", {event.usd:.4f} USD" if event.usd is not None else ""

@@ -1,6 +1,6 @@
-"""Records of the log as lines: `{seq, at, kind, author, run, payload, hash}`, and runs put together from them.
+"""Records of the log as lines, `{seq, at, kind, author, run, payload, hash}`, and runs assembled from them.
 
-The log's own value is described here by the fields that are read, since views lean on the core alone.
+Views import only the core, so `Recorded` describes a record of the log by the fields that are read here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NOTHING = msgspec.Raw(b"null")
 
 
 class Recorded(Protocol):
-    """One record of the log. `payload` is JSON text, None when it was erased."""
+    """One record of the log. `payload` is JSON text, None if it was erased."""
 
     @property
     def seq(self) -> int: ...
@@ -36,7 +36,7 @@ class Recorded(Protocol):
 
 
 class Exported(Recorded, Protocol):
-    """The same with the rest of its envelope."""
+    """A record with the rest of its envelope."""
 
     @property
     def session(self) -> str: ...
@@ -61,8 +61,9 @@ def view_record(record: Recorded) -> dict[str, Any]:
 
 
 def _view_payload(record: Recorded) -> Any:
-    """As recorded, byte for byte, but for the kinds that hold moments: those leave the daemon as text,
-    as every time does."""
+    """View a payload exactly as recorded. In kinds with moments, these become text, like every time that leaves the
+    daemon.
+    """
     if record.payload is None:
         return _NOTHING
     show_times = TIMED.get(record.kind)
@@ -96,7 +97,7 @@ def _show_periods(payload: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-# Every kind whose payload holds a moment: microseconds in the log, RFC 3339 outside of it.
+# Every kind whose payload contains a moment: microseconds in the log, RFC 3339 outside of it.
 TIMED: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "wake_requested": _show_causes,
     "wake_extended": _show_causes,
@@ -110,7 +111,7 @@ TIMED: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 
 
 def encode_line(record: Recorded, session: str | None = None) -> bytes:
-    """One line of `log`, or of `follow` when the session's name is given."""
+    """Encode one line of `log`, or of `follow` if the session's name is given."""
     view = view_record(record)
     if session is not None:
         view = {"session": session, **view}
@@ -118,7 +119,9 @@ def encode_line(record: Recorded, session: str | None = None) -> bytes:
 
 
 def encode_export(record: Exported, name: str | None) -> bytes:
-    """One line of `export`: the whole envelope, with the session's name as it is now and its id, which stays."""
+    """Encode one line of `export`: the whole envelope, with the session's present name and its id, which never
+    changes.
+    """
     line = {
         "session": name,
         "id": record.session,
@@ -131,14 +134,14 @@ def encode_export(record: Exported, name: str | None) -> bytes:
 
 
 def _view_trace(trace: dict[str, Any] | None) -> dict[str, Any] | None:
-    """How much it found, and not what: that is asked for by itself."""
+    """View how much a trace found. The findings themselves have their own query."""
     if trace is None:
         return None
     return {"denied": len(trace["denied"]) + trace["more"], "observed": trace["is_observed"], "words": trace["words"]}
 
 
 def view_runs(records_newest_first: Iterable[Recorded], most: int) -> list[dict[str, Any]]:
-    """The last runs, newest first, from records of `run_started`, `run_readopted` and `run_finished`."""
+    """View the last runs, newest first, from records of `run_started`, `run_readopted` and `run_finished`."""
     runs: dict[int, dict[str, Any]] = {}
     for record in records_newest_first:
         if record.run is None or record.payload is None:
@@ -174,14 +177,15 @@ def view_runs(records_newest_first: Iterable[Recorded], most: int) -> list[dict[
             run["versions"] = payload["versions"]
             run["chain"] = payload.get("chain", [])
             run["causes"] = [_show_at(cause) for cause in payload["causes"]]
-    # A run whose start lies before the records at hand is not shown half.
+    # A run is left out if its start is before the given records.
     whole = [run for run in runs.values() if "started_at" in run]
     return sorted(whole, key=lambda run: -run["run"])[:most]
 
 
 def say_cost(usage: dict[str, Any], subagents: dict[str, dict[str, Any]] | None = None) -> str:
-    """The cost of a run in words: its time, and the tokens and money if an agent worked;
-    and what its sub-agents took of that."""
+    """Describe the cost of a run: its time, the tokens and money if an agent worked, and the share of its
+    sub-agents.
+    """
     words = f"{usage.get('wall_seconds', 0):.2f} s, {usage.get('cpu_seconds', 0):.2f} s of CPU"
     if not usage.get("tokens"):
         return words
@@ -190,8 +194,8 @@ def say_cost(usage: dict[str, Any], subagents: dict[str, dict[str, Any]] | None 
 
 
 def say_spent(usage: dict[str, Any]) -> str:
-    """The tokens and the money of an agent's run in words."""
+    """Describe the tokens and the money of an agent's run."""
     guessed = f" ({usage['estimated_tokens']:,} of the tokens by estimate)" if usage.get("estimated_tokens") else ""
-    # A model without a price is not free: of it nothing is said.
+    # A model without a price is not free, so its cost is left out.
     cost = f", {usage['usd']:.4f} USD" if usage.get("usd") else ""
     return f"{usage.get('tokens', 0):,} tokens{cost}{guessed}"

@@ -18,19 +18,20 @@ _WORD = re.compile(r"[^\W_]+")
 
 
 def encode_find(record: Exported, name: str, words: list[str]) -> bytes:
-    """One line of `search`."""
+    """Encode one line of `search`."""
     line = {"session": name, "id": record.session, **view_record(record), "excerpt": find_excerpt(record, words)}
     return msgspec.json.encode(line) + b"\n"
 
 
 def split_words(text: str) -> list[str]:
-    """The words of a search, as they are compared: without case and accents."""
+    """Split a search into words, in the form in which they are compared: without case and accents."""
     return _WORD.findall(_plain(text))
 
 
 def find_excerpt(record: Exported, words: list[str]) -> str | None:
-    """The text with the most of the words, around the first of them;
-    None where they stand in no value of the payload."""
+    """Find the text with the most of the words, around the first of them. None if no value of the payload contains
+    them.
+    """
     texts = [record.rationale] if record.rationale else []
     if record.payload is not None:
         texts += list_values(msgspec.json.decode(record.payload))
@@ -45,8 +46,7 @@ def find_excerpt(record: Exported, words: list[str]) -> str | None:
 
 
 def matches(record: Exported, shown: str, text: str) -> bool:
-    """Whether a record says this text, in the words people read or in one of its values;
-    case and accents do not matter."""
+    """Does a record contain this text, in its shown line or in one of its values? Case and accents are ignored."""
     wanted = _plain(text)
     texts = [shown, record.rationale or ""]
     if record.payload is not None:
@@ -55,7 +55,7 @@ def matches(record: Exported, shown: str, text: str) -> bool:
 
 
 def _find(text: str, words: list[str]) -> tuple[int, int] | None:
-    """Where the first of the words stands: as a whole word, else as the beginning of one."""
+    """Find the position of the first of the words: as a whole word, else as the beginning of one."""
     beginning = None
     for found in _WORD.finditer(text):
         word = _plain(found[0])

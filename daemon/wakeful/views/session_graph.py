@@ -1,7 +1,7 @@
-"""The graph of what sessions read and write: files, commits, clocks and services on the one side, sessions between.
+"""The graph of what sessions read and write. Its nodes are sessions, files, commits, clocks and services.
 
-An edge points the way a change runs: from what is read to its reader, from a writer to what it writes. Around a focus
-only what lies within so many steps is told; without one, all of it up to a bound.
+An edge points in the direction of a change: from an input to its reader, from a writer to its output. With a focus,
+only nodes within a number of steps are shown. Without one, all are shown, up to a bound.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from wakeful.errors import CallerError
 from wakeful.views.session_page import describe_binding
 
 MOST_NODES = 600
-# Bindings that every session has, or that come from nowhere a person could look at.
+# The kinds of bindings that are left out: every session has them, or they have no source that a person could look at.
 _LEFT_OUT = ("spec", "message")
 
 
@@ -33,7 +33,7 @@ class Edge(Struct, frozen=True, order=True):
 
 
 class _Whole:
-    """Every node and edge, and who stands beside whom."""
+    """The whole graph: every node and edge."""
 
     def __init__(self, core: Core, ids: frozenset[str] | None) -> None:
         self.nodes: dict[str, dict[str, Any]] = {}
@@ -69,7 +69,7 @@ class _Whole:
             self.edges.add(Edge(source, target, bound.name, bound.wake))
 
     def _add_upstreams(self, core: Core, session: Session) -> None:
-        """A reader whose pattern only overlaps with a writer's shares no node with it: the two are joined directly."""
+        """Join a reader directly with a writer whose pattern only overlaps with its own, because they share no node."""
         own = f"session:{session.name}"
         read = {edge.source for edge in self.edges if edge.target == own}
         for writer in core.graph.upstreams.get(session.name, ()):
@@ -80,9 +80,10 @@ class _Whole:
 
 
 def view_neighbourhood(core: Core, focus: str | None, depth: int, ids: frozenset[str] | None = None) -> dict[str, Any]:
-    """`focus` is the name of a session, the `id`, `what` or `label` of a node, or a path that some pattern matches.
+    """View the graph around a focus.
 
-    `ids`: only these sessions; None: all.
+    `focus` is the name of a session, the `id`, `what` or `label` of a node, or a path that some pattern matches. `ids`
+    are the sessions to show, None for all.
     """
     whole = _Whole(core, ids)
     starts = _find_focus(whole, focus) if focus is not None else []
@@ -103,7 +104,10 @@ def view_neighbourhood(core: Core, focus: str | None, depth: int, ids: frozenset
 
 
 def _name_node(session: Session, bound: Bound) -> tuple[str, str]:
-    """Two bindings on the same thing are one node. A clock belongs to its session: two clocks alike are two."""
+    """Name the node of a binding.
+
+    Two bindings on the same thing share a node, but each clock belongs to its session.
+    """
     binding, root = bound.binding, session.spec.root if session.spec is not None else "/"
     match binding:
         case FileBinding(pattern=pattern):
@@ -118,7 +122,7 @@ def _name_node(session: Session, bound: Bound) -> tuple[str, str]:
 
 
 def _find_focus(whole: _Whole, focus: str) -> list[str]:
-    """The nodes that a person means by a name: a node's own, or every pattern that matches a path."""
+    """Find the nodes that a name refers to: a node's own name, or every pattern that matches a path."""
     for node in (focus, f"session:{focus}"):
         if node in whole.nodes:
             return [node]
@@ -136,7 +140,7 @@ def _find_focus(whole: _Whole, focus: str) -> list[str]:
 
 
 def _reach(whole: _Whole, starts: list[str], depth: int) -> list[str]:
-    """The nodes within so many steps, the nearest first."""
+    """List the nodes within this number of steps, the nearest first."""
     beside: dict[str, list[str]] = {}
     for edge in sorted(whole.edges):
         beside.setdefault(edge.source, []).append(edge.target)

@@ -1,8 +1,8 @@
-"""Everything about one session: what `show` prints, now or folded up to an earlier seq.
+"""Everything about one session that `show` prints, now or folded up to an earlier seq.
 
-`show` needs the living core, since versions now, last looks and queues are not in the log. `show_past` needs only a
-session folded up to some seq: what was recorded, and nothing that was merely looked at. `view_participants` lists who
-spoke or acted in the session, how often and when last, and the role of each.
+`show` needs the live core, because present versions, last looks and queues are not in the log. `show_past` needs only a
+session folded up to some seq, and shows only what was recorded. `view_participants` lists who spoke or acted in the
+session, how often and when last, and the role of each.
 """
 
 from __future__ import annotations
@@ -56,8 +56,11 @@ def show(
     describe: Callable[[str], str | None],
     usage: Usage | None,
 ) -> dict[str, Any]:
-    """`runs` are the last ones from the log, `problem` what is wrong with its file, `describe` how a target is watched,
-    `usage` what its present run has used."""
+    """Show a session.
+
+    `runs` are the last ones from the log, `problem` is the error in its file, `describe` tells how a target is watched,
+    and `usage` is what its present run has used.
+    """
     bounds = core.looked.bounds.get(session.id, ())
     recorded = _view_recorded(session)
     if recorded["run"] is not None:
@@ -68,7 +71,7 @@ def show(
         "bindings": [_view_bound(core, session, bound, moment, describe) for bound in bounds],
         "upstream": sorted(core.graph.upstreams.get(session.name, {})),
         "readers": sorted(core.graph.readers.get(session.name, ())),
-        # Sessions that a failure wakes: those that this one wakes, and those that wake this one.
+        # The sessions that a failure of this one wakes, and the sessions whose failure wakes this one.
         "wakes_on_failure": sorted(core.graph.listeners.get(session.name, ())),
         "woken_by_failure_of": sorted(core.graph.find_minded(session.name)),
         "forks": view_forks(core.state, session),
@@ -78,7 +81,7 @@ def show(
 
 
 def show_past(session: Session) -> dict[str, Any]:
-    """The session as its log knew it at `session.seq`."""
+    """Show the session as its log was at `session.seq`."""
     words = _recorded_hold_words(session)
     state = name_state(session, is_held=words is not None)
     spec = session.spec
@@ -115,7 +118,7 @@ def _recorded_hold_words(session: Session) -> str | None:
 
 
 def _view_recorded(session: Session) -> dict[str, Any]:
-    """The fields of the session that come from the log alone."""
+    """View the fields of the session that come only from the log."""
     spec, wake = session.spec, session.wake
     return {
         "seq": session.seq,
@@ -157,7 +160,7 @@ def view_retention(retention: Retention | None) -> dict[str, Any] | None:
 
 
 def view_confinement(spec: SessionSpec) -> dict[str, Any]:
-    """The access that runs have beyond their bindings, in the words of the spec.
+    """View the access that runs have beyond their bindings, in the words of the spec.
 
     `reads` lists every place they may read, with the reason.
     """
@@ -176,7 +179,7 @@ def view_confinement(spec: SessionSpec) -> dict[str, Any]:
 
 
 def view_budget(budget: Budget | None, spent: dict[str, Spent]) -> dict[str, Any] | None:
-    """By run and by period: what is bounded, and what of it was spent since the period began."""
+    """View the bounds by run and by period, and what was spent since the period began."""
     if budget is None:
         return None
     shown: dict[str, Any] = {"run": _view_amounts(budget.run, None)} if budget.run != Amounts() else {}
@@ -252,7 +255,7 @@ def _view_bound(
 
 
 def _view_signing(core: Core, bound: Bound) -> dict[str, Any]:
-    """Why a webhook takes no deliveries, in words."""
+    """View the reason why a webhook accepts no deliveries."""
     names = bound.binding.secrets if isinstance(bound.binding, WebhookBinding) else ()
     problems = [problem for name in names if (problem := core.looked.secrets.get(name)) is not None]
     return {"problem": f"it refuses all deliveries: {problems[0]}"} if problems else {}
@@ -304,14 +307,14 @@ def describe_binding(binding: AnyBinding | None) -> str:
 
 
 def _say_period(seconds: float) -> str:
-    """As a spec would say it: 30m rather than 1800s."""
+    """Write a period as a spec would: 30m rather than 1800s."""
     size, unit = next(
         (one for one in ((86400, "d"), (3600, "h"), (60, "m")) if seconds >= one[0] and seconds % one[0] == 0), (1, "s")
     )
     return f"{seconds / size:g}{unit}"
 
 
-# The daemon's own author, which is not a participant.
+# The daemon's own author name, which is not a participant.
 DAEMON = "wakeful"
 
 
@@ -321,7 +324,7 @@ class Part(Struct, frozen=True):
 
 
 def add_part(parts: dict[str, Part], author: str, at: int) -> None:
-    """One more record. All runs of a session are one participant: nobody asks for the part of run 4,711."""
+    """Count one more record. All runs of a session count as one participant."""
     if author == DAEMON:
         return
     who = author.partition("#")[0] if author.startswith("run:") else author

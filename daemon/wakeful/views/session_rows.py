@@ -1,7 +1,7 @@
-"""The rows of `list`: one per session, to the letter of the outside contract (design.md, section 8).
+"""The rows of `list`: one per session, exactly as in the outside contract (design.md, section 8).
 
-`list_row` is one row as a value. `Rows` encodes them and keeps those that cannot have changed: 10,000 rows must not
-hold the loop for longer than a blink. One encoded row serves the list, `top` and every live stream.
+`list_row` is one row as a value. `Rows` encodes rows and caches those that cannot have changed, so that 10,000 rows do
+not block the loop noticeably. One encoded row serves the list, `top` and every live stream.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from wakeful.views.causes import view_last_run
 from wakeful.views.times import show_time, show_time_or_none
 from wakeful.views.why_not import NextWord, find_next_slot
 
-# Why a session is not in the table of `list`, unless it is asked for.
+# The reasons why `list` leaves a session out, unless it is asked for.
 GoneWord = Literal["terminated", "undeclared"]
-# The filters of `list`: a state, `undeclared`, which is a reason to sleep, how the last run ended, or an open question.
+# The filters of `list`: a state, `undeclared`, which is a reason to sleep, a failed last run, or an open question.
 WANTED_WORDS = (*get_args(StateWord), "undeclared", "failed", "asks")
 FAILURES = ("failed", "lost")
 
@@ -90,7 +90,7 @@ def _build_row(
 
 
 def _say_command(run: AnyRun | None) -> str | None:
-    """The command in one line; None where an agent works, or nothing runs."""
+    """Show the command in one line. None if an agent works, or nothing runs."""
     match run:
         case CommandRun(argv=argv):
             words = " ".join(argv)
@@ -102,8 +102,9 @@ def _say_command(run: AnyRun | None) -> str | None:
 
 
 def _find_need(core: Core, session: Session) -> dict[str, Any] | None:
-    """The act that a session waits for from a person: an answer, a permission, an approval, trust, a decision after a
-    failure, or the end of a conflict. None: it needs nobody."""
+    """Find what a session needs from a person: an answer, a permission, an approval, trust, a decision after a failure,
+    or the end of a conflict. None if it needs nothing.
+    """
     if session.is_shut:
         return None
     hold, question = session.hold, session.question
@@ -126,23 +127,24 @@ def _view_need(kind: str, text: str, until: int | None = None) -> dict[str, Any]
 
 
 def _find_state(core: Core, session: Session, moment: Moment) -> tuple[StateWord, str | None]:
-    """Its state, and why it sleeps if it does."""
+    """Find the state of a session, and why it sleeps if it does."""
     is_over = session.is_terminated or isinstance(session.closed, Archived)
     hold_words = None if is_over else find_hold_words(core, session, moment)
     return name_state(session, is_held=hold_words is not None), hold_words
 
 
 def _find_owed(core: Core, session: Session) -> list[str]:
-    # A change that is owed opens a wake in the same step, unless it still settles. A session at rest thus owes nothing.
+    # An owed change opens a wake in the same step, unless it still settles. So a session at rest owes nothing.
     if session.wake is None and session.run is None and session.id not in core.looked.owed_since:
         return []
     return owed_names(core.state, core.looked, session)
 
 
 class EncodedRow(NamedTuple):
-    """One session as JSON: for lists, for the table people read, and for live streams.
+    """One session as JSON: for lists, for the table that people read, and for live streams.
 
-    A live row counts nothing down, so that it changes only when its session does."""
+    A live row has no countdown, so that it changes only with its session.
+    """
 
     whole: bytes
     brief: bytes
@@ -159,21 +161,23 @@ class _Kept(NamedTuple):
 class Rows:
     """All rows as one JSON array, sorted by name.
 
-    A session at rest, with nothing held or down below it, looks the same until it is replaced: its bytes are kept.
-    `find_today` gives the cost of a session's runs of today."""
+    The row of a session at rest, without a held or failed target, stays the same until the session is replaced, so its
+    bytes are cached. `find_today` returns the cost of a session's runs of today.
+    """
 
     def __init__(self, find_today: Callable[[str], DayCost | None] = lambda session_id: None) -> None:
         self.find_today = find_today
         self.encoder = msgspec.json.Encoder()
         self.kept: dict[str, _Kept] = {}
-        # The settings that every row depends on besides its session. When they change, all rows are made anew.
+        # The settings that every row depends on, in addition to its session. When they change, all rows are encoded
+        # again.
         self._leaned_on: tuple[object, ...] = ()
-        # Another number: any row may be another.
+        # A changed number means that any row may have changed.
         self.generation = 0
 
     def begin(self, core: Core, moment: Moment) -> Round:
-        """Rows as they are at this moment, encoded one by one as they are asked for."""
-        # A secret or an agent comes and goes without a word in the log.
+        """Begin a round of rows at this moment. They are encoded one by one, on request."""
+        # A secret or an agent may appear or vanish without a record in the log.
         leaning_on = (
             core.settings.allow_unisolated,
             core.settings.limits,
@@ -189,8 +193,9 @@ class Rows:
         return Round(self, core, moment)
 
     async def warm(self, core: Core, moment: Moment) -> None:
-        """Encode the rows that are not kept, in slices between which others have their turn: thousands of rows take
-        a third of a second when they are made for the first time."""
+        """Encode the rows that are not cached, in slices that let other tasks run in between. Thousands of rows take a
+        third of a second the first time.
+        """
         generation = self.begin(core, moment).generation
         if len(core.state.sessions) - len(self.kept) < _ROWS_AT_ONCE:
             return
@@ -213,9 +218,10 @@ class Rows:
         is_brief: bool = False,
         present: Mapping[str, Sequence[object]] | None = None,
     ) -> bytes:
-        """The rows of these sessions, or of all by name. `is_brief` gives rows for a table, see `brief_row`.
+        """Encode the rows of these sessions, or of all by name. `is_brief` selects rows for a table, see `brief_row`.
 
-        `present` has the people who are there, by session: whole rows are told with them, and kept without."""
+        `present` holds the people who are present, by session. It is added to whole rows, but not cached.
+        """
         now = self.begin(core, moment)
         rows = ((session.id, now.encode(session)) for session in (list_by_name(core) if sessions is None else sessions))
         if is_brief or present is None:
@@ -227,7 +233,7 @@ class Rows:
 
 
 class Round:
-    """The rows of one moment. `restless` are the sessions whose row can change while they do not."""
+    """The rows of one moment. `restless` are the sessions whose row can change without a change of the session."""
 
     def __init__(self, rows: Rows, core: Core, moment: Moment) -> None:
         self._rows = rows
@@ -238,7 +244,7 @@ class Round:
         self._clocked = {session_id for session_id, _ in core.looked.clocks}
 
     def is_quiet(self, session: Session) -> bool:
-        """Does the row stay as it is until the session is replaced?"""
+        """Does the row stay the same until the session is replaced?"""
         hold = session.hold
         is_timed = hold is not None and hold.until is not None
         return session.wake is None and session.run is None and not is_timed and session.id not in self.restless
@@ -252,7 +258,7 @@ class Round:
         kept = rows.kept.get(session.id) if is_quiet else None
         if kept is not None and kept.session is session and kept.slot_at == slot_at and kept.today == today:
             return kept.row
-        # Nothing is queued for one that is quiet: asking each of 10,000 would take a third of the time.
+        # A quiet session has no queue. Asking each of 10,000 sessions would take a third of the time.
         queue = None if is_quiet else find_queue(core, session, moment)
         row = _build_row(core, session, moment, queue, slot_at, today)
         encode = rows.encoder.encode
@@ -270,16 +276,16 @@ def list_by_name(core: Core) -> list[Session]:
 
 
 class Filter(NamedTuple):
-    """Sessions that are asked for; all of it must hold. `states` are words of WANTED_WORDS."""
+    """The sessions that a person asks for. All conditions must hold. `states` are words of WANTED_WORDS."""
 
     states: Sequence[str] = ()
     tags: Sequence[str] = ()
     folder: str | None = None
-    # Somewhere in its name, objective, tags, agent or command; case does not matter.
+    # A text in the name, objective, tags, agent or command. Case is ignored.
     text: str | None = None
 
     def choose(self, core: Core, sessions: Iterable[Session], moment: Moment) -> Iterable[Session]:
-        # Asking each of 10,000 about nothing would take as long as their kept rows.
+        # An empty filter is skipped, because checking 10,000 sessions takes as long as their cached rows.
         return sessions if self == Filter() else (one for one in sessions if self.holds(core, one, moment))
 
     def holds(self, core: Core, session: Session, moment: Moment) -> bool:
@@ -302,9 +308,9 @@ def _say_all(session: Session) -> str:
 
 
 def find_restless(core: Core) -> set[str]:
-    """Sessions whose row can change while they do not: changes that settle, a look that must wait, a service."""
+    """Find the sessions whose row can change without them: changes that settle, a look that must wait, a service."""
     restless = set(core.looked.owed_since)
-    # Trust comes and goes without a word in the log.
+    # Trust may change without a record in the log.
     restless |= {core.state.ids[name] for name in core.looked.untrusted if name in core.state.ids}
     for look in core.looked.targets.values():
         if look.held is not None or type(look.target) is ServiceTarget:
@@ -313,10 +319,10 @@ def find_restless(core: Core) -> set[str]:
 
 
 def brief_row(row: dict[str, Any], session: Session, queue: Queue | None, slot_at: int | None) -> tuple[object, ...]:
-    """A row for a table. Times are microseconds.
+    """Make a row for a table. Times are microseconds.
 
-    Name, state, runs, last outcome, when that ended, the most telling remark, what comes next by itself and when,
-    why it is gone.
+    Its fields are the name, state, runs, last outcome and its time, the most important remark, the next automatic
+    change and its time, and why the session is gone.
     """
     last = session.last_run
     outcome, finished_at = (last.outcome, last.finished_at) if last is not None else (None, None)
@@ -339,14 +345,14 @@ def _find_next(
 
 
 def find_gone(session: Session) -> GoneWord | None:
-    """Why it will not run again by itself, in a word, where its work is over. A run under way is never passed over."""
+    """Return why a session will not run again by itself because its work is over. None during a run."""
     if session.is_terminated:
         return "terminated"
     return "undeclared" if not session.declaration.is_declared and session.run is None else None
 
 
 def is_wanted(core: Core, session: Session, moment: Moment, word: str) -> bool:
-    """Whether a word of `list --state`, `--failed` or `--asks` holds of a session."""
+    """Does a word of `list --state`, `--failed` or `--asks` apply to a session?"""
     match word:
         case "undeclared":
             return find_gone(session) == word
@@ -359,22 +365,25 @@ def is_wanted(core: Core, session: Session, moment: Moment, word: str) -> bool:
 
 
 def _remark(row: dict[str, Any], session: Session, queue: Queue | None, long_tokens: int) -> str:
-    """The most telling of: why it sleeps, what its wake waits for, what is new, that nothing confines it,
-    how long its conversation is."""
+    """Return the most important of these: why the session sleeps, what its wake waits for, what is new, that it is not
+    isolated, how long its conversation is.
+    """
     if row["reason"]:
         return str(row["reason"])
     if queue is not None:
         return f"queued: {queue.words}"
     if row["owed"] and row["state"] != "running":
         return f"new: {', '.join(row['owed'])}"
-    # So that a reader of the list sees which sessions run without isolation.
+    # Shown so that a reader of the list sees which sessions run without isolation.
     if _is_unisolated(session):
         return "not isolated"
     return _say_size(session.knowledge.size_tokens, long_tokens) if session.knowledge.size_tokens else ""
 
 
 def _say_size(tokens: int, long_tokens: int) -> str:
-    """From a point on, every turn of a long conversation costs what it would to begin anew."""
+    """Show the size of a conversation. From some size on, every turn costs as much as a fresh start, so that is
+    suggested.
+    """
     said = f"{tokens / 1000:.0f}k tokens" if tokens >= 1000 else f"{tokens} tokens"
     return f"{said}: activate --fresh begins anew" if tokens > long_tokens else said
 

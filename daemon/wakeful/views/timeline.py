@@ -1,8 +1,8 @@
-"""Runs as bars and occurrences as marks, over all sessions: what a timeline draws.
+"""Runs as bars and occurrences as marks, over all sessions, for a timeline.
 
 `Timeline` takes the records of all sessions in the order of recording and keeps the latest runs and marks, so that the
-next question reads only what was recorded since. A cache of the log, nothing more. A mark is an occurrence that made no
-run of its own: it was coalesced with others, skipped, withdrawn, or caught up late.
+next query reads only new records. It is only a cache of the log. A mark is an occurrence that did not start its own
+run: it was coalesced with others, skipped, withdrawn, or caught up late.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from wakeful.core.record.observations import Usage
 from wakeful.views.records import Exported
 from wakeful.views.times import show_time, show_time_or_none
 
-# The kinds of records that the timeline takes anything from.
+# The kinds of records that the timeline shows.
 KINDS = ("run_started", "run_finished", "wake_extended", "wake_withdrawn", "slot_skipped")
 MOST_KEPT = 20_000
-# A clock's run that starts so much later than its slot was caught up.
+# A clock's run that starts this much later than its slot counts as caught up.
 LATE_MICROSECONDS = 60_000_000
 _CAUSES_TOLD = 3
 
@@ -85,7 +85,7 @@ _DECODERS = {
 
 
 class Bar(Struct):
-    """One run. `finished_at` None: it is under way."""
+    """One run. `finished_at` is None while it is under way."""
 
     session: str
     run: int
@@ -112,7 +112,7 @@ class Mark(Struct, frozen=True):
 
 
 class Timeline:
-    """`position` is how far the log was taken."""
+    """The latest bars and marks. `position` is the position in the log up to which records were taken."""
 
     def __init__(self) -> None:
         self.position = 0
@@ -167,7 +167,7 @@ class Timeline:
         self._marks.append(Mark(record.session, record.seq, record.at, kind, words, count))
 
     def list_bars(self, ids: frozenset[str] | None, since: int, until: int, most: int) -> list[Bar]:
-        """The latest bars that touch the range, oldest first."""
+        """List the latest bars that touch the range, oldest first."""
         found = (
             bar
             for bar in reversed(self._bars.values())
@@ -183,7 +183,7 @@ class Timeline:
 def view_timeline(
     bars: list[Bar], marks: list[Mark], names: dict[str, str], since: int, until: int, most: int
 ) -> dict[str, Any]:
-    """`names` are those of the sessions that there are; the others are left out."""
+    """View bars and marks. `names` are those of the present sessions; other sessions are left out."""
     return {
         "since": show_time(since),
         "until": show_time(until),

@@ -1,6 +1,6 @@
-"""Moments as people and programs read them: RFC 3339 in UTC, always with microseconds and a `Z`.
+"""Moments for people and programs: RFC 3339 in UTC, always with microseconds and a `Z`.
 
-Every time that leaves the daemon goes through here; inside it is an integer of microseconds.
+Every time that leaves the daemon goes through here. Inside the daemon it is an integer of microseconds.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def show_time(microseconds: int) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _show_second(seconds: int) -> str:
-    """Many moments share their second: formatting it once takes two thirds off 10,000 rows."""
-    # Half the time of strftime, and each run is told a second that nobody asked for before.
+    """Format a second. Many moments share their second, so the cache saves two thirds of the time for 10,000 rows."""
+    # isoformat takes half the time of strftime, and the second of a run's start is rarely in the cache.
     return (_EPOCH + timedelta(seconds=seconds)).isoformat()[:19]
 
 
@@ -31,18 +31,19 @@ def show_time_or_none(microseconds: int | None) -> str | None:
 
 
 def say_time(microseconds: int) -> str:
-    """A moment inside a sentence: to the second, as slots of clocks are written."""
+    """Show a moment in a sentence, to the second, as slots of clocks are written."""
     return say_shown(show_time(microseconds))
 
 
 def say_shown(text: str) -> str:
-    """The same of a moment that is text already."""
+    """Show a moment in a sentence that is already text."""
     return f"{text[:19]}Z"
 
 
 def read_time(text: str) -> int:
-    """RFC 3339 text to microseconds; a time without a zone would mean another moment on every machine,
-    so it is refused."""
+    """Parse RFC 3339 text to microseconds. A time without a zone is refused, because it would mean another moment on
+    every machine.
+    """
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -56,7 +57,7 @@ SHORT_VERSION = 12
 
 
 def shorten(version: str | None) -> str:
-    """Digests are told apart by their beginning; slots and positions are short anyway."""
+    """Shorten a version. The beginning of a digest identifies it, and slots and positions are short anyway."""
     if version is None:
         return "nothing"
     return version if len(version) <= 24 else version[:SHORT_VERSION]

@@ -1,7 +1,7 @@
-"""Why: sentences from the log and the core about a session, an output or an input.
+"""Answers `why`: sentences from the log and the core about a session, an output or an input.
 
-Each answer has `words` for people and the values they were made from for programs. Sentences never go beyond what is
-recorded or was looked at: where the log cannot tell, they say so. Nothing is escaped here: the printer does that.
+Each answer has `words` for people, and for programs the values from which they were made. Sentences use only what was
+recorded or looked at. If the log does not have the answer, they say so. Nothing is escaped here: the printer does that.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ def why_session(
     hint: str | None = None,
     down: tuple[DownServer, ...] = (),
 ) -> dict[str, Any]:
-    """Why it ran last, and why it does or does not run now.
+    """Explain why a session ran last, and why it does or does not run now.
 
-    `problem` is what is wrong with its file, `hint` what its last run was denied.
-
-    `down` are MCP servers that its last run had to do without."""
+    `problem` is the error in its file, `hint` what its last run was denied. `down` are MCP servers that its last run
+    had to do without.
+    """
     row = list_row(core, session, moment)
     last = _say_last_run(core, session)
     next_try = find_next_try(core, session, moment)
@@ -57,7 +57,7 @@ def why_session(
     ]
     slot = find_next_slot(core, session)
     now += _say_next(session, next_try, slot)
-    # People ask because of a failure. The failure comes first, with advice.
+    # People usually ask because of a failure, so it comes first, with advice.
     words = [*last, *say_hint(hint), _say_what_to_do(session.name), *now] if has_failed(session) else [*now, *last]
     words += [f"{one.words}." for one in down]
     return {
@@ -84,7 +84,7 @@ def view_down(down: Iterable[DownServer]) -> list[dict[str, str]]:
 
 
 def _say_next(session: Session, next_try: int | None, slot: NextSlot | None) -> list[str]:
-    """The moment it goes on by itself: of a try, or of a slot that would wake it."""
+    """Name the moment at which a session goes on by itself: of a try, or of a slot that would wake it."""
     if next_try is not None and session.hold is not None:
         if session.hold is not None and session.hold.kind == "asking":
             return [f"Without an answer it is denied at {say_time(next_try)}."]
@@ -118,7 +118,7 @@ def _say_now(core: Core, session: Session, moment: Moment, row: dict[str, Any]) 
     if session.wake is not None:
         # The state has already given the reason for the hold, in the same words.
         waits = [f"It does not run yet: {row['queued']}."] if row["queued"] != row["reason"] else []
-        # If a wake waits for its time, its later causes are not on record yet.
+        # If a wake waits for its time, its later causes are not yet recorded.
         causes = (
             gather_causes(core, session, moment.wall)[0]
             if session.is_armed and session.id in core.looked.bounds
@@ -144,7 +144,7 @@ def _say_now(core: Core, session: Session, moment: Moment, row: dict[str, Any]) 
 
 
 def has_failed(session: Session) -> bool:
-    """Whether how its last run ended is still the news about it."""
+    """Is the failure of the last run still the newest about the session?"""
     last = session.last_run
     return last is not None and last.outcome in FAILURES and session.run is None and not session.is_terminated
 
@@ -166,7 +166,9 @@ def _say_problem(problem: str | None) -> list[str]:
 
 
 def _say_unseen(core: Core, session: Session, row: dict[str, Any]) -> list[str]:
-    """Bindings that cannot be looked at: a change of them would go unnoticed. Not those it says to wait for anyway."""
+    """List the bindings that cannot be looked at, whose changes would go unnoticed. Those it already waits for are left
+    out.
+    """
     looks = ((bound, core.looked.target(bound)) for bound in core.looked.bounds.get(session.id, ()))
     unseen = [f"cannot see {bound.name}: {look.problem}" for bound, look in looks if look is not None and look.problem]
     return [f"It {words}." for words in unseen if words != row["queued"]]
@@ -224,7 +226,7 @@ def describe_cause(cause: Cause) -> str:
         rest = len(cause.paths) - PATHS_SHOWN
         words += f": {shown}" + (f" and {rest} more" if rest > 0 else "")
     elif cause.old and cause.old == cause.new:
-        # Changed and changed back around a run that failed on what was between.
+        # The input changed and changed back, and a run in between failed.
         words += f": {shorten(cause.new)} again"
     elif cause.old or cause.new:
         words += f": {shorten(cause.old)} -> {shorten(cause.new)}"
@@ -234,10 +236,11 @@ def describe_cause(cause: Cause) -> str:
 
 
 class FileWriter(Struct, frozen=True, kw_only=True):
-    """The writer of one file of an output, from the records of files: a run,
-    or if `run` is None the rewind or merge of record `seq`.
+    """The writer of one file of an output, from the records of files: a run, or the rewind or merge of record `seq` if
+    `run` is None.
 
-    `is_drifted`: somebody else changed the file since."""
+    `is_drifted` means that something else changed the file since.
+    """
 
     seq: int
     run: int | None = None
@@ -248,9 +251,11 @@ class FileWriter(Struct, frozen=True, kw_only=True):
 def why_output(
     core: Core, path: str, writer: Reached, records_newest_first: Iterable[Recorded], file: FileWriter | None = None
 ) -> dict[str, Any]:
-    """Which run wrote this, and what woke that run; or which rewind or merge did (rule 44).
+    """Explain which run wrote an output and what woke that run, or which rewind or merge wrote it (rule 44).
 
-    `file` tells it of this very file. Without it the run is the one that left the whole output as it is."""
+    `file` is the writer of this single file. Without it, the run is the one that left the whole output in its present
+    state.
+    """
     session, binding = writer
     records = list(records_newest_first)
     since, call, before = _split_at_call(records, binding)
@@ -318,8 +323,9 @@ def _tell_run_of_file(
 
 
 def _say_run_behind(core: Core, session: Session, run: dict[str, Any], later: list[str]) -> list[str]:
-    """Describe the run that wrote the file: its causes, the later runs, the chain that led to it,
-    the versions it saw, and its cost."""
+    """Describe the run that wrote the file: its causes, later runs, the chain that led to it, the versions it saw, its
+    cost.
+    """
     causes = msgspec.convert([_drop_at(cause) for cause in run["causes"]], tuple[Cause, ...])
     chain = name_chain(core, run["chain"])
     led = [f"The runs that led to it: {' -> '.join([*chain, session.name])}."] if chain else []
@@ -335,7 +341,9 @@ def _say_run_behind(core: Core, session: Session, run: dict[str, Any], later: li
 def _split_at_call(
     newest_first: list[Recorded], binding: FileBinding
 ) -> tuple[list[Recorded], dict[str, Any] | None, list[Recorded]]:
-    """The newest rewind or merge that wrote it, with the records after and before it; without one, all are after it."""
+    """Find the newest rewind or merge that wrote an output. Returns it with the records after and before it. Without
+    one, all are after it.
+    """
     for place, record in enumerate(newest_first):
         payload = (
             msgspec.json.decode(record.payload)
@@ -356,7 +364,7 @@ def _split_at_call(
 
 
 def _list_writing(newest_first: list[Recorded], binding: FileBinding) -> list[dict[str, Any]]:
-    """The runs that wrote it, newest first."""
+    """List the runs that wrote an output, newest first."""
     return [run for run in view_runs(newest_first, most=1_000_000) if binding.name in run.get("written", {})]
 
 
@@ -384,7 +392,7 @@ def _drop_at(cause: dict[str, Any]) -> dict[str, Any]:
 
 
 def _find_author(wrote_newest_first: list[dict[str, Any]], binding: str) -> dict[str, Any] | None:
-    """The oldest of the newest runs that all left the same content: the others only wrote it again."""
+    """Find the oldest of the newest runs that all left the same content, because the others only wrote it again."""
     author = None
     for run in wrote_newest_first:
         if author is not None and run["written"][binding] != author["written"][binding]:
@@ -403,7 +411,7 @@ def _say_versions(session: Session, versions: dict[str, str]) -> list[str]:
 
 
 def find_version(core: Core, session: Session, binding: str) -> str | None:
-    """The version that the last look at a binding found; None when it has none."""
+    """Find the version from the last look at a binding. None if it has none."""
     for bound in core.looked.bounds.get(session.id, ()):
         if bound.name == binding:
             look = core.looked.target(bound)
@@ -412,7 +420,7 @@ def find_version(core: Core, session: Session, binding: str) -> str | None:
 
 
 def find_last_change(core: Core, path: str) -> dict[str, Any] | None:
-    """The newest look that found this path changed, of all targets that cover it; None when none is remembered."""
+    """Find the newest look that found this path changed, of all targets that cover it. None if none is remembered."""
     newest = None
     for look in core.looked.targets.values():
         target = look.target

@@ -1,8 +1,8 @@
 """Why a session does not run: what changed for it, what it waits for, and the moments of its next try and next slot.
 
-Made from state and looks alone, for `why` and `list`. No change is left out: a session that is disabled, undeclared,
-outside its window or waiting for all of its bindings says what came meanwhile. A session that waits for something other
-than time has no next moment.
+Made only from state and looks, for `why` and `list`. No change is left out: the text for a session that is disabled,
+undeclared, outside its window or waiting for all of its bindings includes what changed meanwhile. A session that waits
+for something other than time has no next moment.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from wakeful.views.times import say_time, shorten
 
 
 def say_silence(core: Core, session: Session, moment: Moment, row: dict[str, Any]) -> list[str]:
-    """Of a session at rest without a wake: what changed and does not wake it, and why. Empty where nothing changed."""
+    """Explain for a session at rest without a wake what changed without waking it, and why.
+
+    Empty if nothing changed.
+    """
     if not session.declaration.is_declared:
         return [
             (
@@ -55,8 +58,9 @@ def say_silence(core: Core, session: Session, moment: Moment, row: dict[str, Any
 
 
 def _say_set_back(core: Core, session: Session) -> Iterator[str]:
-    """Clock bindings whose last slot lies ahead of a clock that was set back:
-    slots up to that one do not run again (rule 37)."""
+    """Explain clock bindings whose last slot is in the future, because the clock was set back. Slots up to that one do
+    not run again (rule 37).
+    """
     for bound in _list_waking(core, session):
         clock = core.looked.clocks.get((session.id, bound.key))
         if clock is not None and clock.is_set_back:
@@ -68,7 +72,7 @@ def _say_set_back(core: Core, session: Session) -> Iterator[str]:
 
 
 def find_changed(core: Core, session: Session) -> list[Bound]:
-    """Bindings that would wake it and have another version than the one it has seen."""
+    """Find the bindings that would wake a session and whose version is not the one that it has seen."""
     return [bound for bound in _list_waking(core, session) if is_new(core.state, core.looked, session, bound)]
 
 
@@ -77,7 +81,7 @@ def _list_waking(core: Core, session: Session) -> list[Bound]:
 
 
 def _say_settling(core: Core, session: Session, moment: Moment) -> Iterator[str]:
-    """Bindings that are changing: they are looked at when they have been quiet for a while (rule 12)."""
+    """Explain bindings that are changing. They are looked at after they have been quiet for a while (rule 12)."""
     for bound in _list_waking(core, session):
         look = core.looked.target(bound)
         if look is None or not look.is_dirty or look.held is not None or not look.is_looked:
@@ -91,7 +95,7 @@ def _say_settling(core: Core, session: Session, moment: Moment) -> Iterator[str]
 
 
 def say_binding(core: Core, session: Session, bound: Bound, moment: Moment) -> str:
-    """Why one binding does not wake its session now, in a sentence."""
+    """Explain in a sentence why one binding does not wake its session now."""
     if not bound.wake:
         return (
             "It is written, and wakes nobody here." if bound.is_written else "It never wakes the session: wake: false."
@@ -115,7 +119,7 @@ def say_binding(core: Core, session: Session, bound: Bound, moment: Moment) -> s
 
 
 def find_next_look(look: TargetLook, moment: Moment) -> int | None:
-    """When a target is looked at next by itself, in microseconds; None: when an event says so."""
+    """Return when a target is looked at next by itself, in microseconds. None if that depends on an event."""
     if look.held is not None:
         return None
     if look.is_dirty:
@@ -125,7 +129,9 @@ def find_next_look(look: TargetLook, moment: Moment) -> int | None:
 
 
 def find_next_try(core: Core, session: Session, moment: Moment) -> int | None:
-    """When it is tried again by itself, in microseconds, as far as that is known; None: when something else happens."""
+    """Return when a session is tried again by itself, in microseconds. None if that is unknown or depends on something
+    else.
+    """
     if session.run is not None or session.is_shut or not session.is_armed:
         return None
     hold, wake, spec = session.hold, session.wake, session.spec
@@ -146,21 +152,20 @@ def find_next_try(core: Core, session: Session, moment: Moment) -> int | None:
     return verdict.deadline.until if isinstance(verdict, WaitsForTime) else None
 
 
-# The change that comes with the moment: a hold ends, a question counts as denied, a queued wake starts,
-# a slot falls due.
+# The change at the next moment: a hold ends, a question counts as denied, a queued wake starts, a slot is due.
 NextWord = Literal["goes on", "denied", "next start", "next slot"]
 
 
 class NextSlot(NamedTuple):
-    """A slot to come: its binding, and the moment it falls due, in microseconds."""
+    """A future slot: its binding, and the moment when it is due, in microseconds."""
 
     binding: str
     at: int
 
 
 def find_next_slot(core: Core, session: Session) -> NextSlot | None:
-    """The first slot that wakes the session; None while a hold keeps slots from waking it."""
-    # A newer version, such as a slot, ends `failed` and no other hold (rule 21).
+    """Find the first slot that wakes the session. None while a hold keeps slots from waking it."""
+    # A newer version, such as a slot, ends only the hold `failed` (rule 21).
     is_held = session.brake is not None or (session.hold is not None and session.hold.kind != "failed")
     if is_held or not session.is_armed or session.run is not None or session.wake is not None:
         return None

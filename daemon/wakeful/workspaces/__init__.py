@@ -1,1 +1,1 @@
-"""A fork's own place for files: made apart from its parent's, compared with it three ways, brought back by a merge."""
+"""A fork's own folder for files: made from its parent's, compared with it in three ways, and merged back."""

@@ -1,7 +1,7 @@
-"""The contents of a workspace, path by path: at the start, kept as the base of the merge, and whenever it is compared.
+"""The contents of a workspace, path by path: at its start, stored as the base of the merge, and at each comparison.
 
-A base is a record of files like a run's (run_files/file_record.py). It keeps the contents of files that the fork may
-write. Of all other files it keeps only the digests, so that a change can be told. Every call blocks.
+A base is a record of files like a run's (run_files/file_record.py). It stores the contents of files that the fork may
+write, and only the digests of all other files, so that a change is noticed. Every call is blocking.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from wakeful.run_files.present_files import PathBlocked, look_at, read_content
 from wakeful.system.blobs import Blobs, SecretContent
 from wakeful.workspaces.moved_spec import is_written
 
-# A monorepo's checkout; beyond it a comparison would take minutes.
+# The most files of a workspace, enough for a monorepo's checkout. Comparing more would take minutes.
 MOST_FILES = 200_000
-# Held in memory once while it is kept.
+# The largest file whose content is stored, because it is held in memory meanwhile.
 LARGEST_KEPT_BYTES = 64 << 20
 NOT_WRITTEN = "no write binding matches it"
 TOO_LARGE = "too large"
@@ -32,7 +32,7 @@ Meant = Callable[[str], bool]
 
 
 def find_meant(spec: SessionSpec, root: str) -> Meant:
-    """Whether a write binding of this spec means a name below `root`."""
+    """Return a function that tests whether a write binding of this spec matches a name below `root`."""
     bindings = [binding for binding in spec.files if is_written(binding)]
     meant = [
         (parse_under(binding.pattern, root), Excludes.build(root, DEFAULT_EXCLUDES, binding.exclude))
@@ -50,7 +50,9 @@ def find_meant(spec: SessionSpec, root: str) -> Meant:
 
 
 def scan(root: str, is_meant: Meant) -> dict[str, Entry]:
-    """Every file and link below root by its name, but for what is excluded by default and not meant all the same."""
+    """List every file and link below root by its name, except files that are excluded by default and that no binding
+    matches.
+    """
     found: dict[str, Entry] = {}
     for name in _list(root, is_meant):
         if len(found) >= MOST_FILES:
@@ -60,7 +62,7 @@ def scan(root: str, is_meant: Meant) -> dict[str, Entry]:
         try:
             entry = look_at(root, name)
         except PathBlocked:
-            # A folder that became a link while we looked.
+            # A folder became a link meanwhile.
             continue
         if entry is not None:
             found[name] = write_name(entry, name)
@@ -82,7 +84,7 @@ def _list(root: str, is_meant: Meant) -> Iterator[str]:
 
 
 def write_name(entry: Entry, name: str) -> Entry:
-    """The entry as a record takes it: its path is text, and the bytes stand beside it where they are none."""
+    """Convert an entry for a record: its path becomes text, and `raw` has the bytes if they are not UTF-8."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -91,7 +93,7 @@ def write_name(entry: Entry, name: str) -> Entry:
 
 
 def keep_base(blobs: Blobs, root: str, is_meant: Meant) -> str:
-    """Take down what stands at root now; returns the address of the list."""
+    """Store the present contents below root. Returns the address of the list."""
     entries = scan(root, is_meant)
     kept = {
         name: _keep_or_say_why(blobs, root, name, entry) if is_meant(name) else entry for name, entry in entries.items()
@@ -107,7 +109,7 @@ def _keep_or_say_why(blobs: Blobs, root: str, name: str, entry: Entry) -> Entry:
 
 
 def keep_entry(keep: Callable[[bytes], str], root: str, name: str, entry: Entry) -> Entry:
-    """Keep what this entry says; where it cannot be had, the entry says why."""
+    """Store the content of this entry. If it cannot be stored, the returned entry has the reason."""
     if entry.kind not in ("f", "x"):
         return entry
     if entry.size > LARGEST_KEPT_BYTES:

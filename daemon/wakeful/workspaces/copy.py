@@ -1,7 +1,7 @@
-"""Brings what a parent's bindings mean into its fork's workspace, as it stands now: committed or not.
+"""Copies the files that a parent's bindings match into its fork's workspace, in their present state, committed or not.
 
-Over a checkout only what differs is written; without a repository everything is. Bounded before anything is copied:
-what is too much is refused with figures. Reads the parent's files and never writes there. Every call blocks.
+Over a checkout only the differences are written; without a repository, everything. The size is checked before the copy,
+and too much is refused with figures. It reads the parent's files and never writes there. Every call is blocking.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def copy_present(
 ) -> None:
     """Copy the files of the spec's bindings below its root to `destination`.
 
-    `unseen` is the state folder, `named` are more files by name. Raises CallerError where a file lies in a place of
-    `hidden`, or the copy is given up.
+    `unseen` is the state folder, `named` are more files by name. Raises CallerError if a file is in a place of
+    `hidden`, or if the copy is given up.
     """
     make_plain(destination)
     wanted = dict.fromkeys(name for meant in _find_meant(spec) for name in _list(spec.root, meant, unseen))
@@ -47,7 +47,7 @@ def copy_present(
     changed = [name for name in wanted if not _is_same(spec.root, destination, name)]
     _refuse_too_much(spec, changed)
     for name in there:
-        # Committed, and removed since.
+        # The file was committed, and removed since.
         if name not in wanted:
             remove_file(destination, name)
     for name in changed:
@@ -58,7 +58,7 @@ def copy_present(
 
 
 def _find_meant(spec: SessionSpec, root: str | None = None) -> Iterator[tuple[Pattern, Excludes]]:
-    """The patterns that lie inside of root: those of bindings, and the program that the command names."""
+    """Find the patterns inside root: those of bindings, and the program that the command names."""
     root = spec.root if root is None else root
     patterns: list[tuple[str, tuple[str, ...]]] = [
         (one.pattern, one.exclude) for one in spec.bindings if isinstance(one, FileBinding)
@@ -93,7 +93,7 @@ def _list(root: str, meant: tuple[Pattern, Excludes], unseen: str) -> Iterator[s
 
 
 def _is_same(root: str, destination: str, name: str) -> bool:
-    # The common case of an empty place, and of large files there: nothing is read to be compared with nothing.
+    # Usually the destination is empty, and a large file need not be read to be compared with nothing.
     if not os.path.lexists(os.path.join(destination, name)):
         return not os.path.lexists(os.path.join(root, name))
     try:
@@ -115,7 +115,7 @@ def _measure(path: str) -> int:
     try:
         return os.lstat(path).st_size
     except OSError:
-        # The file is gone since it was listed; `_copy` finds that as well.
+        # The file was removed after it was listed. `_copy` finds that as well.
         return 0
 
 
@@ -144,13 +144,14 @@ def _copy(spec: SessionSpec, destination: str, name: str) -> None:
     if words is not None and _leads_inside(spec.root, name, words):
         write_link(destination, name, words)
     elif words is not None:
-        # A link that leads outside becomes the file it led to, so that nothing is written through it.
+        # A link that leads outside becomes the file it led to, so that nothing is written through the link.
         _copy_led_to(spec, destination, name)
 
 
 def _copy_led_to(spec: SessionSpec, destination: str, name: str) -> None:
-    """Only where the session itself may read: a run may leave a link to what it cannot read,
-    and we are held by nothing."""
+    """Copy the file behind a link, only if the session may read it. A run may leave a link to a file that it cannot
+    read, and the daemon is not confined.
+    """
     target = os.path.realpath(os.path.join(spec.root, name))
     allow = spec.confinement
     named = ("/",) if not allow.is_enforced else (*allow.allow_read, *allow.allow_write)
@@ -158,7 +159,8 @@ def _copy_led_to(spec: SessionSpec, destination: str, name: str) -> None:
     place = next((one for one in reached if contains(one, target)), None)
     if place is None or not os.path.isfile(target):
         return
-    # Beneath it by the kernel's word, whatever the names above lead to by now. `allow` may name a file itself.
+    # The kernel checks that the file is beneath the folder, even if a name above was changed meanwhile. `allow` may
+    # name a file itself.
     folder = place if target != place else os.path.dirname(place)
     _copy_content(open_beneath(folder, os.path.relpath(target, folder), _READ_FLAGS | os.O_NOFOLLOW), destination, name)
 

@@ -1,8 +1,8 @@
-"""The workspaces of a daemon: made for forks, brought back by merges, never removed unasked.
+"""The workspaces of forks: made for a fork, brought back by a merge, and removed only on request.
 
-Wiring constructs one over the blobs and git; the API asks it. A workspace is a checkout that borrows the objects of the
-user's repository, or a folder of copies where there is none; it holds what the parent's bindings mean as the parent
-sees it now. Only what was made for a fork that then could not be declared is removed again.
+The wiring constructs one over the blobs and git, and the API calls it. A workspace is a checkout that borrows the
+objects of the user's repository, or a folder of copies without a repository. It contains the files that the parent's
+bindings match, in their present state. Only a workspace whose fork could not be declared is removed automatically.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _UNFINISHED = ".unfinished"
 
 
 class Made(Struct, frozen=True, kw_only=True):
-    """A place that is ready: the parent as its fork takes it over, and its spec there."""
+    """A workspace that is ready: the parent as its fork takes it over, and its spec there."""
 
     workspace: Workspace
     past: Session
@@ -54,7 +54,9 @@ class Workspaces:
     # -- making ---------------------------------------------------------------------------------
 
     async def make(self, past: Session, name: str, wanted: str | None) -> Made:
-        """For a fork of `past` called `name`: in `wanted`, which must be empty or absent, or below the state folder."""
+        """Make a workspace for a fork of `past` called `name`: in `wanted`, which must be empty or absent, or below the
+        state folder.
+        """
         if past.spec is None:
             raise CallerError(
                 f"{past.name} has no spec, so nobody knows which files are its own; fork it without a workspace"
@@ -103,7 +105,7 @@ class Workspaces:
             return self._open_next(name)
         if not wanted.startswith("/"):
             raise CallerError(f"{wanted!r} is not an absolute path; the daemon does not know the caller's folder")
-        # Where it really lies: a link must not lead a workspace into what it is to be apart from.
+        # The real path, because a link must not lead a workspace into the folders that it must be separate from.
         folder = os.path.realpath(wanted)
         depth = len(repository.prefix.split("/")) if repository is not None and repository.prefix else 0
         top = os.path.normpath(os.path.join(os.path.realpath(spec.root), *[".."] * depth))
@@ -135,7 +137,7 @@ class Workspaces:
         raise AssertionError("counting does not end")
 
     async def discard(self, workspace: Workspace) -> None:
-        """The fork it was made for was not declared."""
+        """Remove a workspace whose fork was not declared."""
         await asyncio.to_thread(_empty, workspace.folder)
 
     # -- merging --------------------------------------------------------------------------------
@@ -146,7 +148,7 @@ class Workspaces:
             return Plan(changes=(), record=None)
         theirs = fork.spec.root
         if not os.path.isdir(theirs):
-            # Removed, or on another host: what the fork knows can be merged all the same.
+            # The workspace was removed, or is on another host. What the fork knows can still be merged.
             return Plan(
                 changes=(Change(name=theirs, ending="left", reason="the workspace is not there any more"),), record=None
             )
@@ -161,12 +163,13 @@ class Workspaces:
         return await plan_merge(self._blobs, self._git, sides, base, is_dry=is_dry)
 
     async def find_base(self, record: str) -> str:
-        """The base that the last merge left for the next one."""
+        """Return the base that the last merge left for the next one."""
         return (await asyncio.to_thread(read_merge, self._blobs, record)).base
 
     async def begin(self, record: str) -> None:
-        """Before the merge is recorded: should we die after it,
-        somebody must know that its files are still to be written."""
+        """Mark a merge as unfinished before it is recorded. After a crash, the mark shows that its files must still be
+        written.
+        """
         await asyncio.to_thread(self._mark, record)
 
     async def give_up(self, record: str) -> None:
@@ -176,25 +179,25 @@ class Workspaces:
         return self._marker(record).exists()
 
     async def finish(self, record: str) -> list[dict[str, Any]]:
-        """Write the files of a recorded merge; returns what could not be done as it was recorded."""
+        """Write the files of a recorded merge. Returns the paths that could not be written as recorded."""
         return await asyncio.to_thread(self._finish, record)
 
     def _finish(self, record: str) -> list[dict[str, Any]]:
         failed = write_merge(self._blobs, read_merge(self._blobs, record))
-        # A file that others changed is theirs now. A write that failed (a full disk) can be asked for again, so the
+        # A file that others changed meanwhile stays theirs. A write that failed (a full disk) can be repeated, so the
         # marker stays.
         if not any(one["ending"] == "failed" for one in failed):
             self._marker(record).unlink(missing_ok=True)
         return failed
 
     async def list_paths(self, record: str) -> list[str]:
-        """Every path that a recorded merge writes, as it is shown."""
+        """List every path that a recorded merge writes, as it is shown."""
         files = (await asyncio.to_thread(read_merge, self._blobs, record)).bindings[0]
         sides = (side for side in (files.before, files.after) if side is not None)
         return sorted({show_name(entry.name) for side in sides for entry in side.entries})
 
     def list_unfinished(self) -> list[str]:
-        """Blocks. The records of merges whose files may not all be written."""
+        """List the records of merges whose files may not all be written. Blocking."""
         try:
             names = os.listdir(os.path.join(self._state, MERGES))
         except FileNotFoundError:
@@ -216,7 +219,7 @@ class Workspaces:
 
 
 def measure(folder: str) -> int | None:
-    """Blocks. The bytes a workspace takes, None when it is not there."""
+    """Measure the bytes that a workspace takes. None if it does not exist. Blocking."""
     if not os.path.isdir(folder):
         return None
     total = 0

@@ -1,8 +1,8 @@
-"""A fork's files beside its parent's, three ways: what a merge would do to each path, and the record of it.
+"""Compares a fork's files with its parent's in three ways: what a merge would do to each path, and the record of it.
 
-`plan_merge` compares and keeps every content it would write or overwrite, so that the record alone says what has to be
-done: a merge cut short by a crash is finished from it, one that is regretted goes back by it. Nothing is written but
-blobs, and in a dry run not even those.
+`plan_merge` compares, and stores every content that it would write or overwrite, so that the record alone describes the
+work. A merge that was cut short by a crash is finished from it, and an unwanted merge is undone by it. Only blobs are
+written, and in a dry run not even those.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from wakeful.workspaces.contents import (
     write_name,
 )
 
-# The first word of what the log says of a path. `left`: it stays in the workspace.
+# The first word of the log's text for a path. `left` means that the change stays in the workspace.
 Ending = Literal["taken", "removed", "merged", "conflict", "left"]
 BROUGHT = ("taken", "removed", "merged")
-# Comparing lines takes memory a hundred times their size.
+# The largest text that is merged, because comparing lines takes memory a hundred times its size.
 LARGEST_TEXT_BYTES = 4 << 20
-# The log names so many paths; the record holds all.
+# The most paths that the log names. The record has all.
 MOST_NAMED = 1_000
 Keep = Callable[[bytes], str]
 
 
 class Sides(Struct, frozen=True, kw_only=True):
-    """Where the two stand: their roots, what each is called, and where marked conflicts will be written."""
+    """The two sides of a merge: their roots, their names, and the folder for marked conflicts."""
 
     ours: str
     theirs: str
@@ -64,7 +64,7 @@ class Change(Struct, frozen=True, kw_only=True):
     before: Entry | None = None
     after: Entry | None = None
     theirs: Entry | None = None
-    # The blob that holds the text with conflicts marked.
+    # The blob with the text in which conflicts are marked.
     marked: str | None = None
 
 
@@ -74,8 +74,9 @@ class Marked(Struct, frozen=True):
 
 
 class MergeRecord(RunFiles, frozen=True, kw_only=True):
-    """The files of a merge as those of a run, with the folder and texts of its conflicts,
-    and the base of the next merge."""
+    """The files of a merge, like those of a run, with the folder and texts of its conflicts, and the base of the next
+    merge.
+    """
 
     base: str
     marks: str
@@ -83,13 +84,13 @@ class MergeRecord(RunFiles, frozen=True, kw_only=True):
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """`record` None: no file would be written."""
+    """The plan of a merge. `record` is None if no file would be written."""
 
     changes: tuple[Change, ...]
     record: str | None
 
     def words(self) -> dict[str, str]:
-        """The words of the log for each path.
+        """Return the log's text for each path.
 
         If there are too many, paths that stay in the workspace are left out first.
         """
@@ -105,7 +106,7 @@ def say_change(change: Change) -> str:
 
 
 def keep_nothing(content: bytes) -> str:
-    """For a dry run: the address it would have."""
+    """Return the address that a content would have, for a dry run."""
     return address_of(hashlib.blake2b(content, digest_size=SHORT_BYTES).digest())
 
 
@@ -140,7 +141,7 @@ def _read_sides(blobs: Blobs, sides: Sides, base_address: str) -> tuple[dict[str
 
 
 def _settle(settled: dict[str, Entry], name: str, theirs: Entry | None) -> None:
-    """The base of the next merge: the fork's present contents, which this merge has handled."""
+    """Update the base of the next merge with the fork's present content, which this merge has handled."""
     if theirs is None:
         settled.pop(name, None)
     else:
@@ -150,7 +151,7 @@ def _settle(settled: dict[str, Entry], name: str, theirs: Entry | None) -> None:
 async def _judge(
     blobs: Blobs, git: Git, keep: Keep, sides: Sides, name: str, base: Entry | None, theirs: Entry | None
 ) -> Change | None:
-    """A ladder: the first word that fits. None: both sides have the same, there is nothing to do."""
+    """Decide what happens to one path, by the first rule that fits. None if both sides are equal."""
     if not sides.is_meant(name):
         return Change(name=name, ending="left", reason=NOT_WRITTEN)
     if theirs is not None and theirs.size > LARGEST_KEPT_BYTES:
@@ -180,7 +181,7 @@ async def _judge(
 
 
 def _keep_ours(keep: Keep, sides: Sides, change: Change) -> Change:
-    """Keep the contents that will be overwritten, so that a rewind can restore them."""
+    """Store the contents that will be overwritten, so that a rewind can restore them."""
     assert change.before is not None
     if change.before.kind not in ("f", "x", "l"):
         return replace(
@@ -196,7 +197,7 @@ def _keep_ours(keep: Keep, sides: Sides, change: Change) -> Change:
 
 
 async def _unite(blobs: Blobs, git: Git, keep: Keep, sides: Sides, change: Change, base: Entry | None) -> Change:
-    """Both changed it, differently."""
+    """Merge a path that both sides changed differently."""
     ours, theirs = change.before, change.theirs
     conflict = replace(change, ending="conflict", before=None, after=None)
     place = f"{sides.theirs}/{show_name(change.name)}"
@@ -219,7 +220,7 @@ async def _unite(blobs: Blobs, git: Git, keep: Keep, sides: Sides, change: Chang
             reason=f"both changed {count(merged.conflicts, 'place')}; yours is kept, both are marked in {where}",
             marked=keep(merged.text),
         )
-    # The executable bit: the side that changed it counts.
+    # The executable bit of the side that changed it counts.
     kind = theirs.kind if base is not None and ours.kind == base.kind else ours.kind
     mode = ours.mode | 0o111 if kind == "x" else ours.mode & ~0o111
     entry = replace(
@@ -229,9 +230,9 @@ async def _unite(blobs: Blobs, git: Git, keep: Keep, sides: Sides, change: Chang
 
 
 def _read_texts(blobs: Blobs, sides: Sides, change: Change, base: Entry | None) -> tuple[bytes, bytes, bytes] | None:
-    """Base, ours, theirs; what is no plain file, is too large or was not kept cannot be merged.
+    """Read base, ours and theirs. None if one is not a regular file, is too large or was not stored.
 
-    Added on both sides: from nothing.
+    A file that was added on both sides has an empty base.
     """
     entries = [entry for entry in (base, change.before, change.theirs) if entry is not None]
     if any(entry.kind not in ("f", "x") or entry.size > LARGEST_TEXT_BYTES for entry in entries):

@@ -1,8 +1,7 @@
-"""Writes the files of a merge, once the merge is durable: from its record alone,
-so that it can be done again after a crash.
+"""Writes the files of a merge after it is durable, from its record alone, so that it can be repeated after a crash.
 
-A path is written only while it holds what was compared; what holds the result already is done. Marked conflicts go to a
-folder of the daemon's own, never over anybody's file. Every call blocks.
+A path is written only while it has the content that was compared. A path that already has the result is done. Marked
+conflicts go to the daemon's own folder, never over a file of a person. Every call is blocking.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ CHANGED_SINCE = "changed by other hands since it was compared; yours stays, the 
 
 
 def write_merge(blobs: Blobs, record: MergeRecord) -> list[dict[str, Any]]:
-    """Write the files, and return the problems by path; empty where all was done as recorded."""
+    """Write the files. Returns the problems by path, empty if all was done as recorded."""
     failed = []
     files = record.bindings[0]
     before = {entry.name: entry for entry in files.before.entries} if files.before is not None else {}

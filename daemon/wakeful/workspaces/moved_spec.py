@@ -1,7 +1,7 @@
-"""A parent's spec, moved to its fork's own root: what is inside of root comes along, what is outside stays where it is.
+"""Moves a parent's spec to its fork's root: paths inside root move along, paths outside stay.
 
-Pure. A binding that reads outside of root goes on reading there; one that writes outside would overwrite what the
-parent writes, and is left behind by name.
+Pure. A binding that reads outside of root continues to read there. A binding that writes outside would overwrite the
+parent's files, so it is detached, and reported by its name.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ from wakeful.run_files.replay_folder import lead_from, redirect
 
 
 class MovedSpec(Struct, frozen=True, kw_only=True):
-    """`detached` are the write bindings left behind; `identities` what bindings were called by,
-    and are now (rule 8)."""
+    """A moved spec. `detached` are the write bindings left behind; `identities` holds the new identity of each old one
+    (rule 8).
+    """
 
     spec: SessionSpec
     detached: tuple[str, ...]
@@ -55,7 +56,9 @@ def move_spec(spec: SessionSpec, root: str) -> MovedSpec:
 
 
 def move_marks(past: Session, identities: dict[str, str]) -> Session:
-    """The same versions under the names bindings have now: what was seen there is what lies here."""
+    """Return the session with its versions under the new identities of its bindings, because the same content
+    is here.
+    """
 
     def carry(marks: dict[str, str]) -> dict[str, str]:
         return {identities.get(key, key): version for key, version in marks.items()}
@@ -99,7 +102,7 @@ def _move(binding: AnyBinding, old: str, new: str) -> AnyBinding | None:
 
 
 def _cut(text: str, root: str) -> str:
-    """Relative to root, as most are anyway."""
+    """Make a path relative to root, as most already are."""
     return (
         text.removeprefix(f"{root.rstrip('/')}/")
         if text.startswith("/") and text != root
@@ -110,5 +113,5 @@ def _cut(text: str, root: str) -> str:
 
 
 def _join(root: str, text: str) -> str:
-    """Absolute; the slash at the end of a folder keeps its meaning."""
+    """Make a path absolute. A final slash, which marks a folder, is kept."""
     return os.path.normpath(os.path.join(root, text)) + ("/" if text.endswith("/") else "")

@@ -1,10 +1,9 @@
-"""The place of its own that a run works in, where its spec says `workspace`: laid out before the run,
-thrown away after it.
+"""The workspace of one run, if its spec says `workspace`: laid out before the run, removed after it.
 
-`RunStarter` asks for one once `run_started` is durable. It lies in the area where the run's outputs are staged, in the
-state folder, so it is landed, discarded and swept with that. A worktree is a checkout that borrows the objects of the
-user's repository, as a fork's is: nothing is registered or written there, nothing it configures is run,
-and removing it is removing a folder.
+`RunStarter` asks for one once `run_started` is durable. It is in the folder where the run's outputs are staged, below
+the state folder, so it is landed, discarded and swept with them. A worktree is a checkout that borrows the objects of
+the user's repository, like a fork's. Nothing is registered or written there, nothing it configures is run, and removing
+the worktree is removing a folder.
 """
 
 from __future__ import annotations
@@ -29,25 +28,28 @@ from wakeful.system.private_folders import make_plain, make_private
 from wakeful.workspaces.copy import copy_present
 from wakeful.workspaces.moved_spec import is_written, move_spec
 
-# In the area of a run; its outputs are named below it.
+# The name of the workspace in the folder of a run. Its outputs are named below it.
 _TREE = "tree"
-# A word of a command or script that may name a file; of a long script so many are looked at.
+# A word of a command or script that may name a file, and the most words of a script that are checked.
 _WORD = re.compile(r"[\w./+~@,%-]+")
 _MOST_WORDS = 200
-# Folders that bindings leave out by default, because tools make them.
+# The folders that bindings leave out by default, because tools make them.
 _INSTALLED = (".venv", "node_modules")
 
 
 class RunPlace(Struct, frozen=True):
-    """The spec as the run finds it, and what its runner must know of the place."""
+    """The spec as the run sees it, and the part of its order that describes the workspace."""
 
     spec: SessionSpec
     order: WorkspaceOrder
 
 
 class RunPlaces:
-    """`state` is the state folder, `areas` holds the write areas of runs by their ids,
-    `hidden` is what no run may read."""
+    """Makes the workspaces of runs.
+
+    `state` is the state folder, `areas` contains the write areas of runs by their ids, `hidden` are the places that no
+    run may read.
+    """
 
     def __init__(self, state: str, areas: str, git: Git, hidden: tuple[str, ...] = ()) -> None:
         self._state = os.path.abspath(state)
@@ -57,11 +59,13 @@ class RunPlaces:
         self._is_closed = Event()
 
     def close(self) -> None:
-        """Stop filling workspaces, at the next file: no run waits for them any more."""
+        """Stop filling workspaces at the next file, because no run waits for them any more."""
         self._is_closed.set()
 
     async def make(self, spec: SessionSpec, run_id: str) -> RunPlace:
-        """Raises WakefulError, or OSError, in words for the run's record; what was made by then goes with the area."""
+        """Make the workspace of a run. Raises WakefulError or OSError, whose message goes to the run's record. Partly
+        made files are removed with the area.
+        """
         assert spec.run is not None and spec.run.workspace is not None
         folder = f"{self._areas}/{run_id}/{_TREE}"
         await asyncio.to_thread(make_private, folder)
@@ -113,7 +117,7 @@ def _move(spec: SessionSpec, root: str, *, is_worktree: bool) -> SessionSpec:
             "or remove workspace"
         )
     confinement = spec.confinement
-    # Places that `allow` opens are used where they are.
+    # Places that `allow` opens are used at their original paths.
     confinement = replace(
         confinement,
         allow_read=tuple(os.path.join(spec.root, path) for path in confinement.allow_read),
@@ -121,7 +125,7 @@ def _move(spec: SessionSpec, root: str, *, is_worktree: bool) -> SessionSpec:
     )
     bindings = moved.spec.bindings
     if not is_worktree:
-        # A copy is no repository: commits are asked for where they are.
+        # A copy is not a repository, so commits are read from the original.
         bindings = tuple(
             replace(one, repo=spec.root) if isinstance(one, CommitsBinding) and one.repo is None else one
             for one in bindings
@@ -130,23 +134,24 @@ def _move(spec: SessionSpec, root: str, *, is_worktree: bool) -> SessionSpec:
 
 
 def _fill(spec: SessionSpec, root: str, state: str, hidden: tuple[str, ...], is_given_up: Callable[[], bool]) -> None:
-    """Blocks."""
+    """Fill the workspace. Blocking."""
     _refuse_linked(spec)
     make_plain(root)
     linked = [name for name in _find_installed(spec) if _link(os.path.join(spec.root, name), os.path.join(root, name))]
     named = (name for name in _list_named(spec) if not any(contains(one, name) for one in linked))
-    # We are held by nothing: what a confined run could not read is not copied for one.
+    # The daemon is not confined, so it must not copy files that a confined run could not read.
     copy_present(spec, root, state, named, hidden if spec.confinement.is_enforced else (), is_given_up)
     for text in spec.written_patterns:
-        # As isolation does for a run in place: what is to be written has a folder to be written in.
+        # A written pattern needs a folder, as isolation makes one for a run without a workspace.
         make_plain(os.path.join(root, os.path.relpath(parse_under(text, spec.root).literal_prefix, spec.root)))
     for path in spec.confinement.allow_read:
         _link_allowed(os.path.normpath(os.path.join(spec.root, path)), spec.root, root)
 
 
 def _refuse_linked(spec: SessionSpec) -> None:
-    """Behind a folder that is a link nothing is copied: better no run than one that finds nothing where there is
-    something."""
+    """Refuse a binding behind a folder that is a link, because nothing is copied from there and the run would find no
+    files.
+    """
     for binding in spec.files:
         base = parse_under(binding.pattern, spec.root).base
         names = os.path.relpath(base, spec.root).split("/") if contains(spec.root, base) else []
@@ -160,9 +165,11 @@ def _refuse_linked(spec: SessionSpec) -> None:
 
 
 def _list_named(spec: SessionSpec) -> Iterator[str]:
-    """Files inside root that the author named in the command, script or check itself: a run in place could read them.
+    """List the files inside root that the command, script or check names, because a run without a workspace could read
+    them.
 
-    A prompt is no program: an agent reads what is bound, whatever is named to it."""
+    A prompt does not count, because an agent reads only what is bound.
+    """
     run = spec.run
     assert run is not None
     match run:
@@ -178,7 +185,7 @@ def _list_named(spec: SessionSpec) -> Iterator[str]:
         path = os.path.normpath(os.path.join(spec.root, run.cwd or "", word))
         if path == spec.root or not contains(spec.root, path) or not os.path.isfile(path):
             continue
-        # One behind a linked folder was not declared by being named: it is not there, and nothing else is lost.
+        # A file behind a linked folder was not declared by being named, so it is left out. Nothing else is lost.
         with contextlib.suppress(PathBlocked):
             name = os.path.relpath(path, spec.root)
             look_at(spec.root, name)
@@ -186,8 +193,9 @@ def _list_named(spec: SessionSpec) -> Iterator[str]:
 
 
 def _find_installed(spec: SessionSpec) -> Iterator[str]:
-    """Folders of installed programs that no binding means: found under their names,
-    and reached as far as a run in place would."""
+    """Find folders of installed programs that no binding matches. They are linked under their names, and a run reaches
+    them as it would without a workspace.
+    """
     bases = [parse_under(binding.pattern, spec.root).base for binding in spec.files]
     cwd = os.path.normpath(os.path.join(spec.root, (spec.run.cwd or "") if spec.run is not None else ""))
     for folder in dict.fromkeys((spec.root, cwd)):
@@ -197,8 +205,7 @@ def _find_installed(spec: SessionSpec) -> Iterator[str]:
 
 
 def _link_allowed(path: str, real_root: str, root: str) -> None:
-    """A place that `allow.read` names inside root is found under its name, and read where it is,
-    unless the workspace has one."""
+    """Link a place inside root that `allow.read` names to its original, unless the workspace has one."""
     if path != real_root and contains(real_root, path) and os.path.lexists(path):
         _link(path, os.path.join(root, os.path.relpath(path, real_root)))
 

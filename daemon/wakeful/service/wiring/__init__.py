@@ -1,1 +1,1 @@
-"""The construction of the daemon: its ground, its edges, and the whole."""
+"""Constructs the daemon: the shared parts, the edges, and the whole."""

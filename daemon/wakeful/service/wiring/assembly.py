@@ -1,6 +1,6 @@
-"""Puts the daemon together. This package is the only place that constructs edges.
+"""Constructs the daemon. Only this package constructs edges.
 
-Every part gets its collaborators when it is made. Nothing here runs after that.
+Every part gets its collaborators when it is constructed. Nothing here runs after that.
 """
 
 from __future__ import annotations
@@ -78,11 +78,11 @@ def build_daemon(
     style: Style | None = None,
     origin: ProcessMark | None = None,
 ) -> Daemon:
-    """Construct the daemon, inside the loop it will live in.
+    """Construct the daemon, inside the loop in which it will run.
 
-    `style` is the form of its words; None: journal entries where the journal listens, else text. `origin` is the sign
-    of the run that started this daemon, if one did. Edges come first and report to a port. The reactor comes last,
-    and is connected to the port.
+    `style` is the form of its messages. None means journal entries if there is a journal, else text. `origin` is the
+    sign of the run that started this daemon, if one did. The edges are made first and report to a port. The reactor is
+    made last, and connected to the port.
     """
     settings, _, problems = read_settings(places.specs)
     _refuse_open_port(places, settings, problems)
@@ -145,7 +145,7 @@ def build_daemon(
 
 
 def _refuse_open_port(places: Places, settings: Settings, problems: tuple[Problem, ...]) -> None:
-    """Refuse to start where `http` is wrong. To go on without it would hide that the port is not open as asked."""
+    """Refuse to start if `http` is wrong. Going on without it would hide that the port is not open as configured."""
     wrong = next((one for one in problems if one.text.startswith(("http", "listen"))), None)
     if wrong is not None:
         raise OperatorError(str(wrong))

@@ -30,7 +30,7 @@ from wakeful.sources.git.checkouts import Checkouts
 from wakeful.workspaces.run_workspaces import RunPlaces
 
 STAGED = "staged"
-# Isolated: neither the environment nor the folder it runs in brings code of its own.
+# Isolated (-I), so that neither the environment nor the current folder adds code.
 AGENT_PROGRAM = (sys.executable, "-I", "-m", "wakeful.agents")
 
 
@@ -41,7 +41,7 @@ def build_runner(
     running = (core.state.get(session_id).run for session_id in core.state.running)
     left = [run.run_id for run in running if run is not None]
     if kept is not None and cgroups is not None:
-        # Nobody ended what an earlier daemon left, since its runs were to live on.
+        # An earlier daemon left its runs alive on purpose, so the strays among them are ended here.
         end_strays(cgroups, {mark_of(os.path.realpath(shared.state), run_id) for run_id in left})
     return CommandRunner(
         report=reports.report,
@@ -67,7 +67,7 @@ def build_starter(
     bound: BoundRepositories,
 ) -> RunStarter:
     state = shared.state
-    # Temporary files of runs of a daemon that died; runs that go on need theirs.
+    # Remove the temporary files of runs of a daemon that died, except of runs that go on.
     if os.path.isdir(f"{state}/temporary"):
         empty(f"{state}/temporary", {run_id.rpartition(".")[0] for run_id in shared.left})
     locations = RunLocations(
@@ -98,17 +98,19 @@ def build_starter(
 
 
 def _find_code() -> tuple[str, ...]:
-    """The folders with the code of the agent's process: the interpreter's own,
-    and ours if it is not installed there."""
-    # Not all of sys.path: it may name the folder that the daemon was started in.
+    """Find the folders with the code of the agent's process: the interpreter's own, and ours if it is not installed
+    there.
+    """
+    # Not all of sys.path, because it may contain the folder in which the daemon was started.
     packages = (place for place in sys.path if os.path.basename(place) in ("site-packages", "dist-packages"))
     places = (sys.prefix, sys.base_prefix, *packages, str(Path(__file__).parents[2]))
     return tuple(dict.fromkeys(os.path.realpath(place) for place in places))
 
 
 def build_landing(shared: SharedParts, runner: CommandRunner, writers: Writers) -> Landing:
-    """Remove what runs of a daemon that died had staged, but for what was recorded as staged,
-    and where a run goes on."""
+    """Construct the landing. Removes the files that runs of a dead daemon staged, except those that were recorded as
+    staged and those of runs that go on.
+    """
     landing = Landing(
         f"{shared.state}/{STAGED}", f"{shared.state}/conflicts", shared.observe, runner.list_guarded, writers
     )

@@ -1,6 +1,6 @@
-"""The common ground of all edges: the folded state, the port to the reactor, the secrets, the voice, the places.
+"""The parts that all edges share: the folded state, the port to the reactor, the secrets, the voice, the places.
 
-`assembly.py` builds it first and hands it to every function that constructs an edge.
+`assembly.py` builds them first and passes them to every function that constructs an edge.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from wakeful.text.repeated_lines import Repeats, RepeatsFilter
 
 @dataclass(frozen=True, slots=True)
 class SharedParts:
-    """The common ground of all edges: the folded state, the port to the reactor, the secrets, the voice."""
+    """The parts that all edges share: the folded state, the port to the reactor, the secrets, the voice."""
 
     places: Places
     loop: asyncio.AbstractEventLoop
@@ -55,7 +55,7 @@ class SharedParts:
     # The sessions as they were folded at the start.
     sessions: tuple[Session, ...]
     run_folders: str
-    # Runs that live on beyond the daemon; None: they end with it.
+    # The runs that outlive the daemon. None if runs end with it.
     kept: KeptRuns | None
     written: WrittenSpecs
     protected: Protected
@@ -66,7 +66,7 @@ class SharedParts:
 
     @property
     def left(self) -> frozenset[str]:
-        """The runs that an earlier daemon left, and that go on."""
+        """The runs that an earlier daemon left and that go on."""
         return self.kept.left if self.kept is not None else frozenset()
 
 
@@ -117,7 +117,9 @@ def build_ground(
 
 
 def _find_kept(handed_over: HandedOver, sessions: list[Session]) -> KeptRuns | None:
-    """The keeper of runs that outlive the daemon, with those that the log knows; None: runs end with the daemon."""
+    """Construct the store of runs that outlive the daemon, with those that the log knows. None if runs end with the
+    daemon.
+    """
     store = find_keeper()
     if store is None or not can_tell_ends():
         return None
@@ -127,8 +129,9 @@ def _find_kept(handed_over: HandedOver, sessions: list[Session]) -> KeptRuns | N
 
 
 def _build_secrets(core: Core, observe: ObservationPort, places: SecretPlaces) -> KnownSecrets:
-    """Build the screen for secrets: every observation and call passes it,
-    and so does what libraries write to standard error."""
+    """Construct the screen for secrets. Every observation and call passes through it, and so does the error output of
+    libraries.
+    """
     known = KnownSecrets(places, observe, functools.partial(list_needed_secrets, core))
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(RedactingFormatter(known))
@@ -136,8 +139,11 @@ def _build_secrets(core: Core, observe: ObservationPort, places: SecretPlaces) -
 
 
 def _find_protected(places: Places, run_folders: str, known: KnownSecrets, written: WrittenSpecs) -> Protected:
-    """The places that no run may change, wherever they lie: also what starts the daemon, and what tells it what to
-    trust. `hidden` none may read."""
+    """Find the places that no run may change, including the files that start the daemon and those that decide what it
+    trusts.
+
+    No run may read `hidden`.
+    """
     settings = find_settings_file(places.specs)
     own = settings_home(os.environ)
     return Protected(

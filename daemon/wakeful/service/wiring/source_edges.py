@@ -1,4 +1,4 @@
-"""Constructs the edges that look: files, commits, probes, services, and the specs themselves."""
+"""Constructs the edges that look: files, commits, probes, services, and the specs."""
 
 from __future__ import annotations
 
