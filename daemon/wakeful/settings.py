@@ -67,8 +67,7 @@ class Places:
 
 
 def resolve_places(flags: Mapping[str, str | None], environ: Mapping[str, str], cwd: Path) -> Places:
-    """Resolve each place: by the flag, else the WAKEFUL_ variable, else systemd's variables, else the XDG folders
-    (design.md, section 8).
+    """Resolve each place: by the flag, else the WAKEFUL_ variable, else systemd's variables, else the XDG folders.
 
     `flags` may have the keys `specs`, `state`, `socket` and `http`. Raises OperatorError if a value is not usable.
     """

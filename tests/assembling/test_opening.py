@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from assembling.world import ADA, AGENT, Talk, World, make_call, make_cause
 from wakeful.core.agents.turns import Answered, Asked
 from wakeful.core.record import events as ev
-from wakeful.core.record.knowledge import Stretch, split_stretches
+from wakeful.core.record.knowledge import RecordRange, split_stretches
 from wakeful.core.spec.agent import TokenWindow
 from wakeful.core.spec.session import FileBinding
 from wakeful.errors import InternalError
@@ -252,7 +252,7 @@ def test_without_a_run_there_is_nothing_to_assemble(world: World) -> None:
 
 def compress(talk: Talk, first: int) -> None:
     """Everything before a record gives way to a summary."""
-    replaced, kept = split_stretches((Stretch(talk.id, 1),), talk.id, first)
+    replaced, kept = split_stretches((RecordRange(talk.id, 1),), talk.id, first)
     talk.add(
         ev.ConversationCompressed(
             replaced=replaced, kept=kept, summary="read it all", messages=1, kept_messages=1, kept_bytes=1, by="rule"

@@ -13,7 +13,7 @@ from assembling.world import ADA, AGENT, Talk, World, make_call, make_cause
 from wakeful.core.agents.turns import INTERRUPTED, Answered, Asked, Entry, Returned, TokenUsage
 from wakeful.core.record import events as ev
 from wakeful.core.record.erased_payloads import redact
-from wakeful.core.record.knowledge import Stretch, split_stretches
+from wakeful.core.record.knowledge import RecordRange, split_stretches
 from wakeful.errors import CallerError
 from wakeful.model_context.assemble import assemble_sub
 from wakeful.model_context.recorded_turns import GONE, NOT_BEGUN, REFUSED, read_messages
@@ -301,7 +301,7 @@ def test_a_compressed_conversation_begins_with_its_summary(world: World) -> None
         talk.end()
         if cut > talk.session.seq:
             break
-        replaced, kept = split_stretches((Stretch(talk.id, 1),), talk.id, cut)
+        replaced, kept = split_stretches((RecordRange(talk.id, 1),), talk.id, cut)
         talk.add(
             ev.ConversationCompressed(
                 replaced=replaced,

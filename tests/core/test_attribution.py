@@ -13,7 +13,7 @@ from core.world import World
 from wakeful.core.agents import steps as work
 from wakeful.core.agents.turns import ToolCall, WroteFile
 from wakeful.core.calls import values as calls
-from wakeful.core.deciding.attribution import find_blurred
+from wakeful.core.deciding.attribution import find_ambiguous_binding
 from wakeful.core.record import events as ev
 from wakeful.core.record.observations import AgentsRead
 from wakeful.core.spec.agent import AgentSpec, McpServer
@@ -173,7 +173,7 @@ def test_both_is_for_those_whose_every_write_goes_through_us(
     agent: AgentSpec, spec: SessionSpec, words: str | None
 ) -> None:
     """A shell, a program among the servers, an external agent and a check write past our tools: the session sleeps, and says why."""
-    found = find_blurred(spec, agent)
+    found = find_ambiguous_binding(spec, agent)
     assert (found is None) if words is None else (found is not None and words in found[1])
     world = make_world(spec, agents=(agent,))
     assert (world.hold("docs") is None) if words is None else (words in (world.hold("docs") or ""))

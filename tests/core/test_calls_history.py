@@ -9,7 +9,7 @@ from core.specs import after, cron, every, read, session, write
 from core.world import World
 from wakeful.core.calls import values as calls
 from wakeful.core.record.fold import fold
-from wakeful.core.record.knowledge import Fact, Stretch, merge_facts
+from wakeful.core.record.knowledge import Fact, RecordRange, merge_facts
 from wakeful.core.record.state import Departed, Moving, Session, Terminated
 from wakeful.core.spec.limits import Levels, Limits
 from wakeful.core.spec.session import Settings
@@ -86,7 +86,7 @@ def test_memory_belongs_to_the_conversation_and_facts_to_the_session() -> None:
     assert session_now.run is not None and session_now.knowledge.memory == {}
     assert session_now.knowledge.facts["month"].value == "March" and session_now.knowledge.handoff == "half done"
     assert session_now.knowledge.conversation.stretches == (
-        Stretch(session_now.id, session_now.knowledge.dealt_from + 1),
+        RecordRange(session_now.id, session_now.knowledge.dealt_from + 1),
     )
 
 
@@ -203,7 +203,7 @@ def test_rule_44_a_rewind_appends_and_brings_back_what_was_known() -> None:
         there.knowledge.handoff,
         0,
     )
-    assert now.lineage.line == (Stretch(now.id, 1, there.seq), Stretch(now.id, now.seq))
+    assert now.lineage.line == (RecordRange(now.id, 1, there.seq), RecordRange(now.id, now.seq))
     assert not world.processes
 
 
@@ -268,7 +268,7 @@ def test_a_rewind_can_be_undone_by_a_rewind_also_onto_the_abandoned_branch() -> 
     rewind(world, "payroll", later.seq)
     now = state(world, "payroll")
     assert now.knowledge.facts == later.knowledge.facts
-    assert now.lineage.line == (Stretch(now.id, 1, later.seq), Stretch(now.id, now.seq))
+    assert now.lineage.line == (RecordRange(now.id, 1, later.seq), RecordRange(now.id, now.seq))
 
 
 def test_a_running_session_is_not_rewound() -> None:
@@ -377,8 +377,8 @@ def test_a_fork_from_an_earlier_seq_knows_what_was_known_there() -> None:
     fork(world, "payroll", there, "march")
     assert state(world, "march").knowledge.facts["month"].value == "March"
     assert state(world, "march").lineage.line == (
-        Stretch(state(world, "payroll").id, 1, there),
-        Stretch(state(world, "march").id, 1),
+        RecordRange(state(world, "payroll").id, 1, there),
+        RecordRange(state(world, "march").id, 1),
     )
 
 
@@ -551,8 +551,8 @@ def compress(world: World, name: str, summary: str, messages: int, kept_messages
         calls.Compress(
             name=name,
             at=now.seq,
-            replaced=(Stretch(now.id, 1, cut),),
-            kept=(Stretch(now.id, cut + 1),),
+            replaced=(RecordRange(now.id, 1, cut),),
+            kept=(RecordRange(now.id, cut + 1),),
             summary=summary,
             messages=messages,
             kept_messages=kept_messages,

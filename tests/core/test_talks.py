@@ -11,7 +11,7 @@ from wakeful.core.agents import steps as work
 from wakeful.core.calls import values as calls
 from wakeful.core.deciding.acting_agent import find_hand_off_rule
 from wakeful.core.record.conversations import MOST_TALKS, OWN
-from wakeful.core.record.knowledge import Stretch
+from wakeful.core.record.knowledge import RecordRange
 from wakeful.core.record.state import OpenRun
 
 ADA, BOB = "person:ada", "person:bob"
@@ -37,7 +37,7 @@ def rested(**keys: object) -> World:
     return world
 
 
-def stretches(world: World) -> tuple[Stretch, ...]:
+def stretches(world: World) -> tuple[RecordRange, ...]:
     return the(world).knowledge.conversation.stretches
 
 

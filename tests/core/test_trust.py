@@ -11,7 +11,7 @@ from wakeful.core.calls import values as calls
 from wakeful.core.decide import decide
 from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.holds import find_hold_words
-from wakeful.core.deciding.rule_of_two import find_source, find_third_leg, find_way_out
+from wakeful.core.deciding.rule_of_two import find_rule_of_two_breach, find_source, find_way_out
 from wakeful.core.record.observations import DaemonStarted, SecretsSeen, SpecsRead
 from wakeful.core.record.state import Session
 from wakeful.core.spec.session import (
@@ -436,7 +436,7 @@ def test_reads_that_are_granted_without_a_binding_bring_strangers_words_as_well(
         readers, "mail"
     ) | {"elsewhere": None}
     for name in readers:
-        words = find_third_leg(world.core, world.core.state.by_name(name))
+        words = find_rule_of_two_breach(world.core, world.core.state.by_name(name))
         assert (words is None) == (name == "elsewhere"), name
 
 

@@ -13,7 +13,7 @@ import msgspec
 from wakeful.core.agents.turns import Answered, SubSpent, SubWork, TokenUsage, ToolCall
 from wakeful.core.record import events as ev
 from wakeful.core.record.flat_state import flatten
-from wakeful.core.record.knowledge import Conflict, Conversation, Fact, Origin, Recollection, Stretch
+from wakeful.core.record.knowledge import Conflict, Conversation, Fact, Origin, Recollection, RecordRange
 from wakeful.core.record.observations import Denied, Enforced, KeptOutput, Output, StagedOutput, Traced, Usage
 from wakeful.core.record.state import Knowledge, Session
 from wakeful.core.record.todo import TodoItem
@@ -98,8 +98,8 @@ TODO = (
 )
 FACT = Fact(key="rate", value="0.19", author="ada", seq=9, rationale="the law", confidence=0.9, source=5)
 RECOLLECTION = Recollection(
-    line=(Stretch(PAYROLL, 1, 12),), facts={"rate": FACT}, memory={"step": "two"}, handoff="half done",
-    conversation=Conversation(stretches=(Stretch(PAYROLL, 1, 12),), summary="earlier", messages=2, size_bytes=40), good={RATES: "v1"},
+    line=(RecordRange(PAYROLL, 1, 12),), facts={"rate": FACT}, memory={"step": "two"}, handoff="half done",
+    conversation=Conversation(stretches=(RecordRange(PAYROLL, 1, 12),), summary="earlier", messages=2, size_bytes=40), good={RATES: "v1"},
     conflicts=(Conflict(number=1, key="rate", base="0.1", ours="0.19", theirs="0.2", fork=DRAFT, theirs_rationale="a guess"),),
     merges={DRAFT: 3}, todo=TODO[:1],
 )  # fmt: skip
@@ -181,7 +181,7 @@ PAYROLL_EVENTS: tuple[Example, ...] = (
     ),
     (ev.ConflictResolved(number=1, key="rate", value="0.2", rationale="the draft is right"), "ada"),
     ev.ConversationCompressed(
-        replaced=(Stretch(PAYROLL, 1, 20),), kept=(Stretch(PAYROLL, 21),), summary="two people joined", messages=3, kept_messages=1,
+        replaced=(RecordRange(PAYROLL, 1, 20),), kept=(RecordRange(PAYROLL, 21),), summary="two people joined", messages=3, kept_messages=1,
         kept_bytes=25, by="digest",
     ),
     (ev.SessionMigrated(agent="hr-2", model="model-2", old_agent="hr", old_model=None), "ada"),

@@ -172,7 +172,7 @@ MUTANTS = (
     Mutant(31, "a disabled upstream owes nothing", "core/deciding/owed.py", "def is_owed(state: State, looked: Looked, session: Session) -> bool:\n    if not session.is_live:\n", "def is_owed(state: State, looked: Looked, session: Session) -> bool:\n    if not session.is_armed:\n"),
     Mutant(31, "stale is never allowed", "core/deciding/busy_upstreams.py", "        if business is not None and not (is_stale_allowed and business.is_stuck):\n", "        if business is not None:\n"),
     Mutant(31, "stale allows what is running", "core/deciding/busy_upstreams.py", "        if business is not None and not (is_stale_allowed and business.is_stuck):\n", "        if business is not None and not is_stale_allowed:\n"),
-    Mutant(31, "a failure holds the session that it wakes", "core/deciding/graph.py", "        edges[writer] = writer in self._placed[reader].minded or (stale_allowed and edges.get(writer, True))\n", "        edges[writer] = stale_allowed and edges.get(writer, True)\n"),
+    Mutant(31, "a failure holds the session that it wakes", "core/deciding/graph.py", "        edges[writer] = writer in self._placed[reader].failure_upstreams or (stale_allowed and edges.get(writer, True))\n", "        edges[writer] = stale_allowed and edges.get(writer, True)\n"),
     Mutant(31, "a session waits for one whose failures it minds", "core/deciding/graph.py", '            if binding.on == "failed":\n', "            if False:\n"),
     Mutant(4, "a failure wakes nobody", "core/deciding/owed.py", "            return tally.failures\n", "            return 0\n"),
     Mutant(4, "a failure is not finished", "core/deciding/owed.py", "            return tally.successes + tally.failures\n", "            return tally.successes\n"),

@@ -9,10 +9,10 @@ import pytest
 from wakeful.core.spec.agent import (
     AgentLimits,
     AgentSpec,
+    ExternalAgentSettings,
     McpServer,
     ModelSettings,
     ModelSpec,
-    Outside,
     TokenWindow,
     prefer_model,
     split_model,
@@ -101,7 +101,7 @@ def test_an_external_agent_is_words_or_told_in_full(tmp_path: Path) -> None:
         tmp_path,
         "acp: {command: [node, x/.bin/gemini, --acp], key: GEMINI_API_KEY, env: {A: b}, login: gemini-api-key, mode: plan, files: own}",
     )
-    assert found.outside == Outside(
+    assert found.outside == ExternalAgentSettings(
         env={"A": "b"}, key="GEMINI_API_KEY", login="gemini-api-key", mode="plan", files="own"
     )
     assert (found.acp, found.model_name, found.secrets) == (
@@ -110,8 +110,8 @@ def test_an_external_agent_is_words_or_told_in_full(tmp_path: Path) -> None:
         ("GEMINI_API_KEY",),
     )
     moved = prefer_model(found, "google:gemini-2.5-pro")
-    assert moved is not None and (moved.outside, moved.secrets) == (Outside(), ("GOOGLE_API_KEY",))
-    assert agent(tmp_path, "acp: [some-agent]").outside == Outside()
+    assert moved is not None and (moved.outside, moved.secrets) == (ExternalAgentSettings(), ("GOOGLE_API_KEY",))
+    assert agent(tmp_path, "acp: [some-agent]").outside == ExternalAgentSettings()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
-from wakeful.core.agents.steps import Around
+from wakeful.core.agents.steps import SurroundingText
 from wakeful.core.agents.token_count import complete_usage
 from wakeful.core.agents.turns import Answered, Entry, TokenUsage
 from wakeful.core.spec.agent import ModelSettings
@@ -128,7 +128,7 @@ class ToolResult(Struct, frozen=True):
     text: str
     is_error: bool = False
     images: tuple[bytes, ...] = ()
-    around: Around | None = None
+    around: SurroundingText | None = None
 
 
 class Tool(Protocol):

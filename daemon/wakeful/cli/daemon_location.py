@@ -1,6 +1,6 @@
 """Finds the daemon's socket and folders: by flag, then environment, then project, then the usual places.
 
-The order is the same as in `settings` (design.md, section 8). This copy exists because `settings` reads YAML, and
+The order is the same as in `settings`. This copy exists because `settings` reads YAML, and
 importing that would cost `list` more than everything else together. The project is the nearest folder upwards that has
 its own state folder. Inside a project every verb uses that state. If its daemon is down, no verb uses another daemon.
 """

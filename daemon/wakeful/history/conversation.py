@@ -16,7 +16,7 @@ from wakeful.core.agents.rule_summary import Message, digest_messages
 from wakeful.core.calls.values import Compress
 from wakeful.core.deciding.owed import find_unseen
 from wakeful.core.record import events as ev
-from wakeful.core.record.knowledge import Stretch, count_bytes, split_stretches
+from wakeful.core.record.knowledge import RecordRange, count_bytes, split_stretches
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.errors import CallerError
 from wakeful.eventlog.codec import decode
@@ -74,7 +74,7 @@ def read_conversation(log: LogReader, session: Session) -> list[Message]:
     return [message for record in _read_said(log, session, MESSAGE_KINDS) for message in _make_message(record)]
 
 
-def read_messages(log: LogReader, stretch: Stretch) -> Iterator[Message]:
+def read_messages(log: LogReader, stretch: RecordRange) -> Iterator[Message]:
     """Yield all messages of a stretch, also those of other people's separate conversations."""
     for record in log.read(stretch.session, from_seq=stretch.first, to_seq=stretch.last, kinds=MESSAGE_KINDS):
         yield from _make_message(record)
@@ -87,7 +87,7 @@ def _make_message(record: Record) -> Iterator[Message]:
 
 
 def _read_said(
-    log: LogReader, session: Session, kinds: tuple[str, ...], stretches: Sequence[Stretch] | None = None
+    log: LogReader, session: Session, kinds: tuple[str, ...], stretches: Sequence[RecordRange] | None = None
 ) -> Iterator[Record]:
     """Yield the records of the present conversation. A stretch may also have questions of other people and the answers
     to them, which are left out."""
@@ -170,8 +170,8 @@ def choose_kept(log: LogReader, session: Session, most_bytes: int) -> int:
     return kept if kept < total else total // 2
 
 
-def find_stretches(session: Session) -> tuple[Stretch, ...]:
-    return session.knowledge.conversation.stretches or (Stretch(session.id, 1),)
+def find_stretches(session: Session) -> tuple[RecordRange, ...]:
+    return session.knowledge.conversation.stretches or (RecordRange(session.id, 1),)
 
 
 def _count_record(record: Record) -> int:
@@ -187,11 +187,11 @@ def _ensure_objective(summary: str, objective: str | None) -> str:
     return summary if not objective or objective in summary else f"Objective: {objective}\n\n{summary}"
 
 
-def summarise_fork(log: LogReader, fork: Session, since: int, between: Sequence[Stretch] = ()) -> str:
+def summarise_fork(log: LogReader, fork: Session, since: int, between: Sequence[RecordRange] = ()) -> str:
     """Summarise the conversation of a merged fork. The result is a hand-off; the single messages are not copied.
 
     `between` are the records of the sessions between the fork and the session it is merged into, nearest first."""
-    stretches = (*reversed(between), Stretch(fork.id, since + 1, fork.seq))
+    stretches = (*reversed(between), RecordRange(fork.id, since + 1, fork.seq))
     own = [message for stretch in stretches for message in read_messages(log, stretch)]
     parts = [f"From the fork {fork.name}, its records {since + 1} to {fork.seq}:"]
     if own:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from wakeful.core.record.events import SessionArchived, SessionOpened
 from wakeful.core.record.fold import fold
-from wakeful.core.record.knowledge import Stretch
+from wakeful.core.record.knowledge import RecordRange
 from wakeful.core.record.state import Archived, Session
 from wakeful.errors import CallerError, OperatorError
 from wakeful.eventlog.codec import decode, decode_state, gather_stand_ins, hash_state
@@ -61,16 +61,16 @@ def find_seq(log: LogReader, session: Session, position: str, now: int) -> int:
     return newest.seq
 
 
-def list_origins(log: LogReader, session: Session) -> list[Stretch]:
+def list_origins(log: LogReader, session: Session) -> list[RecordRange]:
     """List the records that a fork or a loaded session came from, nearest first: those of its parent up to the fork,
     those of the parent's parent, and so on."""
-    origins: list[Stretch] = []
+    origins: list[RecordRange] = []
     origin = session.lineage.origin
     while origin is not None:
         record = next(log.read(origin.session, to_seq=1), None)
         if record is None:
             break
-        origins.append(Stretch(origin.session, 1, origin.seq))
+        origins.append(RecordRange(origin.session, 1, origin.seq))
         opened = decode(record.kind, record.payload) if record.payload is not None else None
         origin = opened.origin if isinstance(opened, SessionOpened) else None
     return origins
@@ -111,7 +111,7 @@ def fold_position(log: LogReader, session: Session, position: str, now: int) -> 
         raise
 
 
-def _fold_origin(log: LogReader, session: Session, origin: Stretch, seq: int) -> Session:
+def _fold_origin(log: LogReader, session: Session, origin: RecordRange, seq: int) -> Session:
     assert origin.last is not None
     if not 1 <= seq <= origin.last:
         raise CallerError(

@@ -20,7 +20,7 @@ from wakeful.core.agents.steps import STOPPED
 from wakeful.core.agents.turns import DELEGATE, INTERRUPTED, Answered, Asked, Entry, Returned, SubWork, ToolCall
 from wakeful.core.record import events as ev
 from wakeful.core.record.erased_payloads import ERASED
-from wakeful.core.record.knowledge import Stretch
+from wakeful.core.record.knowledge import RecordRange
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.eventlog.codec import decode, gather_stand_ins
 from wakeful.eventlog.contract import LogReader, Record
@@ -217,7 +217,7 @@ def has_handed_off(log: LogReader, session: Session, run: OpenRun) -> bool:
 
 
 def _read_records(log: LogReader, session: Session) -> Iterator[Record]:
-    for stretch in session.knowledge.conversation.stretches or (Stretch(session.id, 1),):
+    for stretch in session.knowledge.conversation.stretches or (RecordRange(session.id, 1),):
         yield from log.read(stretch.session, from_seq=stretch.first, to_seq=stretch.last, kinds=_KINDS)
 
 

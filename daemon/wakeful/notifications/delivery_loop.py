@@ -19,7 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from wakeful.core.deciding.core import Core
-from wakeful.core.deciding.holds import find_unmended
+from wakeful.core.deciding.holds import find_repair_reason
 from wakeful.core.record.events import RunStarted
 from wakeful.core.record.observations import NotificationEnded
 from wakeful.core.record.state import Session
@@ -321,7 +321,7 @@ class Notifications:
         core, is_all, self._may_be_held = self._core, self._may_be_held, False
         known = {session for post in self._posts.values() for session in post.ledger.held or ()}
         looked = list(core.state) if is_all else [core.state.get(one) for one in known if one in core.state.sessions]
-        held = {one.id: words for one in looked if (words := find_unmended(core, one)) is not None}
+        held = {one.id: words for one in looked if (words := find_repair_reason(core, one)) is not None}
         if not is_all and not known:
             return
         for post in self._posts.values():

@@ -1,8 +1,8 @@
 """The daemon's own messages: printed as lines, or sent to the journal of systemd, by their own thread.
 
-`LogPrinter` takes lines from any caller and prints them. `Narrator` reads the log after each record and prints the lines
-that `views/narration` makes of it. For the journal, or with JSON, the same messages are sent as fields, with their
-priority, session and run.
+`LogPrinter` takes lines from any caller and prints them. `Narrator` reads the log after each record and prints the
+lines that `views/narration` makes of it. For the journal, or with JSON, the same messages are sent as fields, with
+their priority, session and run.
 """
 
 from __future__ import annotations

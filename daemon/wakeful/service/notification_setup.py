@@ -1,8 +1,4 @@
-<<<<<<< HEAD:daemon/wakeful/service/notification_setup.py
 """Constructs the notifications, with the parts of the daemon that they read, report to and send by."""
-=======
-"""Constructs the service of notifications over the parts of the daemon that it reads, reports to, and sends with."""
->>>>>>> prose:daemon/wakeful/service/notification_desk.py
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def _place_socket(places: Places, handed_over: Socket | None, named: str | None)
 
 def _tell_other_project(places: Places) -> None:
     """Print that commands given here look for another daemon, because a project's state folder is used only if it is
-    named (design.md, section 8).
+    named.
     """
     project = find_project().folder
     if project is not None and Path(project) != places.state:

@@ -19,10 +19,10 @@ from wakeful.core.spec.agent import (
     USUAL_KEYS,
     AgentLimits,
     AgentSpec,
+    ExternalAgentSettings,
     McpServer,
     ModelSettings,
     ModelSpec,
-    Outside,
     Skill,
     TokenWindow,
     find_most_output,
@@ -216,12 +216,14 @@ def _is_overheard(url: str) -> bool:
         return True
 
 
-def _build_outside(keys: AcpKeys | None, built: BuiltAgent) -> Outside:
+def _build_outside(keys: AcpKeys | None, built: BuiltAgent) -> ExternalAgentSettings:
     if keys is None:
-        return Outside()
+        return ExternalAgentSettings()
     if keys.key is not None:
         _refuse_key_itself(keys.key, ("acp", "key"), built)
-    return Outside(env=dict(keys.env), key=keys.key, login=keys.login, mode=keys.mode, files=keys.files or "ours")
+    return ExternalAgentSettings(
+        env=dict(keys.env), key=keys.key, login=keys.login, mode=keys.mode, files=keys.files or "ours"
+    )
 
 
 def _build_settings(keys: ModelSettingKeys | None, window: TokenWindow) -> ModelSettings:

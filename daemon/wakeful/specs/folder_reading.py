@@ -20,7 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from pydantic import ValidationError
 
-from wakeful.core.deciding.attribution import find_blurred
+from wakeful.core.deciding.attribution import find_ambiguous_binding
 from wakeful.core.spec.agent import AgentSpec
 from wakeful.core.spec.session import (
     TEMPLATE_MARK,
@@ -565,7 +565,7 @@ def _judge_agent(
             f"PROVIDER:NAME to {AGENTS}/{agent}{SUFFIX}"
         )
         yield Problem(reading.file, *locate(path, ("agent",)), words)
-    if (blurred := find_blurred(spec, found)) is not None:
+    if (blurred := find_ambiguous_binding(spec, found)) is not None:
         name, words = blurred
         yield Problem(
             reading.file,

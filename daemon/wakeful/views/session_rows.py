@@ -1,4 +1,4 @@
-"""The rows of `list`: one per session, exactly as in the outside contract (design.md, section 8).
+"""The rows of `list`: one per session, with exactly the fields that docs/http.md promises.
 
 `list_row` is one row as a value. `Rows` encodes rows and caches those that cannot have changed, so that 10,000 rows do
 not block the loop noticeably. One encoded row serves the list, `top` and every live stream.

@@ -33,7 +33,7 @@ from wakeful.client.async_client import DaemonClient
 from wakeful.core.agents import steps as work
 from wakeful.core.agents.token_count import estimate_entry, estimate_tokens
 from wakeful.core.agents.turns import Answered
-from wakeful.core.spec.agent import AgentSpec, Outside
+from wakeful.core.spec.agent import AgentSpec, ExternalAgentSettings
 from wakeful.errors import OperatorError
 from wakeful.text.unicode import SendablePieces, make_sendable
 
@@ -498,7 +498,7 @@ async def _end_process(process: asyncio.subprocess.Process) -> None:
         await process.wait()
 
 
-def _offer_files(outside: Outside) -> schema.FileSystemCapabilities:
+def _offer_files(outside: ExternalAgentSettings) -> schema.FileSystemCapabilities:
     is_offered = outside.files == "ours"
     return schema.FileSystemCapabilities(read_text_file=is_offered, write_text_file=is_offered)
 

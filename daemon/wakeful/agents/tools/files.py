@@ -24,7 +24,7 @@ from wakeful.agents.tools.image import describe_image, find_obstacle
 from wakeful.agents.tools.result_pages import MARGIN, Redact, redact_nothing
 from wakeful.agents.tools.tool import RESULT_BYTES, Arguments, CheckedTool, ResultLimit
 from wakeful.client.async_client import DaemonClient
-from wakeful.core.agents.steps import Around
+from wakeful.core.agents.steps import SurroundingText
 from wakeful.core.agents.turns import WroteFile
 from wakeful.core.looking.patterns import contains
 from wakeful.text.display import count
@@ -279,7 +279,7 @@ class Shown(Struct, frozen=True):
 
     text: str
     is_whole: bool = True
-    around: Around | None = None
+    around: SurroundingText | None = None
 
 
 def show_lines(
@@ -334,7 +334,8 @@ def show_lines(
         return Shown(text)
     before, after = "\n".join(lines[: offset - 1]), "\n".join(lines[last:])
     start = len(head) + 2
-    around = Around(before=before[-MARGIN:], after=after[:MARGIN], start=start, end=start + len("\n".join(shown)))
+    end = start + len("\n".join(shown))
+    around = SurroundingText(before=before[-MARGIN:], after=after[:MARGIN], start=start, end=end)
     return Shown(text, is_whole=False, around=around)
 
 

@@ -33,7 +33,7 @@ from wakeful.bundles.format import BundleRefused
 from wakeful.core.calls import values as calls
 from wakeful.core.record.erased_payloads import find_addresses, find_words, redact
 from wakeful.core.record.events import PayloadErased, PromptAssembled, RunFinished, SessionMerged, SessionRewound
-from wakeful.core.record.knowledge import Stretch, merge_facts
+from wakeful.core.record.knowledge import RecordRange, merge_facts
 from wakeful.core.record.state import Archived, Departed, Moving, Session
 from wakeful.core.spec.agent import prefer_model
 from wakeful.errors import CallerError
@@ -270,7 +270,7 @@ async def _prepare_merge_once(service: Service, body: Any) -> Prepared:
     )
 
 
-def _find_between(service: Service, session: Session, fork: Session) -> list[Stretch] | None:
+def _find_between(service: Service, session: Session, fork: Session) -> list[RecordRange] | None:
     """Find the stretches of records between a session and its descendant, nearest to the descendant first.
 
     - Empty for a fork that was made here.
@@ -283,7 +283,7 @@ def _find_between(service: Service, session: Session, fork: Session) -> list[Str
 
 
 def _read_fork(
-    service: Service, session: Session, fork: Session, base_seq: int, between: list[Stretch] | None
+    service: Service, session: Session, fork: Session, base_seq: int, between: list[RecordRange] | None
 ) -> tuple[Session, str]:
     if base_seq > 1 or not between:
         return fold_until(service.log, fork, base_seq), summarise_fork(service.log, fork, base_seq)

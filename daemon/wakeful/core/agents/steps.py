@@ -127,7 +127,7 @@ class CallTool(Struct, frozen=True, kw_only=True, tag_field="step", tag="call"):
     sub: SubWork | None = None
 
 
-class Around(Struct, frozen=True, kw_only=True):
+class SurroundingText(Struct, frozen=True, kw_only=True):
     """The text before and after the page that a result shows from `start` to `end`.
 
     It is searched as well, because a secret may cross the beginning or the end of the page.
@@ -149,7 +149,7 @@ class ReturnTool(Struct, frozen=True, kw_only=True, tag_field="step", tag="retur
     images: tuple[Image, ...] = ()
     sub: SubWork | None = None
     # Only for the search for secrets; not recorded.
-    around: Around | None = None
+    around: SurroundingText | None = None
 
 
 class AskPerson(Struct, frozen=True, kw_only=True, tag_field="step", tag="ask"):

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from wakeful.core.agents.steps import Step
-from wakeful.core.record.knowledge import Fact, Recollection, Stretch, Workspace
+from wakeful.core.record.knowledge import Fact, Recollection, RecordRange, Workspace
 from wakeful.core.record.state import Session
 from wakeful.core.record.todo import TodoChange, TodoList
 from wakeful.core.spec.session import SessionSpec
@@ -275,8 +275,8 @@ class Compress(Struct, frozen=True, kw_only=True):
 
     name: str
     at: int
-    replaced: tuple[Stretch, ...]
-    kept: tuple[Stretch, ...]
+    replaced: tuple[RecordRange, ...]
+    kept: tuple[RecordRange, ...]
     summary: str
     messages: int
     kept_messages: int

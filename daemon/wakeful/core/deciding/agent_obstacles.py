@@ -7,7 +7,7 @@ finds the agent of a run. A session that runs a command needs nothing from its a
 from __future__ import annotations
 
 from wakeful.core.deciding.acting_agent import find_acting, find_owner
-from wakeful.core.deciding.attribution import find_blurred
+from wakeful.core.deciding.attribution import find_ambiguous_binding
 from wakeful.core.deciding.core import Core
 from wakeful.core.record.state import Session
 from wakeful.core.spec.agent import prefer_model
@@ -43,7 +43,7 @@ def find_owner_problem(core: Core, session: Session) -> str | None:
         return f"its agent {name} has neither a model nor acp: add model: PROVIDER:NAME to agents/{name}.yaml"
     if (
         session.spec is not None
-        and (blurred := find_blurred(session.spec, find_owner(core, session) or agent)) is not None
+        and (blurred := find_ambiguous_binding(session.spec, find_owner(core, session) or agent)) is not None
     ):
         return f"{blurred[0]}: {blurred[1]}; take that from it, or use isolation: strict"
     return None

@@ -21,7 +21,7 @@ from wakeful.core.spec.session import SessionSpec
 Whose = Literal["none", "own", "others", "unknown"]
 
 
-def find_other_hand(spec: SessionSpec, agent: AgentSpec) -> str | None:
+def find_unattributed_writer(spec: SessionSpec, agent: AgentSpec) -> str | None:
     """Describe a program in this agent's runs that could write without our tools.
 
     None if there is none, so that each write of the agent is known.
@@ -37,17 +37,17 @@ def find_other_hand(spec: SessionSpec, agent: AgentSpec) -> str | None:
     return None
 
 
-def find_blurred(spec: SessionSpec, agent: AgentSpec) -> tuple[str, str] | None:
+def find_ambiguous_binding(spec: SessionSpec, agent: AgentSpec) -> tuple[str, str] | None:
     """Find a binding with `access: both` whose writers could not be told apart, and why. None if there is none."""
     name = next((binding.name for binding in spec.files if binding.access == "both"), None)
-    if name is None or spec.is_staged or (hand := find_other_hand(spec, agent)) is None:
+    if name is None or spec.is_staged or (hand := find_unattributed_writer(spec, agent)) is None:
         return None
     return name, f"access 'both' needs a run whose own writes are told from those of others, and {hand}"
 
 
 def is_attributed(run: OpenRun) -> bool:
     """Is every write of this run on record?"""
-    return run.agent is not None and not run.spec.is_staged and find_other_hand(run.spec, run.agent) is None
+    return run.agent is not None and not run.spec.is_staged and find_unattributed_writer(run.spec, run.agent) is None
 
 
 def is_exact(run: OpenRun) -> bool:

@@ -46,7 +46,7 @@ def first_positions(state: State, spec: SessionSpec, session: Session, wall: int
             continue
         if isinstance(binding, CronBinding | EveryBinding):
             positions[binding.identity] = latest_slot(binding, wall, session.id) or moment_slot(wall)
-        elif isinstance(binding, SessionBinding) and binding.minds_failure:
+        elif isinstance(binding, SessionBinding) and binding.counts_failures:
             positions[binding.identity] = str(upstream_position(state, binding))
     return positions
 

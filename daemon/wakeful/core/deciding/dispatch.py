@@ -18,7 +18,6 @@ from wakeful.core.deciding.decision import Decision
 from wakeful.core.deciding.holds import find_hold_deadline, find_hold_words, find_retry_deadline
 from wakeful.core.deciding.loop_guard import find_pace, is_backlog
 from wakeful.core.deciding.may_start import (
-    GivesWay,
     Ready,
     Sleeps,
     WaitsForFedInput,
@@ -26,6 +25,7 @@ from wakeful.core.deciding.may_start import (
     WaitsForSlot,
     WaitsForTime,
     WaitsForUpstream,
+    YieldsToReader,
     judge_start,
     waits_for_time,
 )
@@ -47,7 +47,7 @@ from wakeful.core.deciding.run_start import find_attempt, find_trace
 from wakeful.core.deciding.written_files import attend_writing
 from wakeful.core.looking.observed_state import Looked
 from wakeful.core.record import events as ev
-from wakeful.core.record.conversations import OWN, find_cut_run
+from wakeful.core.record.conversations import OWN, find_interrupted_run
 from wakeful.core.record.state import ACTIVATION, Session
 from wakeful.core.spec.session import FileBinding
 
@@ -290,7 +290,7 @@ def _line_up(core: Core, decision: Decision, session: Session) -> None:
             _free_upstreams(core, decision, session)
         case WaitsForUpstream() | WaitsForFedInput():
             _mark_held(core, session)
-        case GivesWay(reader_id=reader):
+        case YieldsToReader(reader_id=reader):
             core.looked.fairness.giving_way.setdefault(reader, {})[session.id] = None
             decision.touch(reader)
         case WaitsForTime(deadline=deadline):
@@ -457,7 +457,7 @@ def _resumed_from(session: Session, asker: str | None, *, is_aside: bool) -> int
         return None
     if asker != session.knowledge.asker:
         return session.knowledge.talks[asker or OWN].cut_run if (asker or OWN) in session.knowledge.talks else None
-    return find_cut_run(session)
+    return find_interrupted_run(session)
 
 
 def _begins_anew(session: Session, asker: str | None, attempt: int, resumed_from: int | None) -> bool:

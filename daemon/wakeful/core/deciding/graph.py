@@ -24,7 +24,7 @@ class _Placed:
     reads: tuple[tuple[Pattern, bool], ...]
     writes: tuple[Pattern, ...]
     # The sessions whose failure wakes this one. They do not hold it while they are stuck (rule 31).
-    minded: frozenset[str]
+    failure_upstreams: frozenset[str]
 
 
 class Graph:
@@ -123,7 +123,7 @@ class Graph:
                 self._feeders.get((reader, read.text), set()).discard(name)
         for upstream in self.upstreams.pop(name, {}):
             self.readers[upstream].discard(name)
-        for upstream in placed.minded:
+        for upstream in placed.failure_upstreams:
             self.listeners.get(upstream, _NOBODY).discard(name)
         for reader in list(self.readers.get(name, ())):
             if not self._names_session(reader, name):
@@ -158,10 +158,10 @@ class Graph:
     def all_readers(self, name: str) -> set[str]:
         return _reach(name, lambda one: self.readers.get(one, ()))
 
-    def find_minded(self, name: str) -> frozenset[str]:
+    def find_failure_upstreams(self, name: str) -> frozenset[str]:
         """Return the sessions whose failures wake this one."""
         placed = self._placed.get(name)
-        return placed.minded if placed is not None else frozenset()
+        return placed.failure_upstreams if placed is not None else frozenset()
 
     def list_specs(self) -> Iterator[SessionSpec]:
         return (placed.spec for placed in self._placed.values())
@@ -190,7 +190,7 @@ class Graph:
         edges = self.upstreams.setdefault(reader, {})
         # With two bindings on one upstream, the edge allows stale input only if both do. A session that is woken by the
         # upstream's failure always allows it; otherwise it would wait for the end of that failure.
-        edges[writer] = writer in self._placed[reader].minded or (stale_allowed and edges.get(writer, True))
+        edges[writer] = writer in self._placed[reader].failure_upstreams or (stale_allowed and edges.get(writer, True))
         self.readers.setdefault(writer, set()).add(reader)
 
     def _is_stale_allowed(self, reader: str, read: Pattern) -> bool:
@@ -258,7 +258,7 @@ def _place(spec: SessionSpec) -> _Placed:
         tuple([(parse_under(text, spec.root), stale_allowed) for text, stale_allowed in reads]),
         tuple([parse_under(binding.pattern, spec.root) for binding in files if binding.access != "read"]),
         frozenset(
-            [one.session for one in spec.bindings if isinstance(one, SessionBinding) and one.minds_failure],
+            [one.session for one in spec.bindings if isinstance(one, SessionBinding) and one.counts_failures],
         ),
     )
 

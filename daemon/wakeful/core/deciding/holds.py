@@ -70,7 +70,7 @@ def find_sleep_words(core: Core, session: Session, moment: Moment) -> str | None
     return find_owner_problem(core, session) or _find_missing_secret(core, session) or _find_service_down(core, session)
 
 
-def find_unmended(core: Core, session: Session) -> str | None:
+def find_repair_reason(core: Core, session: Session) -> str | None:
     """Say why the session sleeps until a person repairs something outside of its log.
 
     That is its trust, its isolation, its agent or a secret. None if nothing is to be repaired.

@@ -18,7 +18,7 @@ from wakeful.core.deciding.holds import find_hold_of_start
 from wakeful.core.deciding.loop_guard import RUNS_IN_A_ROW, find_pace, find_pause, find_self_fed, name_binding
 from wakeful.core.deciding.owed import is_activation_owed
 from wakeful.core.deciding.question_timeouts import find_timeout, make_asking, say_denial
-from wakeful.core.deciding.rule_of_two import find_third_leg
+from wakeful.core.deciding.rule_of_two import find_rule_of_two_breach
 from wakeful.core.looking.observed_state import Bound
 from wakeful.core.record.events import Hold
 from wakeful.core.record.observations import Moment
@@ -61,7 +61,7 @@ class WaitsForFedInput:
 
 
 @dataclass(slots=True, frozen=True)
-class GivesWay:
+class YieldsToReader:
     """Yields to a starving reader, which goes first (rule 32)."""
 
     words: str
@@ -90,7 +90,7 @@ class Sleeps:
     hold: Hold
 
 
-Waits = WaitsForSlot | WaitsForUpstream | WaitsForFedInput | GivesWay | WaitsForTime | WaitsForOther
+Waits = WaitsForSlot | WaitsForUpstream | WaitsForFedInput | YieldsToReader | WaitsForTime | WaitsForOther
 Verdict = Ready | Waits | Sleeps
 
 
@@ -222,7 +222,7 @@ def _find_question(core: Core, session: Session, moment: Moment) -> Hold | None:
     assert session.spec is not None and session.wake is not None
     if session.approved == session.wake.wake:
         return None
-    danger = find_third_leg(core, session)
+    danger = find_rule_of_two_breach(core, session)
     if danger is None and not session.spec.is_approved_first:
         return None
     told = ", ".join(dict.fromkeys(cause.binding for cause in session.wake.causes))
@@ -246,7 +246,7 @@ def _judge_turn(core: Core, session: Session) -> Verdict:
             is_mixed = True
         favoured = _find_favoured_reader(core, session)
         if favoured is not None:
-            return GivesWay(f"gives way to {favoured.name}", favoured.id)
+            return YieldsToReader(f"gives way to {favoured.name}", favoured.id)
     assert session.spec is not None
     if core.looked.shortage is not None:
         return WaitsForSlot(core.looked.shortage)
@@ -263,9 +263,9 @@ def _is_starving(core: Core, session: Session) -> bool:
     fairness = core.looked.fairness
     if not fairness.may_starve(session.id):
         return False
-    minded = core.graph.find_minded(session.name)
+    failure_upstreams = core.graph.find_failure_upstreams(session.name)
     return any(
-        fairness.has_starved(session.id, core.state.ids[name], counts_failures=name in minded)
+        fairness.has_starved(session.id, core.state.ids[name], counts_failures=name in failure_upstreams)
         for name in core.graph.all_upstreams(session.name)
         if name in core.state.ids
     )
@@ -325,7 +325,7 @@ def find_queue(core: Core, session: Session, moment: Moment) -> Queue | None:
             return Queue(find_root_words(core, upstream))
         case WaitsForTime(words=words, deadline=deadline):
             return Queue(words, deadline.until)
-        case WaitsForSlot() | WaitsForFedInput() | GivesWay() | WaitsForOther():
+        case WaitsForSlot() | WaitsForFedInput() | YieldsToReader() | WaitsForOther():
             return Queue(verdict.words)
         case Sleeps(hold=hold):
             return Queue(hold.words)

@@ -318,7 +318,7 @@ def _describe(state: State, looked: Looked, session: Session, bound: Bound, at: 
 
 def _say_end(state: State, binding: SessionBinding) -> str | None:
     """Describe the end of the upstream's last run, if the binding counts failures. The woken run gets this text."""
-    session_id = state.ids.get(binding.session) if binding.minds_failure else None
+    session_id = state.ids.get(binding.session) if binding.counts_failures else None
     last = state.get(session_id).last_run if session_id is not None else None
     if last is None or last.outcome not in ("succeeded", "failed"):
         return None

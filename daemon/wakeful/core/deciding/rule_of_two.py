@@ -52,7 +52,7 @@ def find_source(core: Core, session: Session) -> str | None:
     return core.words.find(core.graph, core.state).sources.get(session.name)
 
 
-def find_third_leg(core: Core, session: Session) -> str | None:
+def find_rule_of_two_breach(core: Core, session: Session) -> str | None:
     """Say why a person must be asked before this session runs. None if it has at most two of the three."""
     spec = session.spec
     way_out = find_way_out(spec) if spec is not None else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from wakeful.core.deciding.core import Core
-from wakeful.core.deciding.rule_of_two import find_third_leg
+from wakeful.core.deciding.rule_of_two import find_rule_of_two_breach
 from wakeful.core.record.events import TraceWord
 from wakeful.core.record.state import Session
 from wakeful.core.spec.session import observe_spec
@@ -63,7 +63,7 @@ def refuse_observing(core: Core, session: Session) -> str | None:
         )
     if any(binding.access == "both" for binding in spec.files):
         return f"{session.name} reads and writes the same files, which takes isolation: strict; leave --observe out"
-    if (legs := find_third_leg(core, replace(session, spec=observe_spec(spec)))) is not None:
+    if (legs := find_rule_of_two_breach(core, replace(session, spec=observe_spec(spec)))) is not None:
         return (
             f"{session.name} would have secrets, strangers' words and a way out at once ({legs}); leave --observe out"
         )

@@ -68,7 +68,7 @@ class Bound(Struct, frozen=True, kw_only=True):
 
 def starts_at_declaration(binding: AnyBinding | None) -> bool:
     """Is this a binding on failures? It ignores failures from before its declaration."""
-    return isinstance(binding, SessionBinding) and binding.minds_failure
+    return isinstance(binding, SessionBinding) and binding.counts_failures
 
 
 class Step(Struct, frozen=True, kw_only=True):

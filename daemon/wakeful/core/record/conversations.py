@@ -10,7 +10,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from wakeful.core.record.events import RunStarted
-from wakeful.core.record.knowledge import Conversation, Stretch, Talk, close_line
+from wakeful.core.record.knowledge import Conversation, RecordRange, StoredConversation, close_line
 from wakeful.core.record.state import Session
 
 # The key of the session's own conversation in `talks`.
@@ -19,7 +19,7 @@ OWN = ""
 MOST_TALKS = 32
 
 
-def find_cut_run(session: Session) -> int | None:
+def find_interrupted_run(session: Session) -> int | None:
     """Return the number of the last run if it was interrupted or lost."""
     last = session.last_run
     return last.run if last is not None and last.outcome in ("interrupted", "lost") else None
@@ -33,31 +33,31 @@ def enter_talk(session: Session, event: RunStarted, seq: int) -> Session:
     if event.asker == session.knowledge.asker and not (event.asker is not None and event.is_fresh):
         return session
     if event.asker == session.knowledge.asker:
-        return _open(session, Talk(), event, seq)
-    left = Talk(
+        return _open(session, StoredConversation(), event, seq)
+    left = StoredConversation(
         conversation=replace(
             session.knowledge.conversation,
             stretches=close_line(session.knowledge.conversation.stretches, session.id, seq - 1),
         ),
         memory=session.knowledge.memory,
         size_tokens=session.knowledge.size_tokens,
-        cut_run=find_cut_run(session),
+        cut_run=find_interrupted_run(session),
     )
     talks = {**session.knowledge.talks, session.knowledge.asker or OWN: left}
-    found = talks.pop(event.asker or OWN, Talk())
+    found = talks.pop(event.asker or OWN, StoredConversation())
     oldest = next((asker for asker in talks if asker != OWN), None)
     if len(talks) > MOST_TALKS and oldest is not None:
         del talks[oldest]
     is_anew = event.asker is not None and event.is_fresh
     return _open(
         replace(session, knowledge=replace(session.knowledge, asker=event.asker, talks=talks)),
-        Talk() if is_anew else found,
+        StoredConversation() if is_anew else found,
         event,
         seq,
     )
 
 
-def _open(session: Session, talk: Talk, event: RunStarted, seq: int) -> Session:
+def _open(session: Session, talk: StoredConversation, event: RunStarted, seq: int) -> Session:
     """Enter a conversation with the questions of this run. Each question is a stretch of its own,
     because other records may lie between the questions and the start of the run."""
     last = int(event.versions.get("message", "0"))
@@ -68,8 +68,8 @@ def _open(session: Session, talk: Talk, event: RunStarted, seq: int) -> Session:
     ]
     stretches = (
         *talk.conversation.stretches,
-        *(Stretch(session.id, one, one) for one in asked),
-        Stretch(session.id, seq),
+        *(RecordRange(session.id, one, one) for one in asked),
+        RecordRange(session.id, seq),
     )
     conversation: Conversation = replace(
         talk.conversation, stretches=stretches, messages=talk.conversation.messages + len(asked)

@@ -24,7 +24,7 @@ from wakeful.core.agents.turns import (
     WroteFile,
 )
 from wakeful.core.record.deliveries import DeliveryReceived as DeliveryReceived
-from wakeful.core.record.knowledge import Conflict, Fact, Origin, Recollection, Stretch, Workspace
+from wakeful.core.record.knowledge import Conflict, Fact, Origin, Recollection, RecordRange, Workspace
 from wakeful.core.record.moves import SessionArrived as SessionArrived
 from wakeful.core.record.moves import SessionDeparted as SessionDeparted
 from wakeful.core.record.moves import SessionFrozen as SessionFrozen
@@ -602,8 +602,8 @@ class ConflictResolved(Struct, frozen=True, kw_only=True):
 class ConversationCompressed(Struct, frozen=True, kw_only=True):
     """`summary` takes the place of older messages, `replaced`, in the assembled context. The log keeps them."""
 
-    replaced: tuple[Stretch, ...]
-    kept: tuple[Stretch, ...]
+    replaced: tuple[RecordRange, ...]
+    kept: tuple[RecordRange, ...]
     summary: str
     messages: int
     kept_messages: int

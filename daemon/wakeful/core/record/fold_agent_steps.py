@@ -68,7 +68,7 @@ def fold_turn(session: Session, event: TurnEvent, at: int) -> Session:
         case ev.ToolReturned(call=call_id, text=text, wrote=wrote):
             conversation = session.knowledge.conversation.grow(text)
             session = replace(session, knowledge=replace(session.knowledge, conversation=conversation))
-            return _put(session, run, _come_back(done, call_id, wrote), at)
+            return _put(session, run, _return_result(done, call_id, wrote), at)
         case ev.TurnFailed(usage=TokenUsage() as usage, usd=usd):
             return _settle_counted(session, run, at, event.periods, usage, usd or 0.0)
         case ev.TurnFailed(fault=fault) if fault == UNKNOWN_EFFECT:
@@ -106,7 +106,7 @@ def _fold_sub_turn(
         case ev.TurnAnswered(usage=usage, usd=usd):
             return _settle_counted(session, run, at, event.periods, usage, usd or 0.0)
         case ev.ToolReturned(call=call_id, wrote=wrote):
-            return _put(session, run, _come_back(done, call_id, wrote), at)
+            return _put(session, run, _return_result(done, call_id, wrote), at)
         case _:
             assert_never(event)
 
@@ -129,7 +129,7 @@ def _add_words(session: Session, words: str, size_tokens: int) -> Session:
     )
 
 
-def _come_back(done: Progress, call_id: str, wrote: tuple[WroteFile, ...]) -> Progress:
+def _return_result(done: Progress, call_id: str, wrote: tuple[WroteFile, ...]) -> Progress:
     if not wrote and call_id not in done.writing:
         return done
     known = dict(done.wrote)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from wakeful.core.record import events as ev
 from wakeful.core.record.flat_state import group_fields
-from wakeful.core.record.knowledge import Checkpoint, Conversation, Fact, Recollection, Stretch, drop_conflict
+from wakeful.core.record.knowledge import Checkpoint, Conversation, Fact, Recollection, RecordRange, drop_conflict
 from wakeful.core.record.state import Archived, Closed, Departed, Move, Moving, Session, Terminated, keep_kind
 
 # The event, the session before it, the moment, the author and the seq of the record.
@@ -22,7 +22,7 @@ Fold = Callable[[Any, Session, int, str, int], Session]
 
 def recall_past(session: Session, past: Recollection, seq: int) -> Session:
     """Continue from the knowledge of a past position. Record `seq`, the rewind or fork, begins a new stretch."""
-    here = Stretch(session.id, seq)
+    here = RecordRange(session.id, seq)
     return replace(
         session,
         knowledge=replace(

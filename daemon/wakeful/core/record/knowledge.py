@@ -31,7 +31,7 @@ class Fact(Struct, frozen=True, kw_only=True):
     source: int | None = None
 
 
-class Stretch(Struct, frozen=True):
+class RecordRange(Struct, frozen=True):
     """A range of records of one log, both ends included. `last` is None if it goes up to the head of the log."""
 
     session: str
@@ -42,7 +42,7 @@ class Stretch(Struct, frozen=True):
 class Conversation(Struct, frozen=True, kw_only=True):
     """The messages that the assembled context holds: a summary of older messages, then the messages in `stretches`."""
 
-    stretches: tuple[Stretch, ...] = ()
+    stretches: tuple[RecordRange, ...] = ()
     summary: str | None = None
     # The number of messages in the stretches, and their size.
     messages: int = 0
@@ -81,7 +81,7 @@ class Conversation(Struct, frozen=True, kw_only=True):
         return replace(self, recent=self.late, recent_bytes=self.late_bytes)
 
 
-class Talk(Struct, frozen=True, kw_only=True):
+class StoredConversation(Struct, frozen=True, kw_only=True):
     """A conversation that is not the present one, as its last run left it.
 
     `cut_run` is the number of that run if it was interrupted or lost.
@@ -136,7 +136,7 @@ class Conflict(Struct, frozen=True, kw_only=True):
 class Recollection(Struct, frozen=True, kw_only=True):
     """The knowledge of a session at a past position. `line` ends at that position."""
 
-    line: tuple[Stretch, ...]
+    line: tuple[RecordRange, ...]
     facts: dict[str, Fact] = {}
     memory: dict[str, str] = {}
     handoff: str | None = None
@@ -147,29 +147,29 @@ class Recollection(Struct, frozen=True, kw_only=True):
     merges: dict[str, int] = {}
     # The person that `conversation` belongs to, None for the session itself; and the other conversations.
     asker: str | None = None
-    talks: dict[str, Talk] = {}
+    talks: dict[str, StoredConversation] = {}
     todo: TodoList = ()
 
 
-def close_line(line: tuple[Stretch, ...], session: str, seq: int) -> tuple[Stretch, ...]:
+def close_line(line: tuple[RecordRange, ...], session: str, seq: int) -> tuple[RecordRange, ...]:
     """Return a session's line up to and including `seq` of its own log. An empty line means all of its own records."""
-    *before, last = line or (Stretch(session, 1),)
+    *before, last = line or (RecordRange(session, 1),)
     return (*before, replace(last, last=seq))
 
 
-def cut_line(line: tuple[Stretch, ...], session: str, first: int) -> tuple[Stretch, ...]:
+def cut_line(line: tuple[RecordRange, ...], session: str, first: int) -> tuple[RecordRange, ...]:
     """Return the part of a line that is in the session's own log from `first` on, without abandoned branches."""
     own = (
         one
-        for one in line or (Stretch(session, 1),)
+        for one in line or (RecordRange(session, 1),)
         if one.session == session and (one.last is None or one.last >= first)
     )
     return tuple(replace(one, first=max(one.first, first)) for one in own)
 
 
 def split_stretches(
-    stretches: tuple[Stretch, ...], session: str, seq: int
-) -> tuple[tuple[Stretch, ...], tuple[Stretch, ...]]:
+    stretches: tuple[RecordRange, ...], session: str, seq: int
+) -> tuple[tuple[RecordRange, ...], tuple[RecordRange, ...]]:
     """Split stretches into those before a record and those from it on.
 
     A line may touch one log twice; then the newest match counts.

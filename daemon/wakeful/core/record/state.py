@@ -21,8 +21,8 @@ from wakeful.core.record.knowledge import (
     Fact,
     Origin,
     Recollection,
-    Stretch,
-    Talk,
+    RecordRange,
+    StoredConversation,
     Workspace,
     close_line,
 )
@@ -238,7 +238,7 @@ class Knowledge(Struct, frozen=True, kw_only=True):
     # `asker` is the person whose conversation is the present one, None for the session's own conversation.
     # `talks` are the other conversations by person; the key "" is the session's own.
     asker: str | None = None
-    talks: dict[str, Talk] = {}
+    talks: dict[str, StoredConversation] = {}
     # The records that started and ended the last run that ended for good. Messages before its start are dealt with.
     dealt_from: int = 0
     dealt_until: int = 0
@@ -254,7 +254,7 @@ class Lineage(Struct, frozen=True, kw_only=True):
     # The folder that was made for a fork, which the fork may write.
     workspace: Workspace | None = None
     # The stretches of records that form the present branch, oldest first. Empty for all of the session's own records.
-    line: tuple[Stretch, ...] = ()
+    line: tuple[RecordRange, ...] = ()
     checkpoints: dict[str, Checkpoint] = {}
     merges: dict[str, int] = {}
     conflicts: tuple[Conflict, ...] = ()

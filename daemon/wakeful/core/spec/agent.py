@@ -115,7 +115,7 @@ class McpServer(Struct, frozen=True, kw_only=True):
     start_seconds: float = DEFAULT_START_SECONDS
 
 
-class Outside(Struct, frozen=True, kw_only=True):
+class ExternalAgentSettings(Struct, frozen=True, kw_only=True):
     """Settings of an external agent program that differ from the program's own defaults.
 
     `key` is the name of a secret, which the program gets as a variable.
@@ -183,7 +183,7 @@ class AgentSpec(Struct, frozen=True, kw_only=True):
     window: TokenWindow = TokenWindow()
     limits: AgentLimits = AgentLimits()
     acp: tuple[str, ...] = ()
-    outside: Outside = Outside()
+    outside: ExternalAgentSettings = ExternalAgentSettings()
     skills: tuple[Skill, ...] = ()
     # Seconds until an unanswered question to a person is denied. None for no limit.
     ask_timeout_seconds: float | None = None
@@ -285,7 +285,7 @@ def prefer_model(agent: AgentSpec, name: str) -> AgentSpec | None:
         agent,
         models=(chosen, *(one for one in agent.models if one != chosen)),
         acp=(),
-        outside=Outside(),
+        outside=ExternalAgentSettings(),
         window=window,
     )
 

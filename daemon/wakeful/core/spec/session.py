@@ -189,7 +189,7 @@ class SessionBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="
         return f"session {self.session}" if self.on == "succeeded" else f"session {self.session} {self.on}"
 
     @property
-    def minds_failure(self) -> bool:
+    def counts_failures(self) -> bool:
         """Does a failure of the other session wake this one? Then that failure must not hold this one (rule 31)."""
         return self.on != "succeeded"
 

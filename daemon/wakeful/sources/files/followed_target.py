@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from msgspec import Struct
+
 from wakeful.core.looking.path_reports import CannotTell, Excluded, Found, NotYetLooked, PathMeaning
 from wakeful.core.looking.patterns import Excludes, contains, parse_under
 from wakeful.core.looking.targets import FileTarget
@@ -151,3 +153,13 @@ class Followed:
 
 def build_excludes(target: FileTarget) -> Excludes:
     return Excludes.build(target.root, DEFAULT_EXCLUDES, target.exclude, target.hidden)
+
+
+class Description(Struct, frozen=True, kw_only=True):
+    """The description of one followed target, for `show`."""
+
+    degraded: str | None
+    problem: str | None
+    files: int
+    watched_folders: int
+    looked_at: float | None

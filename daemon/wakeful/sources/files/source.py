@@ -15,15 +15,13 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from msgspec import Struct
-
 from wakeful.core.looking.path_reports import NearlyMatched, PathMeaning
 from wakeful.core.looking.patterns import Excludes, PathTrie, Pattern, contains
 from wakeful.core.looking.targets import FileTarget
 from wakeful.core.record.observations import LookResult, TargetLooked, TargetsHinted
 from wakeful.sources.contract import Defects, LatestLook, SourceReport
 from wakeful.sources.files.entry import Allowance, NoLongerWanted, Seen, TooLarge, show
-from wakeful.sources.files.followed_target import Evidence, Followed, LookScope, build_excludes
+from wakeful.sources.files.followed_target import Description, Evidence, Followed, LookScope, build_excludes
 from wakeful.sources.files.look import Finding, Looker
 from wakeful.sources.files.look_pool import Lane, Lanes
 from wakeful.sources.files.mounts import Mounts
@@ -32,7 +30,7 @@ from wakeful.sources.files.reader_process import Reader
 from wakeful.sources.files.stat_cache import CacheWriter, StatCache
 from wakeful.sources.files.sweep import USUAL_PACE, Pace, Polls, RacyPaths, Reread, Sweep, reread
 from wakeful.sources.files.walk import StateFolder
-from wakeful.sources.files.watched_folders import Links, WatchedFolders
+from wakeful.sources.files.watched_folders import Links, WatchedFolders, leave_out
 from wakeful.sources.git.rewrite_holds import LONGEST_HOLD_SECONDS, GitHolds
 from wakeful.sources.hints.contract import Dirt, Dirty, Gone, Lost, MakeHints
 
@@ -50,16 +48,6 @@ _LONG_BYTES = 256 << 20
 
 
 _EVERYTHING = LookScope(is_whole=True)
-
-
-class Description(Struct, frozen=True, kw_only=True):
-    """The description of one followed target, for `show`."""
-
-    degraded: str | None
-    problem: str | None
-    files: int
-    watched_folders: int
-    looked_at: float | None
 
 
 class FileSource:
@@ -380,7 +368,7 @@ class FileSource:
         elif finding.survey.is_whole:
             left = found
         else:
-            left = _leave_out(followed.folders, finding.survey.renewed)
+            left = leave_out(followed.folders, finding.survey.renewed)
             left = left | found if found else left
         if left is not followed.folders:
             followed.folders = self._folders.renew(followed.folders, left, found)
@@ -695,18 +683,6 @@ class FileSource:
         meanings = [(followed.key, followed.explain(path)) for followed in self._trie.find(path)]
         misses = self._trie.near_misses(path)
         return meanings + [(miss.value.key, NearlyMatched(miss.pattern.text, miss.words)) for miss in misses]
-
-
-def _leave_out(folders: dict[str, int], trees: tuple[str, ...]) -> dict[str, int]:
-    """Return the folders outside these trees. Without trees it is the same object, because each save would copy 2,000
-    folders.
-    """
-    inside = tuple(f"{tree}/" for tree in trees)
-    return (
-        {folder: mtime for folder, mtime in folders.items() if not f"{folder}/".startswith(inside)}
-        if inside
-        else folders
-    )
 
 
 def _concerns(followed: Followed, folder: str) -> bool:

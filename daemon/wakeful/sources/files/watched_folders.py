@@ -107,3 +107,15 @@ class Links:
                     found[link] = None
                     ahead.append(link)
         return found
+
+
+def leave_out(folders: dict[str, int], trees: tuple[str, ...]) -> dict[str, int]:
+    """Return the folders outside these trees. Without trees it is the same object, because each save would copy 2,000
+    folders.
+    """
+    inside = tuple(f"{tree}/" for tree in trees)
+    return (
+        {folder: mtime for folder, mtime in folders.items() if not f"{folder}/".startswith(inside)}
+        if inside
+        else folders
+    )
