@@ -1,9 +1,9 @@
 """The hashes that make loss and change visible. Pure: bytes in, bytes out.
 
-The hash of a record covers the record before it in its session and the hash of its payload, but not the payload itself,
-so an erased payload leaves the chain whole. Every flush covers all records before it, of all sessions, in the order
-they were written. That hash is the `roll`, which the SQLite engine also keeps outside the store, in its anchor. A
-changed encoding would break every log in the field, so `FORMAT` is part of the hashed bytes.
+The hash of a record covers the hash of the record before it in its session and the hash of its payload. It does not
+cover the payload itself, so an erased payload leaves the chain whole. The hash of a flush covers all records before it,
+of all sessions, in the order they were written. That hash is the `roll`, which the SQLite engine also keeps outside the
+store, in its anchor. A changed encoding would break every log in the field, so `FORMAT` is part of the hashed bytes.
 """
 
 from __future__ import annotations

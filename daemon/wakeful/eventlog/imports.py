@@ -20,9 +20,9 @@ class Beginning(Enum):
     # All of its records are here, so nothing is announced.
     COMPLETE = "complete"
     NEW = "new"
-    # It was announced before and continues where it stopped.
+    # The import was announced before and continues where it stopped.
     RESUMED = "resumed"
-    # It replaces a shorter, unfinished import of the same session. All records are compared again.
+    # The import replaces a shorter, unfinished import of the session. All records are compared again.
     LONGER = "longer"
 
 

@@ -489,7 +489,7 @@ class Daemon:
         # Systemd waits for this message in both cases. If the reading failed, the earlier specs stay in force.
         self._supervisor.ready(self._summary())
 
-    # -- beside everything else ---------------------------------------------------------------
+    # -- background tasks ---------------------------------------------------------------------
 
     async def _keep_narrating(self) -> None:
         await self._narrator.keep(self._recorded, lambda: self._progress.is_over and not self._is_wave_going())

@@ -58,8 +58,8 @@ def show(
 ) -> dict[str, Any]:
     """Show a session.
 
-    `runs` are the last ones from the log, `problem` is the error in its file, `describe` tells how a target is watched,
-    and `usage` is what its present run has used.
+    `runs` are the last ones from the log, and `problem` is the error in its file. `describe` returns how a target is
+    watched. `usage` is what its present run has used.
     """
     bounds = core.looked.bounds.get(session.id, ())
     recorded = _view_recorded(session)

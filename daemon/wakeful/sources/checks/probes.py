@@ -1,9 +1,9 @@
 """Probes: commands whose standard output is a version.
 
 The reactor follows targets and asks for looks. A look starts the command in the same way as the runs of its session
-(`LaunchProbe`): without a shell, in its own process group, with hard limits on time and output. Any exit code except 0
-is unknown, with the reason in words (rule 5). A probe hints itself every `check_every`. It decides nothing. After a
-look no process of its group is left.
+(`LaunchProbe`). The command has no shell, its own process group, and hard limits on time and output. Any exit code
+except 0 is unknown, with the reason in words (rule 5). A probe hints itself every `check_every`. It decides nothing.
+After a look no process of its group is left.
 """
 
 from __future__ import annotations

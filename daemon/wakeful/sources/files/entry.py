@@ -79,7 +79,7 @@ class Allowance:
 
 
 class Demand:
-    """What a look needs: content or only the stat of each entry, within which budget, and which links it may follow."""
+    """The needs of a look: content or only the stat of each entry, its budget, and the links that it may follow."""
 
     __slots__ = ("_is_closing", "allowance", "may_follow", "wants_content")
 

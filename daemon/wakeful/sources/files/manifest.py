@@ -49,7 +49,7 @@ class Naming:
 
 
 class Manifest:
-    """What was seen at each path, with the sum of the version kept up to date."""
+    """The entries of a target by path, with the sum of the version kept up to date."""
 
     __slots__ = ("_compare", "_doubted", "_moved", "_naming", "_sum", "_unwritten", "_version", "_written", "members")
 

@@ -118,9 +118,7 @@ class FileSource:
         self._disarm_unneeded()
 
     def _share_excludes(self, target: FileTarget) -> Excludes:
-        """Return the excludes of a target. They are shared, because the ten thousand sessions of a project mostly have
-        the same.
-        """
+        """Return the excludes of a target. Shared, because sessions of one project mostly have the same."""
         words = (target.root, target.exclude, target.hidden)
         if words not in self._excludes:
             self._excludes[words] = build_excludes(target)
@@ -149,9 +147,7 @@ class FileSource:
         return self._lanes.is_near_taken()
 
     def hear(self) -> None:
-        """Process the events of the watcher and the mount table that are still queued. Changes of a run's inputs must
-        be known before its end.
-        """
+        """Process the queued events of the watcher and mount table, so that they are known before a run's end."""
         self._hints.hear()
         self._take_mounts()
 
@@ -237,9 +233,7 @@ class FileSource:
             self._submit(self._lanes.long, whole, finish, fail)
 
     def _wait_for_close(self, followed: Followed, generation: int, scope: LookScope, written: BeingWritten) -> None:
-        """Hold the look while a changed file is being written. After the longest wait, accept the file in its present
-        state.
-        """
+        """Hold the look while a changed file is being written. After the longest wait, accept the file anyway."""
         held = self._open_files.hold(followed.target, written.paths)
         if held is None:
             self._begin(followed, generation, scope, takes_open=True)
@@ -318,9 +312,7 @@ class FileSource:
         )
 
     def _hear_late_writes(self, followed: Followed, finding: Finding) -> None:
-        """Process writes that happened before the stat of the look and are still queued. They prove that more than
-        attributes changed (rule 17).
-        """
+        """Process queued writes from before the stat of the look: more than attributes changed (rule 17)."""
         if not finding.unwritten:
             return
         self._hints.hear()
@@ -358,9 +350,7 @@ class FileSource:
         return tuple(marked)
 
     def _renew_folders(self, followed: Followed, finding: Finding) -> None:
-        """Count the folders that this target needs now. A folder below a renewed one that was not found again is not
-        needed.
-        """
+        """Count the folders that this target needs now: not those that were not found again below a renewed one."""
         found = finding.survey.folders
         if finding.survey.problems:
             # An unreadable folder hides the folders below it, so all watches are kept.
@@ -375,9 +365,7 @@ class FileSource:
             self._disarm_unneeded()
 
     def _disarm_unneeded(self) -> None:
-        """Stop watching folders that no target needs, unless a look is under way that may just have begun to watch one
-        of them.
-        """
+        """Stop watching folders that no target needs, unless a look under way may just have added one of them."""
         if self._lanes.is_any_taken:
             return
         unneeded = self._folders.take_unneeded()
@@ -389,10 +377,7 @@ class FileSource:
     def _submit(
         self, lane: Lane, work: Callable[[], object], then: Callable[..., None], fail: Callable[[Exception], None]
     ) -> None:
-        """Run `work` in this lane, then call `then` with its result on the loop.
-
-        An exception of either goes to `fail`.
-        """
+        """Run `work` in this lane, then `then` with its result on the loop. An exception of either goes to `fail`."""
         lane.looks += 1
         self._writer.has_looked = self._writer.has_looked or self._lanes.is_near(lane)
 
@@ -456,8 +441,7 @@ class FileSource:
     ) -> None:
         """Mark the targets that match a path.
 
-        `is_swept` means that the sweep found the change. An earlier report that waits for its look has better evidence
-        (rule 17).
+        With `is_swept` the sweep found it. A report that waits for its look has better evidence (rule 17).
         """
         for one in self._links.list_with(path) if path in self._links else (path,):
             for followed in self._trie.find(one):
@@ -527,8 +511,9 @@ class FileSource:
                 self.defects.take("what hints do not tell", error)
 
     def _take_mounts(self) -> None:
-        """Process changed mounts. No watcher reports a mount over a folder, or an unmount of a file system that is
-        still mounted elsewhere.
+        """Process changed mounts.
+
+        No watcher reports a mount over a folder, or an unmount of a file system that is still mounted elsewhere.
         """
         hinted: dict[str, None] = {}
         changed = self._looker.mounts.take_changed()
@@ -600,9 +585,7 @@ class FileSource:
         self._submit(self._lanes.far, lambda: self._peek(followed), finish, fail)
 
     def _peek(self, followed: Followed) -> bool:
-        """Compare stat keys with the last look, without reading contents. Returns True if a look is needed. Called in a
-        thread.
-        """
+        """Compare only stat keys with the last look. True if a look is needed. Called in a thread."""
         survey = self._looker.survey(followed, _EVERYTHING, wants_content=False)
         if bool(survey.problems) != (followed.problem is not None) or survey.refused.keys() != followed.refused.keys():
             return True
@@ -674,9 +657,7 @@ class FileSource:
         )
 
     def explain(self, path: str) -> list[tuple[str, PathMeaning]]:
-        """List the targets that match a path, exclude it or nearly match it, for `why PATH`. The state folder belongs
-        to no target.
-        """
+        """List the targets that match a path, exclude it or nearly match it. Empty for the state folder."""
         path = os.path.abspath(path)
         if self._state.holds(path):
             return []

@@ -1,8 +1,8 @@
 """Git for workspaces (`sources/contract.py`): checkouts for forks, and merged texts.
 
 A checkout is like the result of `git clone --shared`: its own repository that borrows the objects of the user's. It is
-built here, because clone starts `upload-pack` in the user's repository and so under its config (git before 2.45 would
-run a program named there to fetch for a partial clone). Only rev-parse runs in the user's repository. The files are
+built here, because clone starts `upload-pack` in the user's repository and so under its config. For a partial clone,
+git before 2.45 would then fetch by a program named there. Only rev-parse runs in the user's repository. The files are
 written by a git that sees only the config of the new repository, which has no hooks, no filters and no remotes.
 """
 

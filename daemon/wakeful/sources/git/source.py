@@ -58,7 +58,9 @@ _HEAD = ("HEAD",)
 
 
 class _Home(NamedTuple):
-    """Where a target's repository is searched: from a folder upwards, or only in the folder that a spec names."""
+    """The place in which a target's repository is searched: from a folder upwards, or only the folder that a spec
+    names.
+    """
 
     folder: str
     is_explicit: bool
@@ -118,7 +120,7 @@ class _Watched:
 
 @dataclass(slots=True)
 class _Missing:
-    """A home without a repository: the `.git` folder's place at the last try, and when a refusal is tried again."""
+    """A home without a repository: the top folder found at the last try, and when a refusal is tried again."""
 
     top: str | None
     again_at: float

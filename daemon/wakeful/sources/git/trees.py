@@ -132,7 +132,7 @@ class _Export:
             case 0o120000:
                 os.symlink(await self._repository.read(entry.id), path)
             case 0o160000:
-                # A submodule's content lies in another repository. Git also creates an empty folder for it.
+                # A submodule's content is in another repository. Git also creates an empty folder for it.
                 os.mkdir(path)
             case _:
                 await self._write_file(entry, path)
