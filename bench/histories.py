@@ -33,7 +33,7 @@ from wakeful.eventlog.codec import encode, encode_state
 from wakeful.eventlog.contract import Append, Draft
 from wakeful.eventlog.sqlite import open_log, open_reader
 from wakeful.history.positions import fold_at
-from wakeful.service.reactor import EVENTS_BETWEEN_SNAPSHOTS, Outside, Reactor
+from wakeful.service.reactor import EVENTS_BETWEEN_SNAPSHOTS, Reactor, ReactorPorts
 
 SECTION = "long histories"
 LENGTHS = tuple(int(one) for one in os.environ.get("WAKEFUL_BENCH_LENGTHS", "10000,100000,1000000").split(","))
@@ -117,7 +117,7 @@ class Ours:
         beyond = Levels(2**40, 2**40)
         core.settings = Settings(limits=Limits(conversation=beyond, mailbox=beyond, records=beyond))
         self.reactor = Reactor(core, self.log, snapshots={"s": self.state.seq})
-        self.reactor.outside = Outside(
+        self.reactor.outside = ReactorPorts(
             follow=ignore, forget=ignore, look=ignore, start=ignore, wake_at=ignore, runner=None, fatal=raise_it
         )  # type: ignore[arg-type]
         return {"open": self.open, "append": self.append, "slice": self.slice, "fork": self.fork, "rewind": self.rewind}

@@ -20,7 +20,7 @@ from wakeful.errors import CallerError
 from wakeful.eventlog.group_commit import Group
 from wakeful.eventlog.memory_engine import MemoryLog
 from wakeful.eventlog.sqlite import open_log
-from wakeful.service.reactor import Outside, Reactor
+from wakeful.service.reactor import Reactor, ReactorPorts
 
 
 @pytest.mark.asyncio
@@ -33,7 +33,7 @@ async def test_a_plan_that_cannot_be_carried_out_after_it_was_recorded_ends_the_
         raise RuntimeError("a defect")
 
     ignore = lambda *_: None  # noqa: E731
-    outside = Outside(
+    outside = ReactorPorts(
         follow=ignore, forget=ignore, look=ignore, start=start, wake_at=ignore, runner=None, fatal=met.append
     )  # type: ignore[arg-type]
     reactor = Reactor(Core([]), log, outside, snapshots={})
@@ -72,7 +72,7 @@ async def test_what_was_decided_is_in_the_log_for_whoever_waits_for_it_and_for_n
     """A reader of the log finds what the list showed it, also while more and more is decided."""
     log = open_log(tmp_path / "state")
     ignore = lambda *_: None  # noqa: E731
-    outside = Outside(
+    outside = ReactorPorts(
         follow=ignore, forget=ignore, look=ignore, start=ignore, wake_at=ignore, runner=None, fatal=ignore
     )  # type: ignore[arg-type]
     reactor = Reactor(Core([]), log, outside, snapshots={})
@@ -110,7 +110,7 @@ async def test_what_a_start_needs_is_found_out_while_it_is_being_recorded_and_no
         return lambda session, run: met.append((word, run.run, log.head(session.id).seq >= session.seq))
 
     ignore = lambda *_: None  # noqa: E731
-    outside = Outside(
+    outside = ReactorPorts(
         follow=ignore,
         forget=ignore,
         look=ignore,
@@ -147,7 +147,7 @@ async def test_a_start_whose_record_is_durable_before_its_preparation_ends_is_ma
         eventually(lambda: log.head(session.id).seq >= session.seq, what="the record is durable")
 
     ignore = lambda *_: None  # noqa: E731
-    outside = Outside(
+    outside = ReactorPorts(
         follow=ignore,
         forget=ignore,
         look=ignore,
@@ -179,7 +179,7 @@ async def test_an_append_that_the_log_drops_as_a_repetition_ends_the_daemon(
     log = MemoryLog()
     met: list[BaseException] = []
     ignore = lambda *_: None  # noqa: E731
-    outside = Outside(
+    outside = ReactorPorts(
         follow=ignore, forget=ignore, look=ignore, start=ignore, wake_at=ignore, runner=None, fatal=met.append
     )  # type: ignore[arg-type]
     reactor = Reactor(Core([]), log, outside, snapshots={})
@@ -208,7 +208,7 @@ async def test_a_key_gets_the_first_answer_while_that_is_being_recorded_and_afte
     """Whatever the call: only another one with the same key is refused."""
     log = open_log(tmp_path / "state")
     ignore = lambda *_: None  # noqa: E731
-    outside = Outside(
+    outside = ReactorPorts(
         follow=ignore, forget=ignore, look=ignore, start=ignore, wake_at=ignore, runner=None, fatal=ignore
     )  # type: ignore[arg-type]
     reactor = Reactor(Core([]), log, outside, snapshots={})

@@ -37,7 +37,7 @@ from wakeful.secrets.known import Known, KnownSecrets
 from wakeful.service.log_printer import LogPrinter
 from wakeful.service.reactor import Reactor, Signal, read_moment
 from wakeful.service.run_starter import RunStarter
-from wakeful.service.shutdown import Ending
+from wakeful.service.shutdown import Shutdown
 from wakeful.settings import Places, read_settings
 from wakeful.sources.contract import DiskWatch, Sources, SpecWatch, WallClock
 from wakeful.specs.build import Surroundings
@@ -86,7 +86,7 @@ class ApiService:
         monitoring: Monitoring,
         decided: Signal,
         recorded: Signal,
-        ending: Ending,
+        ending: Shutdown,
     ) -> None:
         self.places = places
         self.core = reactor.core

@@ -28,7 +28,7 @@ from wakeful.service.log_printer import LogPrinter, Narrator
 from wakeful.service.otel_traces import OtelTraces
 from wakeful.service.reactor import Reactor, Signal
 from wakeful.service.retention_rounds import keep_archiving
-from wakeful.service.shutdown import Ending
+from wakeful.service.shutdown import Shutdown
 from wakeful.settings import Places
 from wakeful.system.journal import ERROR, WARNING
 from wakeful.system.process_tuning import Affinity
@@ -92,7 +92,7 @@ class Daemon:
         narrator: Narrator,
         supervisor: Supervisor,
         progress: StartProgress,
-        ending: Ending,
+        ending: Shutdown,
         decided: Signal,
         recorded: Signal,
         settings_read: Signal,

@@ -81,7 +81,7 @@ class Signal:
 
 
 @dataclass(slots=True)
-class Outside:
+class ReactorPorts:
     """The functions that the reactor acts through."""
 
     follow: Callable[[Iterable[Target]], None]
@@ -126,7 +126,7 @@ class Reactor:
         self,
         core: Core,
         log: EventLog,
-        outside: Outside,
+        outside: ReactorPorts,
         *,
         snapshots: Mapping[str, int],
         redact: Callable[[Any], Any] = lambda value: value,

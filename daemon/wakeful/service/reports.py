@@ -288,7 +288,7 @@ class SpecReading:
         return reading
 
 
-class LooksAfterReading:
+class DelayedLooks:
     """Delays looks while specs that a hint named are being read.
 
     If a template declares a session for a file, the file may also be the session's input. If it is removed, the session

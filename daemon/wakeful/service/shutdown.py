@@ -1,6 +1,6 @@
 """The end of the daemon: requested by a signal or a person, or forced because the log is gone.
 
-All waiting parts check `Ending`, and all parts that can end the daemon set it. It closes nothing itself; `daemon.py`
+All waiting parts check `Shutdown`, and all parts that can end the daemon set it. It closes nothing itself; `daemon.py`
 does.
 """
 
@@ -22,7 +22,7 @@ from wakeful.service.reports import ObservationPort
 ABANDONING_SECONDS = 15.0
 
 
-class Ending:
+class Shutdown:
     """The state of the end.
 
     Used on the loop. `changed` is told when the daemon must stop, or must not wait any longer.

@@ -86,7 +86,7 @@ def view_down(down: Iterable[DownServer]) -> list[dict[str, str]]:
 def _say_next(session: Session, next_try: int | None, slot: NextSlot | None) -> list[str]:
     """Name the moment at which a session goes on by itself: of a try, or of a slot that would wake it."""
     if next_try is not None and session.hold is not None:
-        if session.hold is not None and session.hold.kind == "asking":
+        if session.hold.kind == "asking":
             return [f"Without an answer it is denied at {say_time(next_try)}."]
         return [f"It goes on by itself at {say_time(next_try)}."]
     if next_try is not None:

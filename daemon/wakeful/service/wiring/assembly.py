@@ -30,22 +30,22 @@ from wakeful.service.lookups import list_loaded, list_specs
 from wakeful.service.notification_report import NotificationReport
 from wakeful.service.notification_setup import build_notifications
 from wakeful.service.otel_traces import OtelTraces
-from wakeful.service.reactor import Outside, Reactor, Signal
+from wakeful.service.reactor import Reactor, ReactorPorts, Signal
 from wakeful.service.reports import (
     DefectReports,
-    LooksAfterReading,
+    DelayedLooks,
     ProgramTrust,
     RoomReports,
     RunReports,
     SessionReports,
 )
-from wakeful.service.shutdown import Ending
+from wakeful.service.shutdown import Shutdown
 from wakeful.service.wiring.run_edges import (
     build_landing,
     build_runner,
     build_starter,
 )
-from wakeful.service.wiring.shared_parts import build_ground
+from wakeful.service.wiring.shared_parts import build_shared_parts
 from wakeful.service.wiring.source_edges import (
     build_bound_repositories,
     build_checks,
@@ -87,11 +87,11 @@ def build_daemon(
     settings, _, problems = read_settings(places.specs)
     _refuse_open_port(places, settings, problems)
     sessions, snapshots = load_sessions(log)
-    shared = build_ground(places, log, sessions, handed_over, settings, style)
+    shared = build_shared_parts(places, log, sessions, handed_over, settings, style)
     core, observe, known, printer = shared.core, shared.observe, shared.known, shared.printer
     supervisor, decided, recorded, settings_read = Supervisor(), Signal(), Signal(), Signal()
     progress = StartProgress(printer, supervisor)
-    ending = Ending(observe, decided, known.redact_text)
+    ending = Shutdown(observe, decided, known.redact_text)
     lanes, bound = Lanes(), build_bound_repositories(shared)
     limits = functools.partial(find_limits, core)
     keeper = Keeper(core, shared.blobs, observe, printer.say, limits, lists=shared.kept, is_looking=lanes.is_near_taken)
@@ -160,12 +160,12 @@ def _join_edges(
     measures: Measures,
     decided: Signal,
     recorded: Signal,
-    ending: Ending,
-) -> Outside:
-    return Outside(
+    ending: Shutdown,
+) -> ReactorPorts:
+    return ReactorPorts(
         follow=edges.sources.follow,
         forget=edges.sources.forget,
-        look=LooksAfterReading(edges.sources, edges.specs).look,
+        look=DelayedLooks(edges.sources, edges.specs).look,
         prepare=edges.starter.prepare,
         start=edges.starter.start,
         land=edges.landing.land,

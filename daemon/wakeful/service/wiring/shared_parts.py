@@ -70,7 +70,7 @@ class SharedParts:
         return self.kept.left if self.kept is not None else frozenset()
 
 
-def build_ground(
+def build_shared_parts(
     places: Places,
     log: DaemonLog,
     sessions: list[Session],

@@ -34,6 +34,7 @@ from wakeful.sources.git.git_command import (
     identify,
     locate,
 )
+from wakeful.sources.git.rewrite_holds import LONGEST_HOLD_SECONDS
 from wakeful.sources.git.trees import export_tree
 from wakeful.sources.hints.contract import Dirt, Dirty, Gone, Hints, Lost, MakeHints
 
@@ -49,8 +50,6 @@ _REFUSED_AGAIN_SECONDS = 30.0
 _READER_IDLE_SECONDS = 120.0
 # The most seconds to read the contents of a diff, because a run waits for it. After that, the run gets only the names.
 _COMPARE_SECONDS = 10.0
-# The most seconds of a hold. A marker left behind by a crash must not hold a session forever (specs.md).
-LONGEST_HOLD_SECONDS = 600.0
 # Operations during which HEAD is on intermediate commits. A branch by name needs no hold, because it moves once, at the
 # end.
 _HOLDS = (("rebase-merge", "git rebase"), ("rebase-apply", "git rebase"), ("BISECT_LOG", "git bisect"))
