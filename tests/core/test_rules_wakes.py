@@ -793,3 +793,24 @@ def test_a_session_binding_wakes_without_cutoff() -> None:
         world.advance(60.0)
         world.rest(1.0)
         assert world.starts("s") == round_
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_rule_26_a_session_that_comes_back_does_not_take_its_path_from_its_new_writer(is_restarted: bool) -> None:
+    """While one session is frozen for a move, another one may write its path. The move is given up: one path has one writer."""
+    world = World(session("b", read("in"), write("out")), files={"in": "1"})
+    world.rest()
+    world.call(calls.Freeze(name="b", move="m1", to="laptop"))
+    world.declare(session("c", read("in"), write("out")))
+    world.rest()
+    assert "b" not in world.core.looked.refused and world.session("c").tally.runs == 1
+    world.call(calls.Thaw(name="b"))
+    world.declare(world.specs["b"])
+    if is_restarted:
+        world.crash()
+    world.write("in", "2")
+    world.rest()
+    refused = {"b", "c"} & world.core.looked.refused.keys()
+    assert len(refused) == 1 and "both write out" in world.core.looked.refused[refused.pop()]
+    runs = sorted((world.session("b").tally.runs, world.session("c").tally.runs))
+    assert runs == [1, 2], "one of them goes on alone, and neither wakes the other"

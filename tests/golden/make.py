@@ -44,7 +44,8 @@ def record(log: EventLog) -> None:
 
 
 def main() -> None:
-    release = folding.HERE / __version__
+    # Beside the old one, which is replaced only when the new one is complete.
+    release = folding.HERE / f".{__version__}.new"
     shutil.rmtree(release, ignore_errors=True)
     release.mkdir()
     with tempfile.TemporaryDirectory() as text:
@@ -59,7 +60,10 @@ def main() -> None:
     folding.write_records(release / "records.jsonl", records)
     changes = (msgspec.json.encode(row) + b"\n" for row in folding.list_changes(records))
     (release / "states.jsonl").write_bytes(b"".join(changes))
-    print(f"{release}: {len(records)} records of {len({one.kind for one in records})} kinds")
+    final = folding.HERE / __version__
+    shutil.rmtree(final, ignore_errors=True)
+    release.rename(final)
+    print(f"{final}: {len(records)} records of {len({one.kind for one in records})} kinds")
 
 
 if __name__ == "__main__":

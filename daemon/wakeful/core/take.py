@@ -207,7 +207,7 @@ def _last_good(core: Core, declared: list[Declaration], refused: dict[str, str])
     refused, or because a fork has no file.
     """
     specs = {d.spec.name: d.spec for d in declared}
-    kept = []
+    placed, kept = [], []
     for session in core.state:
         if (
             not session.declaration.is_declared
@@ -219,10 +219,13 @@ def _last_good(core: Core, declared: list[Declaration], refused: dict[str, str])
         is_unfiled = not session.declaration.is_filed and session.name not in specs
         cannot_be_read = is_refused(session.name, refused)
         if session.name in specs or cannot_be_read or is_unfiled:
-            core.graph.place(session.spec)
+            placed.append(session.spec)
         if (cannot_be_read and session.name not in specs) or is_unfiled:
             kept.append(Declaration(session.spec, session.declaration.text_digest, session.declaration.is_filed))
-    return kept
+    # Two of them conflict if one session was closed while the other took its paths, and was opened again.
+    conflicts = core.graph.admit(placed, ())
+    core.looked.refused.update(conflicts)
+    return [one for one in kept if one.spec.name not in conflicts]
 
 
 def _reopened(core: Core, refused: dict[str, str]) -> list[Declaration]:
@@ -240,9 +243,15 @@ def _reopened(core: Core, refused: dict[str, str]) -> list[Declaration]:
 
 
 def _standing(core: Core, name: str) -> Declaration | None:
-    """Return the last good spec of a session whose new spec was refused."""
+    """Return the last good spec of a session whose new spec was refused.
+
+    None if the last good spec conflicts as well. A session that was closed has no place in the graph, so another
+    session may have taken its paths before it was opened again.
+    """
     session = core.state.by_name(name) if name in core.state.ids else None
     if session is None or not session.declaration.is_declared or session.spec is None:
+        return None
+    if core.graph.admit([session.spec], ()):
         return None
     return Declaration(session.spec, session.declaration.text_digest, session.declaration.is_filed)
 

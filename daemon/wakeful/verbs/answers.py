@@ -279,7 +279,7 @@ TRACE = (
     Field("more", "number", "how many more denials are not listed"),
     Field("words", "text", "what the trace could not see, or null"),
     Field("paste", "object", "the keys of a spec that would allow it"),
-    Field("lines", "text", "the same keys as YAML lines to paste"),
+    Field("lines", "list", "the same keys as YAML lines to paste"),
     Field("absent", "list", "paths in `paste` that do not exist"),
 )
 # The first line of a replay lists missing inputs. The last line is the report.
