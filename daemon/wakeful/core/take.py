@@ -154,7 +154,7 @@ def _take_specs_read(observation: SpecsRead, core: Core, decision: Decision) -> 
     removed = {name for name in observation.removed if not _is_unfiled(core, name)}
     if core.is_first_reading:
         core.is_first_reading = False
-        declared += _last_good(core, declared, unread)
+        declared += _place_last_good(core, declared, unread)
         named = {d.spec.name for d in declared}
         removed |= {
             one.name
@@ -178,7 +178,7 @@ def _take_specs_read(observation: SpecsRead, core: Core, decision: Decision) -> 
         name = declaration.spec.name
         if name not in refused:
             declare(core, decision, declaration)
-        elif (kept := _standing(core, name)) is not None:
+        elif (kept := _keep_last_good(core, name)) is not None:
             declare(core, decision, kept)
         _touch_named(
             core,
@@ -200,7 +200,7 @@ def _withhold(core: Core, decision: Decision, declared: Iterable[Declaration]) -
     return withheld
 
 
-def _last_good(core: Core, declared: list[Declaration], refused: dict[str, str]) -> list[Declaration]:
+def _place_last_good(core: Core, declared: list[Declaration], refused: dict[str, str]) -> list[Declaration]:
     """Place the last good specs, which at the start are those in the log, in the graph before the new ones (rule 26).
 
     Returns the declarations of specs that stay in force although no readable file declares them: because the file was
@@ -242,7 +242,7 @@ def _reopened(core: Core, refused: dict[str, str]) -> list[Declaration]:
     ]
 
 
-def _standing(core: Core, name: str) -> Declaration | None:
+def _keep_last_good(core: Core, name: str) -> Declaration | None:
     """Return the last good spec of a session whose new spec was refused.
 
     None if the last good spec conflicts as well. A session that was closed has no place in the graph, so another
