@@ -172,6 +172,8 @@ def _import_uncollected(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     finally:
+        # Otherwise the first collection afterwards would visit them all.
+        gc.freeze()
         gc.enable()
 
 
