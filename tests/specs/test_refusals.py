@@ -41,6 +41,10 @@ KEYS = [
         " when, pace, window, timezone, first, run, conversation, people, retention, budget, approve, ask_timeout, network, fetch, secrets, tools, isolation, allow, notify, for_each, concurrency",
     ),
     ("run: {comand: [a]}", "1:7: unknown key 'comand' in run; did you mean 'command'?"),
+    (
+        "run: {command: [a], isolation: strict}",
+        "1:21: unknown key 'isolation' in run; it is a key of the session: move it out of run",
+    ),
     ("concurrency: {pol: gpu}", "1:15: unknown key 'pol' in concurrency; did you mean 'pool'?"),
 ]
 

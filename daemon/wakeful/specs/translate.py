@@ -158,6 +158,8 @@ def _explain_unknown_key(path: Path, data: dict[str, Any], kind: FileKind) -> st
         return f"unknown key '{shown}' {place}; did you mean '{nearest}'?"
     if len(path) == 1 and kind == "session" and key in RunKeys.model_fields:
         return f"unknown key '{shown}' {place}; it belongs under run"
+    if where == ("run",) and key in SessionKeys.model_fields:
+        return f"unknown key '{shown}' {place}; it is a key of the session: move it out of run"
     if len(path) == 1 and kind == "session" and key in BINDING_MODELS:
         return f"unknown key '{shown}' {place}; it belongs in a binding, such as bindings: {{source: {{{key}: …}}}}"
     return f"unknown key '{shown}' {place}; expected one of {', '.join(keys)}"
