@@ -107,7 +107,7 @@ ORDER_INSIDE: dict[str, tuple[set[str], ...]] = {
         {"service", "bodies"},
         {"gate"},
         {"requests", "tcp_port"},
-        {"cursors", "record_filter", "live_feed"},
+        {"record_filter", "live_feed"},
         {"operations", "openapi"},
         {"routes"},
         {"app"},

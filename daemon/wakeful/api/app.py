@@ -17,8 +17,7 @@ from wakeful.api.gate.access_tokens import Tokens
 from wakeful.api.gate.callers import name_account
 from wakeful.api.gate.connections import Connections
 from wakeful.api.gate.gate import Gate
-from wakeful.api.gate.login_codes import Codes
-from wakeful.api.gate.login_throttle import LoginThrottle
+from wakeful.api.gate.logins import Codes, LoginThrottle
 from wakeful.api.gate.people import People
 from wakeful.api.gate.scopes import RULES
 from wakeful.api.live_feed import LiveFeed

@@ -14,8 +14,18 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.cursors import read_cursor, read_limit, write_next
-from wakeful.api.requests import LINES, answer_lines, find_session, read_bound, read_kinds, read_number, service_of
+from wakeful.api.requests import (
+    LINES,
+    answer_lines,
+    find_session,
+    read_bound,
+    read_cursor,
+    read_kinds,
+    read_limit,
+    read_number,
+    service_of,
+    write_next,
+)
 from wakeful.api.service import Service
 from wakeful.core.record.events import Outcome, RunFinished
 from wakeful.core.record.state import Session

@@ -14,7 +14,7 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.operations.last_answer import LastAnswer, find_last_answer, read_answer
+from wakeful.api.operations.lifecycle_calls import LastAnswer, find_last_answer, read_answer
 from wakeful.api.requests import answer_json, find_session, service_of
 from wakeful.api.routes.context import BOUNDS
 from wakeful.api.service import Service

@@ -9,8 +9,18 @@ from typing import Any, NamedTuple
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.cursors import read_cursor, read_limit, write_next
-from wakeful.api.requests import LINES, answer_lines, read_bound, read_kinds, read_number, service_of, visible_to
+from wakeful.api.requests import (
+    LINES,
+    answer_lines,
+    read_bound,
+    read_cursor,
+    read_kinds,
+    read_limit,
+    read_number,
+    service_of,
+    visible_to,
+    write_next,
+)
 from wakeful.api.service import Service, find_named
 from wakeful.core.record.state import Session
 from wakeful.errors import CallerError

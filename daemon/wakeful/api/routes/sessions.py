@@ -20,12 +20,21 @@ import psutil
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from wakeful.api.cursors import read_cursor, read_limit, write_next
 from wakeful.api.gate.people import list_roles
 from wakeful.api.operations.offered_tools import list_down
 from wakeful.api.operations.participants import ParticipantCache, find_accounts
 from wakeful.api.presence import Presence
-from wakeful.api.requests import JSON, answer_json, find_session, read_number, service_of, visible_to
+from wakeful.api.requests import (
+    JSON,
+    answer_json,
+    find_session,
+    read_cursor,
+    read_limit,
+    read_number,
+    service_of,
+    visible_to,
+    write_next,
+)
 from wakeful.api.routes.trace import find_hint
 from wakeful.api.service import Service
 from wakeful.core.record.erased_payloads import ERASED

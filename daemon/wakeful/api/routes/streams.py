@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from wakeful.api.event_stream import answer_events, wants_events, write_event
-from wakeful.api.gate.visible_sessions import VisibleSessions
+from wakeful.api.gate.callers import VisibleSessions
 from wakeful.api.live_feed import LiveFeed, Sees
 from wakeful.api.presence import Presence
 from wakeful.api.record_filter import find_position_before, read_filter

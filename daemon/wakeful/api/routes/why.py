@@ -11,9 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from wakeful.api.gate.access_tokens import Tokens, TokensUnreadable
-from wakeful.api.gate.visible_sessions import VisibleSessions
-from wakeful.api.operations.causal_chain import find_asked, find_chain, why_run
-from wakeful.api.operations.file_writers import find_file_writer
+from wakeful.api.gate.callers import VisibleSessions
+from wakeful.api.operations.causal_chain import find_asked, find_chain, find_file_writer, why_run
 from wakeful.api.operations.offered_tools import list_down
 from wakeful.api.problems import Refusals
 from wakeful.api.requests import answer_json, service_of, visible_to
