@@ -107,7 +107,7 @@ ORDER_INSIDE: dict[str, tuple[set[str], ...]] = {
         {"service", "bodies"},
         {"gate"},
         {"requests", "tcp_port"},
-        {"record_filter", "live_feed"},
+        {"live_feed"},
         {"operations", "openapi"},
         {"routes"},
         {"app"},

@@ -26,28 +26,24 @@ from wakeful.api.presence import Presence
 from wakeful.api.problems import Refusals, RefusedRequest, answer_problem, answer_status, name_problem
 from wakeful.api.routes import (
     agent_work,
-    bundle_transfers,
     bundles,
     calls,
     context,
-    costs,
     credentials,
+    daemon,
     dashboard_files,
-    description,
     diff,
     export,
-    health,
     log,
     logins,
     mcp,
     notify,
+    overviews,
     people,
     questions,
     replay,
-    search,
     sessions,
     streams,
-    timeline,
     trace,
     trust,
     webhooks,
@@ -62,7 +58,7 @@ from wakeful.views.session_rows import Rows
 # The handlers of the routes in the table of verbs and in gate/scopes.py. The calls share one handler, and so do the
 # verbs on bundles.
 HANDLERS: dict[str, Callable[[Request], Awaitable[Response]]] = {
-    "GET /version": sessions.read_version,
+    "GET /version": daemon.read_version,
     "GET /": dashboard_files.read_page,
     "GET /assets/{path:path}": dashboard_files.read_asset,
     "POST /csp-report": dashboard_files.take_policy_report,
@@ -84,19 +80,19 @@ HANDLERS: dict[str, Callable[[Request], Awaitable[Response]]] = {
     "GET /why": why.explain_why,
     "GET /diff": diff.read_diff,
     "GET /export": export.export,
-    "GET /costs": costs.read_costs,
+    "GET /costs": overviews.read_costs,
     "GET /secrets": credentials.read_secrets,
-    "GET /search": search.search,
+    "GET /search": log.search,
     "GET /plan": why.explain_plan,
-    "GET /timeline": timeline.read_timeline,
-    "GET /graph": timeline.read_graph,
+    "GET /timeline": overviews.read_timeline,
+    "GET /graph": overviews.read_graph,
     "GET /doctor": why.explain_health,
-    "GET /health": health.read_health,
-    "GET /metrics": health.read_metrics,
+    "GET /health": daemon.read_health,
+    "GET /metrics": daemon.read_metrics,
     "POST /mcp": mcp.answer_mcp,
     "GET /mcp": mcp.refuse_stream,
-    "GET /sessions/{name}/bundle": bundle_transfers.send_bundle,
-    "GET /openapi.json": description.read_description,
+    "GET /sessions/{name}/bundle": bundles.send_bundle,
+    "GET /openapi.json": daemon.read_description,
     "POST /replay": replay.replay,
     "POST /work/begin": agent_work.begin,
     "GET /work/rules": agent_work.read_rules,
@@ -133,7 +129,7 @@ ROUTES = (
     Route("/work/redact", agent_work.redact, methods=["POST"]),
     Route("/work/words", agent_work.take_words, methods=["POST"]),
     Route("/call/{verb}", calls.call, methods=["POST"]),
-    Route("/bundle/import", bundle_transfers.take_bundle, methods=["POST"]),
+    Route("/bundle/import", bundles.take_bundle, methods=["POST"]),
     Route("/bundle/{verb}", bundles.carry, methods=["POST"]),
     *(Route(RULES[key].path, handler, methods=[RULES[key].method]) for key, handler in HANDLERS.items()),
 )
@@ -159,8 +155,8 @@ def build_app(service: Service, connections: Connections, tcp: TcpPort) -> Gate:
     app.state.turns = SendTurns()
     app.state.feed = LiveFeed(service, app.state.rows, app.state.day, app.state.presence)
     app.state.keys = calls.KeysInUse()
-    app.state.accounts = costs.Accounts()
-    app.state.timelines = timeline.Timelines()
+    app.state.accounts = overviews.Accounts()
+    app.state.timelines = overviews.Timelines()
     app.state.roster = participants.ParticipantCache()
     app.state.knocks = webhooks.UnrecordedDeliveries()
     app.state.tokens = Tokens(service.places.state)

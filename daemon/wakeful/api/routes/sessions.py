@@ -61,22 +61,6 @@ _LONGEST_HINT = 1000
 _PART_BYTES = 64 * 1024
 
 
-async def read_version(request: Request) -> Response:
-    service = service_of(request)
-    places = service.places
-    return answer_json(
-        {
-            "version": service.version,
-            "pid": service.pid,
-            "started_at": show_time(service.started_at),
-            "specs": str(places.specs),
-            "state": str(places.state),
-            "socket": str(places.socket),
-            "http": request.app.state.tcp.url,
-        }
-    )
-
-
 async def read_sessions(request: Request) -> Response:
     service = service_of(request)
     rows: Rows = request.app.state.rows
