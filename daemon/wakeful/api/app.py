@@ -1,9 +1,8 @@
-"""The application: the handler of each route, behind the gate. No GET changes anything."""
+"""The application: all routes with their handlers, behind the gate. No GET changes anything."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -24,6 +23,7 @@ from wakeful.api.live_feed import LiveFeed
 from wakeful.api.operations import participants
 from wakeful.api.presence import Presence
 from wakeful.api.problems import Refusals, RefusedRequest, answer_problem, answer_status, name_problem
+from wakeful.api.requests import Handlers
 from wakeful.api.routes import (
     agent_work,
     bundles,
@@ -55,83 +55,37 @@ from wakeful.errors import WakefulError
 from wakeful.system.private_files import ChangesInTurn
 from wakeful.views.session_rows import Rows
 
-# The handlers of the routes in the table of verbs and in gate/scopes.py. The calls share one handler, and so do the
-# verbs on bundles.
-HANDLERS: dict[str, Callable[[Request], Awaitable[Response]]] = {
-    "GET /version": daemon.read_version,
-    "GET /": dashboard_files.read_page,
-    "GET /assets/{path:path}": dashboard_files.read_asset,
-    "POST /csp-report": dashboard_files.take_policy_report,
-    "POST /login": logins.log_in,
-    "POST /logout": logins.log_out,
-    "POST /dashboard": logins.open_dashboard,
-    "GET /sessions": sessions.read_sessions,
-    "GET /sessions/{name}": sessions.read_session,
-    "GET /sessions/{name}/log": log.read_log,
-    "GET /sessions/{name}/facts": sessions.read_facts,
-    "GET /sessions/{name}/output": sessions.read_output,
-    "GET /sessions/{name}/trace": trace.read_trace,
-    "GET /sessions/{name}/context": context.read_context,
-    "GET /follow": streams.follow,
-    "GET /live": streams.read_live,
-    "GET /sessions/{name}/question": questions.read_question,
-    "GET /sessions/{name}/spec": sessions.read_spec,
-    "GET /top": sessions.read_top,
-    "GET /why": why.explain_why,
-    "GET /diff": diff.read_diff,
-    "GET /export": export.export,
-    "GET /costs": overviews.read_costs,
-    "GET /secrets": credentials.read_secrets,
-    "GET /search": log.search,
-    "GET /plan": why.explain_plan,
-    "GET /timeline": overviews.read_timeline,
-    "GET /graph": overviews.read_graph,
-    "GET /doctor": why.explain_health,
-    "GET /health": daemon.read_health,
-    "GET /metrics": daemon.read_metrics,
-    "POST /mcp": mcp.answer_mcp,
-    "GET /mcp": mcp.refuse_stream,
-    "GET /sessions/{name}/bundle": bundles.send_bundle,
-    "GET /openapi.json": daemon.read_description,
-    "POST /replay": replay.replay,
-    "POST /work/begin": agent_work.begin,
-    "GET /work/rules": agent_work.read_rules,
-    "GET /work/skill": agent_work.read_skill,
-    "POST /work/compress": agent_work.compress,
-    "POST /work/images": agent_work.keep_image,
-    "GET /work/images/{address}": agent_work.read_image,
-    "POST /work/subagent": agent_work.begin_sub,
-    "POST /webhook/{address:path}": webhooks.receive,
-    "GET /webhooks": webhooks.list_webhooks,
-    "POST /webhooks/test": webhooks.test,
-    "GET /trust": trust.list_trust,
-    "GET /trust/{name}": trust.show_trust,
-    "POST /trust/accept": trust.accept,
-    "POST /trust/attach": trust.attach,
-    "POST /trust/detach": trust.detach,
-    "POST /trust/follow": trust.follow,
-    "GET /tokens": credentials.list_tokens,
-    "POST /tokens": credentials.make_token,
-    "POST /tokens/revoke": credentials.revoke_token,
-    "GET /people": people.list_people,
-    "POST /people/add": people.add_person,
-    "POST /people/role": people.set_role,
-    "POST /people/remove": people.remove_person,
-    "GET /me": people.read_me,
-    "GET /presence": people.read_presence,
-    "POST /presence": people.say_presence,
-    "GET /notify": notify.read_notifiers,
-    "POST /notify/test": notify.send_test,
+# The handlers of all routes. Each module of routes ends with its own table; a new module is added here. Agents use the
+# routes of agent_work in every turn, so these are tried first.
+HANDLERS: Handlers = {
+    **agent_work.HANDLERS,
+    **sessions.HANDLERS,
+    **log.HANDLERS,
+    **streams.HANDLERS,
+    **questions.HANDLERS,
+    **context.HANDLERS,
+    **people.HANDLERS,
+    **bundles.HANDLERS,
+    **daemon.HANDLERS,
+    **dashboard_files.HANDLERS,
+    **logins.HANDLERS,
+    **trace.HANDLERS,
+    **why.HANDLERS,
+    **diff.HANDLERS,
+    **export.HANDLERS,
+    **overviews.HANDLERS,
+    **credentials.HANDLERS,
+    **mcp.HANDLERS,
+    **replay.HANDLERS,
+    **webhooks.HANDLERS,
+    **trust.HANDLERS,
+    **notify.HANDLERS,
 }
 ROUTES = (
-    # Routes are tried in this order, and agents use the first three in every turn.
-    Route("/work/steps", agent_work.record_steps, methods=["POST"]),
-    Route("/work/redact", agent_work.redact, methods=["POST"]),
-    Route("/work/words", agent_work.take_words, methods=["POST"]),
+    # One handler for all calls, and one for all acts on bundles.
     Route("/call/{verb}", calls.call, methods=["POST"]),
-    Route("/bundle/import", bundles.take_bundle, methods=["POST"]),
-    Route("/bundle/{verb}", bundles.carry, methods=["POST"]),
     *(Route(RULES[key].path, handler, methods=[RULES[key].method]) for key, handler in HANDLERS.items()),
+    Route("/bundle/{verb}", bundles.carry, methods=["POST"]),
 )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import binascii
 import difflib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypeVar
 from urllib.parse import urlencode
 
@@ -33,6 +33,8 @@ LINES = "application/jsonl"
 CURSOR_HEADER = "Wakeful-Cursor"
 MOST_ON_A_PAGE = 10_000
 T = TypeVar("T")
+# The handlers of a module of routes, by the key of the route in the table of verbs, such as "GET /sessions".
+Handlers = dict[str, Callable[[Request], Awaitable[Response]]]
 
 
 def answer_json(value: object, status: int = 200) -> Response:

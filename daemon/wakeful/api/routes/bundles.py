@@ -28,7 +28,7 @@ from wakeful.api.gate.callers import Caller
 from wakeful.api.operations.bundles import ACTS, Act, Answer, BundleWork, load, save_to
 from wakeful.api.operations.retention import archive_all
 from wakeful.api.problems import BodyTooLarge, view_error, view_problem
-from wakeful.api.requests import answer_lines, caller_of, find_session, service_of
+from wakeful.api.requests import Handlers, answer_lines, caller_of, find_session, service_of
 from wakeful.api.service import Service
 from wakeful.errors import CallerError, OperatorError, WakefulError
 from wakeful.system.private_folders import make_private
@@ -36,6 +36,7 @@ from wakeful.text.display import tell_nobody
 
 ALL_ACTS: dict[str, Act] = {**ACTS, "due": archive_all}
 _UNDER_WAY: set[asyncio.Task[None]] = set()
+# The route that takes a bundle as its body.
 IMPORT = "POST /bundle/import"
 MEDIA_TYPE = "application/vnd.wakeful.bundle"
 FOLDER = "transfers"
@@ -193,3 +194,9 @@ def _make_place(service: Service) -> Path:
     path = folder / f"{secrets.token_hex(8)}.bundle"
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     return path
+
+
+HANDLERS: Handlers = {
+    IMPORT: take_bundle,
+    "GET /sessions/{name}/bundle": send_bundle,
+}

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from wakeful.api.openapi import describe_api
 from wakeful.api.problems import Refusals
-from wakeful.api.requests import JSON, answer_json, caller_of, service_of, visible_to
+from wakeful.api.requests import JSON, Handlers, answer_json, caller_of, service_of, visible_to
 from wakeful.api.routes.webhooks import UnrecordedDeliveries
 from wakeful.api.service import Service
 from wakeful.monitoring.health import (
@@ -127,3 +127,11 @@ def _read_refusals(request: Request) -> Mapping[str, int]:
     """Return the number of refused requests, by kind."""
     refusals: Refusals = request.app.state.refusals
     return {str(kind): count for kind, count in refusals.read().items()}
+
+
+HANDLERS: Handlers = {
+    "GET /version": read_version,
+    "GET /health": read_health,
+    "GET /metrics": read_metrics,
+    "GET /openapi.json": read_description,
+}

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.requests import answer_lines, read_bound, read_kinds, service_of, visible_to
+from wakeful.api.requests import Handlers, answer_lines, read_bound, read_kinds, service_of, visible_to
 from wakeful.api.service import Service, find_named
 from wakeful.errors import CallerError
 from wakeful.eventlog.contract import Record
@@ -112,3 +112,8 @@ def _pages_of_one(service: Service, session_id: str, wanted: ExportBounds) -> It
             return
         yield page
         first = page[-1].seq + 1
+
+
+HANDLERS: Handlers = {
+    "GET /export": export,
+}

@@ -17,6 +17,7 @@ from starlette.responses import Response
 
 from wakeful.api.requests import (
     LINES,
+    Handlers,
     answer_lines,
     find_session,
     read_bound,
@@ -340,3 +341,9 @@ def _search(
         )
         for record in found[:limit]
     )
+
+
+HANDLERS: Handlers = {
+    "GET /sessions/{name}/log": read_log,
+    "GET /search": search,
+}

@@ -14,7 +14,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.requests import answer_json, read_bound, read_number, service_of, visible_to
+from wakeful.api.requests import Handlers, answer_json, read_bound, read_number, service_of, visible_to
 from wakeful.api.service import Service, find_named
 from wakeful.bundles.format import BundleRefused
 from wakeful.bundles.load import read_payloads
@@ -145,3 +145,10 @@ async def read_costs(request: Request) -> Response:
 
 def _name_sessions(service: Service) -> dict[str, str]:
     return {session.id: session.name for session in service.core.state}
+
+
+HANDLERS: Handlers = {
+    "GET /costs": read_costs,
+    "GET /timeline": read_timeline,
+    "GET /graph": read_graph,
+}

@@ -26,6 +26,7 @@ from wakeful.api.operations.participants import ParticipantCache, find_accounts
 from wakeful.api.presence import Presence
 from wakeful.api.requests import (
     JSON,
+    Handlers,
     answer_json,
     find_session,
     read_cursor,
@@ -294,3 +295,13 @@ def find_text(log: LogReader, session: Session) -> str | None:
         if isinstance(event, SpecDeclared) and event.text is not None:
             return event.text if event.text != ERASED else None
     return None
+
+
+HANDLERS: Handlers = {
+    "GET /sessions": read_sessions,
+    "GET /sessions/{name}": read_session,
+    "GET /sessions/{name}/facts": read_facts,
+    "GET /sessions/{name}/output": read_output,
+    "GET /sessions/{name}/spec": read_spec,
+    "GET /top": read_top,
+}

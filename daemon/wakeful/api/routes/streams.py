@@ -25,6 +25,7 @@ from wakeful.api.gate.callers import VisibleSessions
 from wakeful.api.live_feed import LiveFeed, Sees
 from wakeful.api.presence import Presence
 from wakeful.api.requests import (
+    Handlers,
     answer_lines,
     caller_of,
     read_bound,
@@ -293,3 +294,9 @@ def find_position_before(log: LogReader, since: int) -> int:
         else:
             low = middle + 1
     return low
+
+
+HANDLERS: Handlers = {
+    "GET /follow": follow,
+    "GET /live": read_live,
+}

@@ -15,7 +15,7 @@ from wakeful.api.gate.callers import VisibleSessions
 from wakeful.api.operations.causal_chain import find_asked, find_chain, find_file_writer, why_run
 from wakeful.api.operations.offered_tools import list_down
 from wakeful.api.problems import Refusals
-from wakeful.api.requests import answer_json, service_of, visible_to
+from wakeful.api.requests import Handlers, answer_json, service_of, visible_to
 from wakeful.api.routes.notify import view_notifiers
 from wakeful.api.routes.questions import say_refusal
 from wakeful.api.routes.sessions import find_problem
@@ -301,3 +301,10 @@ def _view_unfinished(service: Service) -> list[dict[str, str]]:
             if isinstance(event, SessionMerged) and event.record in wanted:
                 found.append({"session": session.name, "fork": event.name})
     return found
+
+
+HANDLERS: Handlers = {
+    "GET /why": explain_why,
+    "GET /plan": explain_plan,
+    "GET /doctor": explain_health,
+}
