@@ -149,7 +149,7 @@ VERBS = (
             ),
             KEY,
         ),
-        cli_module="verbs.questions",
+        cli_module="verbs.lifecycle",
         routes=(calls("answer", "admin"), QUESTION),
         role="contributor",
         is_repeatable=True,

@@ -67,7 +67,7 @@ VERBS = (
             ),
             Argument("is_csv", "flag", "--csv", help="Print CSV, with plain numbers.", only="terminal"),
         ),
-        cli_module="verbs.costs",
+        cli_module="verbs.overviews",
         routes=(reads("/costs", is_filtered=True),),
         answer=(
             Field("since", "moment", "the value of `since`, or null"),

@@ -202,7 +202,7 @@ VERBS = (
             ),
             Argument("note", option="--note", help="Who has it and what for.", metavar="TEXT", only="terminal"),
         ),
-        cli_module="verbs.tokens",
+        cli_module="verbs.people",
         routes=(*TOKENS,),
         not_a_tool="a person hands out tokens",
     ),
@@ -225,7 +225,7 @@ VERBS = (
             Argument("is_quiet", "flag", "--no-open", help="Print the link without opening it.", only="terminal"),
             Argument("is_closing", "flag", "--close", help="Log out all browsers, and close the port."),
         ),
-        cli_module="verbs.dashboard",
+        cli_module="verbs.people",
         routes=(Route("POST", "/dashboard", "owner"),),
         answer=(
             Field("url", "text", "the address of the TCP port; null: it is closed"),

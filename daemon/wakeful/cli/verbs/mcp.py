@@ -1,4 +1,7 @@
-"""`wakeful mcp`: an MCP server on standard input and output, which coding agents start."""
+"""`wakeful mcp`: an MCP server on standard input and output, which coding agents start.
+
+It is a module of its own because it imports the asynchronous client, which no other command needs.
+"""
 
 from __future__ import annotations
 
