@@ -85,7 +85,7 @@ class McpServing:
     async def _start(self) -> Any:
         try:
             # The import takes seconds of CPU.
-            http = await asyncio.to_thread(importlib.import_module, "wakeful.mcp_server.http")
+            http = await asyncio.to_thread(importlib.import_module, "wakeful.mcp_server.transports")
         except ModuleNotFoundError as missing:
             if missing.name not in ("mcp", "mcp_types"):
                 raise

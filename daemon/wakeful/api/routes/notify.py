@@ -14,8 +14,8 @@ from wakeful.api.requests import Handlers, answer_json, service_of
 from wakeful.api.service import Service
 from wakeful.core.spec.notifier import Notifier, name_kind, say_target
 from wakeful.errors import CallerError
-from wakeful.notifications.contract import Delivered
 from wakeful.notifications.ledger import MOST_ATTEMPTS, Ledger, is_troubled
+from wakeful.notifications.messages import Delivered
 from wakeful.views.times import show_time
 
 
