@@ -36,10 +36,8 @@ from wakeful.errors import CallerError
 from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import Record, Span
 from wakeful.history.positions import StateHashes, list_origins
-from wakeful.views.narration import narrate
-from wakeful.views.record_words import tell, tell_price
-from wakeful.views.records import view_record
-from wakeful.views.search_results import encode_find, matches, split_words
+from wakeful.views.narration import narrate, tell, tell_price
+from wakeful.views.records import encode_find, matches, split_words, view_record
 
 PAGE = 500
 # The most records of `last`, whose answer must fit in memory. A range (from, to) is streamed, and has no limit.

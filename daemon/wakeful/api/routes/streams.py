@@ -41,8 +41,7 @@ from wakeful.core.spec.session import TEMPLATE_MARK, find_template
 from wakeful.errors import CallerError
 from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import LogReader, Record
-from wakeful.views.narration import narrate
-from wakeful.views.record_words import tell
+from wakeful.views.narration import narrate, tell
 from wakeful.views.records import encode_line, view_record
 from wakeful.views.session_page import DAEMON
 from wakeful.views.session_rows import FAILURES

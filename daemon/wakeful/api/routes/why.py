@@ -30,12 +30,18 @@ from wakeful.core.record.state import DamagedSession, Session
 from wakeful.core.spec.zones import is_zone_known
 from wakeful.errors import CallerError
 from wakeful.eventlog.codec import decode
-from wakeful.views.change_impact import plan_now, plan_paths
 from wakeful.views.limit_levels import view_limits
-from wakeful.views.loop_guard import view_guarded
-from wakeful.views.path_bindings import Reached, find_writers
+from wakeful.views.path_bindings import Reached, find_writers, plan_now, plan_paths
 from wakeful.views.times import say_shown, say_time, shorten, show_time, show_time_or_none
-from wakeful.views.why import FileWriter, find_last_change, find_version, has_failed, why_output, why_session
+from wakeful.views.why import (
+    FileWriter,
+    find_last_change,
+    find_version,
+    has_failed,
+    view_guarded,
+    why_output,
+    why_session,
+)
 from wakeful.workspaces.fork_workspaces import measure
 
 # The most records searched for the run that wrote the present version of an output.
