@@ -481,7 +481,7 @@ VERBS = (
                 only="terminal",
             ),
         ),
-        cli_module="verbs.replay",
+        cli_module="verbs.history",
         routes=(
             Route(
                 "POST",

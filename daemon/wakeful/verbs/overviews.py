@@ -91,7 +91,7 @@ VERBS = (
             "wakeful health --json            # for a program",
         ),
         arguments=(Argument("plain", "flag", help="Answer 200 even if something needs attention.", only="http"),),
-        cli_module="verbs.health",
+        cli_module="verbs.overviews",
         routes=(Route("GET", "/health", "read", is_public=True, is_filtered=True),),
         answer=WELL_BEING,
     ),
@@ -213,7 +213,7 @@ VERBS = (
                 only="terminal",
             ),
         ),
-        cli_module="verbs.export",
+        cli_module="verbs.log",
         routes=(reads("/export", "query", is_filtered=True),),
         answer=(
             *NAMED_RECORD,

@@ -1,4 +1,7 @@
-"""The overviews of all sessions: `timeline`, `graph` and `costs`, as tables, CSV or JSON."""
+"""The overviews of all sessions: `timeline`, `graph` and `costs`, as tables, CSV or JSON; and `health`.
+
+`health` prints what needs a person's attention. Exit 0: nothing does. 1: something does. 3: no daemon answers.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,16 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import click
 
 from wakeful.cli.client import Options
+from wakeful.cli.exit_codes import FAILED, Failure
 from wakeful.cli.text import (
     columns,
+    count,
     escape,
     fit,
     format_bytes,
@@ -23,6 +29,7 @@ from wakeful.cli.text import (
     measure,
     pad,
     paint,
+    parse_time,
     wrap,
 )
 
@@ -40,6 +47,8 @@ NARROWEST_KEY = 10
 # The number of figures that even the narrowest screen shows: runs, failed runs, CPU and wall time.
 FIGURES_KEPT = 4
 _SPANS = ((86400.0, "d"), (3600.0, "h"), (60.0, "m"), (1.0, "s"))
+# The width of the longest kind of finding.
+_KIND_WIDTH = 8
 
 
 def timeline_verb(
@@ -203,3 +212,61 @@ def _format_figure(name: str, value: float) -> str:
     if name == "usd":
         return f"{value:.2f}" if value == 0 or value >= 0.01 else f"{value:.4f}"
     return format_bytes(int(value)) if name.endswith("_bytes") else str(value)
+
+
+def health_verb(options: Options) -> None:
+    # Without `plain` the daemon answers with an error status for probes. The body already says whether all is well.
+    health = options.client().get("/health", plain="true")
+    if options.is_json:
+        print(json.dumps(health))
+    else:
+        _print_health(health)
+    if not health["healthy"]:
+        raise Failure(code=FAILED)
+
+
+def _print_health(health: dict[str, Any]) -> None:
+    wrong = [one for one in health["findings"] if one["level"] == "wrong"]
+    notes = [one for one in health["findings"] if one["level"] == "note"]
+    print(paint("healthy", "good") if health["healthy"] else paint("somebody should look", "bad"), end="")
+    print(f": {_summarise(health)}")
+    for one in (*wrong, *notes):
+        _print_finding(one)
+    if health["left_out"]:
+        print(f"  and {count(health['left_out'], 'more finding')}; wakeful list --failed, wakeful doctor")
+
+
+def _summarise(health: dict[str, Any]) -> str:
+    sessions = dict(health["sessions"])
+    queued, asking, failed = sessions.pop("queued"), sessions.pop("asking"), sessions.pop("failed")
+    parts = [count(sum(sessions.values()), "session")]
+    parts += [
+        f"{number} {word}" for number, word in ((sessions.get("running", 0), "running"), (queued, "queued")) if number
+    ]
+    parts += [f"{number} {word}" for number, word in ((failed, "failed"), (asking, "asking")) if number]
+    return (
+        f"{', '.join(parts)}; log at {health['log']['position']:,}; {format_bytes(health['disk']['free_bytes'])} free"
+    )
+
+
+def _print_finding(one: dict[str, Any]) -> None:
+    word = one["what"] if one["level"] == "wrong" else "note"
+    since = f", since {_say_since(one['since'])}" if one["since"] else ""
+    lead = " " * (_KIND_WIDTH + 4)
+    first, *rest = wrap(escape(one["words"] + since), lead)
+    print(f"  {paint(f'{word:<{_KIND_WIDTH}}', 'bad' if one['level'] == 'wrong' else 'warn')}  {first.lstrip()}")
+    for line in rest:
+        print(line)
+    if one["mend"]:
+        print(f"{lead}{paint(escape(one['mend']), 'bold')}")
+
+
+def _say_since(text: str) -> str:
+    at = parse_time(text).astimezone()
+    now = datetime.now(UTC).astimezone()
+    when = at.strftime("%H:%M") if at.date() == now.date() else at.strftime("%Y-%m-%d %H:%M")
+    minutes = max(0, int((now - at).total_seconds() // 60))
+    if minutes < 120:
+        return f"{when} ({minutes} min ago)"
+    hours = minutes // 60
+    return f"{when} ({hours} h ago)" if hours < 48 else f"{when} ({hours // 24} days ago)"
