@@ -107,7 +107,7 @@ ORDER_INSIDE: dict[str, tuple[set[str], ...]] = {
         {"service", "bodies"},
         {"gate"},
         {"requests", "tcp_port"},
-        {"cursors", "record_filter", "live_feed"},
+        {"live_feed"},
         {"operations", "openapi"},
         {"routes"},
         {"app"},
@@ -139,7 +139,7 @@ ORDER_INSIDE: dict[str, tuple[set[str], ...]] = {
         # The words of a model on their way to followers; the models; the tools.
         {"live_text", "models", "tools"},
         {"loop"},
-        {"summary", "summary_pieces"},
+        {"summary"},
         {"compaction", "subagents"},
         {"run_setup"},
         # An external agent in the place of the loop.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import pkgutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,10 +12,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from wakeful.api import routes
+from wakeful.api.app import HANDLERS
 from wakeful.api.bodies import find_body_type
+from wakeful.api.gate.scopes import RULES
+from wakeful.api.routes import bundles
 from wakeful.api.routes.calls import CALLS
 from wakeful.cli.client import Options
-from wakeful.cli.command import MODULES
 from wakeful.core.calls.rules import CALL_RULES
 from wakeful.verbs.table import COMMANDS, FAMILIES, VERBS
 from wakeful.verbs.verb import KEY
@@ -59,17 +63,27 @@ def test_what_undoes_a_verb_is_a_verb() -> None:
     assert {verb.undo.split()[0] for verb in VERBS.values() if verb.undo is not None} <= VERBS.keys()
 
 
-def test_every_verb_of_the_command_line_is_carried_out_by_a_module_or_is_a_call() -> None:
-    assert MODULES.keys() <= COMMANDS.keys()
-    assert all(COMMANDS[name].is_call for name in COMMANDS.keys() - MODULES.keys())
+def test_every_command_is_carried_out_by_a_module_or_sends_its_call() -> None:
+    sent = [name for name, verb in COMMANDS.items() if verb.cli_module is None]
+    assert [name for name in sent if not VERBS[name].is_call] == []
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", [name for name, verb in VERBS.items() if verb.cli_module is not None])
 def test_the_function_of_a_verb_takes_the_arguments_of_the_table(name: str) -> None:
     """By their names, and no others."""
-    module = importlib.import_module(f"wakeful.cli.{MODULES[name]}")
+    module = importlib.import_module(f"wakeful.cli.{COMMANDS[name].cli_module}")
     given = {one.name: None for one in COMMANDS[name].typed}
     inspect.signature(getattr(module, f"{name}_verb")).bind(Options(), **given)
+
+
+def test_every_route_of_the_table_has_one_handler() -> None:
+    """The calls share one, and so do the acts on bundles."""
+    modules = [
+        importlib.import_module(f"wakeful.api.routes.{one.name}") for one in pkgutil.iter_modules(routes.__path__)
+    ]
+    handled = [key for module in modules for key in getattr(module, "HANDLERS", ())]
+    shared = {f"POST /call/{name}" for name in CALLS} | {f"POST /bundle/{name}" for name in bundles.ALL_ACTS}
+    assert sorted(handled) == sorted(HANDLERS) == sorted(RULES.keys() - shared)
 
 
 def test_the_body_of_every_call_has_a_json_schema() -> None:

@@ -52,11 +52,11 @@ from wakeful.eventlog.codec import encode
 from wakeful.eventlog.contract import Append, DaemonLog, Draft
 from wakeful.eventlog.memory_engine import MemoryLog
 from wakeful.history.repeated_calls import find_first, name_call
-from wakeful.monitoring.monitoring import Monitoring
+from wakeful.monitoring.measures import Monitoring
 from wakeful.notifications.channels.program import Programs
 from wakeful.notifications.channels.send import ChannelSender
 from wakeful.notifications.delivery_loop import Notifications
-from wakeful.notifications.ledger_files import LedgerFiles
+from wakeful.notifications.ledger import LedgerFiles
 from wakeful.secrets.redact import Redactor
 from wakeful.sources.git.checkouts import Checkouts
 from wakeful.system.blobs import Blobs

@@ -13,7 +13,7 @@ import pytest
 
 from api.conftest import Reply, Speaker, TcpSpeaker
 from api.small_daemon import RunningDaemon, declare, reads
-from wakeful.api.gate import login_codes, login_throttle
+from wakeful.api.gate import logins
 from wakeful.api.gate.access_tokens import UNUSED_MICROSECONDS
 from wakeful.core.record.observations import Moment
 from wakeful.core.spec.http_settings import HttpSettings, TcpAddress
@@ -23,7 +23,7 @@ DAY_MICROSECONDS = 86400 * 1_000_000
 
 @pytest.fixture(autouse=True)
 def no_delays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(login_throttle, "LONGEST_DELAY_SECONDS", 0.0)
+    monkeypatch.setattr(logins, "LONGEST_DELAY_SECONDS", 0.0)
 
 
 @pytest.fixture
@@ -138,9 +138,9 @@ def test_a_code_is_good_for_five_minutes(
     """Not a moment longer."""
     fresh, old = ask_for_code(daemon), ask_for_code(daemon)
     now = time.monotonic()
-    monkeypatch.setattr(login_codes.time, "monotonic", lambda: now + login_codes.LIFE_SECONDS - 5)
+    monkeypatch.setattr(logins.time, "monotonic", lambda: now + logins.LIFE_SECONDS - 5)
     assert Browser(tcp).log_in(code=fresh).status == 200
-    monkeypatch.setattr(login_codes.time, "monotonic", lambda: now + login_codes.LIFE_SECONDS + 1)
+    monkeypatch.setattr(logins.time, "monotonic", lambda: now + logins.LIFE_SECONDS + 1)
     assert Browser(tcp).log_in(code=old).status == 401
 
 

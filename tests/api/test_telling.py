@@ -11,8 +11,7 @@ from wakeful.core.record.observations import Denied, KeptOutput, StagedOutput, T
 from wakeful.core.record.todo import TodoItem
 from wakeful.core.spec.session import SessionSpec
 from wakeful.eventlog.codec import KINDS
-from wakeful.views.narration import narrate
-from wakeful.views.record_words import tell
+from wakeful.views.narration import narrate, tell
 
 STAGED = StagedOutput(path="out/a.csv", base=None, new="1", place="0/a.csv")
 KEPT = KeptOutput(path="out/a.csv", words="others changed it", kept="/state/a.csv")

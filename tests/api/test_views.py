@@ -33,8 +33,7 @@ from wakeful.core.spec.session import (
 )
 from wakeful.core.take import Observation
 from wakeful.errors import CallerError
-from wakeful.views.change_impact import plan_now, plan_paths
-from wakeful.views.path_bindings import means_path, resolve_pattern
+from wakeful.views.path_bindings import means_path, plan_now, plan_paths, resolve_pattern
 from wakeful.views.session_page import describe_binding, show, show_past
 from wakeful.views.session_rows import Rows, list_row
 from wakeful.views.times import read_time, shorten, show_time

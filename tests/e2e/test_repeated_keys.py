@@ -18,7 +18,7 @@ from e2e.box import Box
 from wakeful.cli.client import Client
 from wakeful.client.refusals import DaemonRefused
 from wakeful.verbs.table import COMMANDS, VERBS
-from wakeful.verbs.verb import KEY
+from wakeful.verbs.verb import KEY, Verb
 
 QUIET = """
     objective: Rest.
@@ -26,9 +26,9 @@ QUIET = """
     first: adopt
     run: {command: [sh, -c, "true"]}
 """
-# Verb -> what comes before, each as a command line, and the call itself. NAME is a session of its own.
-TABLE: dict[str, tuple[list[list[str]], list[str]]] = {
-    "activate": ([], ["NAME", "--note", "why"]),
+# The calls that need something before them, each as a command line, or more than the plainest arguments. NAME is a session
+# of its own.
+WITH_NEEDS: dict[str, tuple[list[list[str]], list[str]]] = {
     "answer": ([["activate", "NAME"]], ["NAME", "yes"]),
     "ask": ([], ["NAME", "how much?", "--no-wait"]),
     "cancel": ([["sleep", "NAME"], ["send", "NAME", "come"]], ["NAME"]),
@@ -38,7 +38,6 @@ TABLE: dict[str, tuple[list[list[str]], list[str]]] = {
     ),
     "erase": ([["note", "NAME", "a secret of mine"]], ["NAME", "LAST"]),
     "forget": ([["remember", "NAME", "rate", "7"]], ["NAME", "rate"]),
-    "fork": ([], ["NAME"]),
     "interrupt": ([["sleep", "NAME"], ["send", "NAME", "come"]], ["NAME"]),
     "merge": ([["fork", "NAME", "--as", "NAME-twig"], ["remember", "NAME-twig", "rate", "7"]], ["NAME", "NAME-twig"]),
     "migrate": ([], ["NAME", "--model", "openai:small"]),
@@ -58,13 +57,19 @@ TABLE: dict[str, tuple[list[list[str]], list[str]]] = {
     "resume": ([["sleep", "NAME"]], ["NAME"]),
     "rewind": ([["note", "NAME", "one"], ["note", "NAME", "two"]], ["NAME", "2"]),
     "save": ([], ["NAME", "--as", "here"]),
-    "send": ([], ["NAME", "come"]),
     "sleep": ([], ["NAME", "--for", "1h"]),
     "suspend": ([["sleep", "NAME"], ["send", "NAME", "come"]], ["NAME"]),
-    "terminate": ([], ["NAME", "--reason", "over"]),
 }
 
 
+def make_row(verb: Verb) -> tuple[list[list[str]], list[str]]:
+    """Make the row of a call that needs nothing: its positional arguments, with the session as the first."""
+    positional = [one for one in verb.typed if not one.option and one.is_needed]
+    return [], ["NAME", *("7" for _ in positional[1:])]
+
+
+# Verb -> what comes before, and the call itself.
+TABLE = {name: WITH_NEEDS.get(name) or make_row(verb) for name, verb in COMMANDS.items() if KEY in verb.arguments}
 # Calls that have a key over HTTP alone: what comes before, and the body.
 OVER_HTTP: dict[str, tuple[list[list[str]], dict[str, Any]]] = {
     "todo": ([], {"name": "NAME", "items": ["count", "send"]}),
@@ -76,7 +81,7 @@ OVER_HTTP: dict[str, tuple[list[list[str]], dict[str, Any]]] = {
 
 def test_every_verb_that_is_safe_to_repeat_is_in_the_tables() -> None:
     assert {name for name, verb in VERBS.items() if verb.is_repeatable} == TABLE.keys() | OVER_HTTP.keys()
-    assert {name for name, verb in COMMANDS.items() if KEY in verb.arguments} == TABLE.keys()
+    assert WITH_NEEDS.keys() <= TABLE.keys()
 
 
 @pytest.fixture(scope="module")

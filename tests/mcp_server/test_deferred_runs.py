@@ -15,7 +15,7 @@ from pydantic.alias_generators import to_camel
 from e2e.box import Box
 from mcp_server.clients import declare, open_client, say
 from waiting import eventually_async
-from wakeful.mcp_server.run_wait import RUN_SCHEMA
+from wakeful.mcp_server.runs import RUN_SCHEMA
 
 pytestmark = pytest.mark.asyncio
 

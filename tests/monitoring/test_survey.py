@@ -16,7 +16,7 @@ from wakeful.core.record.events import Hold
 from wakeful.core.record.observations import DaemonStarted, Declaration, Moment, SpecsRead
 from wakeful.core.spec.budget import Amounts, Budget
 from wakeful.core.spec.session import Settings
-from wakeful.monitoring.session_findings import SESSIONS_AT_ONCE, SessionSurvey, Survey
+from wakeful.monitoring.findings import SESSIONS_AT_ONCE, SessionSurvey, Survey
 
 MANY = 10_000
 

@@ -219,7 +219,7 @@ def test_every_route_that_is_not_public_is_closed_without_a_good_token(
     daemon: RunningDaemon, tcp: TcpSpeaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """None, a wrong one, one that is over, and a run's own, over all routes: 401, and nothing changes."""
-    monkeypatch.setattr("wakeful.api.gate.login_throttle.LONGEST_DELAY_SECONDS", 0.0)
+    monkeypatch.setattr("wakeful.api.gate.logins.LONGEST_DELAY_SECONDS", 0.0)
     good = make(daemon)
     gone = make(daemon)
     Speaker(daemon.socket).ask("POST", "/tokens/revoke", {"id": gone.split("_")[1]})
@@ -271,7 +271,7 @@ def test_guesses_are_slowed_down_and_the_owner_is_not(
     tcp: TcpSpeaker, token: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a few wrong tokens the answer is 429, with how long to wait; a right one is taken at once all the while."""
-    monkeypatch.setattr("wakeful.api.gate.login_throttle.LONGEST_DELAY_SECONDS", 0.0)
+    monkeypatch.setattr("wakeful.api.gate.logins.LONGEST_DELAY_SECONDS", 0.0)
     wrong = [tcp.get("/version", f"{token[:-4]}0000").status for _ in range(25)]
     assert wrong[0] == 401 and wrong[-1] == 429
     assert tcp.get("/version", token).status == 200

@@ -7,8 +7,8 @@ import pytest
 from wakeful.core.spec.session import FileBinding
 from wakeful.errors import CallerError, SpecError
 from wakeful.specs.build import Surroundings
-from wakeful.specs.copy import copy_spec
 from wakeful.specs.folder_reading import read_text
+from wakeful.specs.new import copy_spec
 
 PAYROLL = """\
 # What payroll is about.

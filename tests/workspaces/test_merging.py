@@ -16,8 +16,7 @@ from wakeful.workspaces import contents as base
 from wakeful.workspaces import copy as copying
 from wakeful.workspaces.contents import find_meant, keep_base
 from wakeful.workspaces.copy import copy_present
-from wakeful.workspaces.merge import Plan, Sides, plan_merge, read_merge
-from wakeful.workspaces.merge_files import write_merge
+from wakeful.workspaces.merge import Plan, Sides, plan_merge, read_merge, write_merge
 from wakeful.workspaces.moved_spec import move_spec
 
 ODD_NAME = os.fsdecode(b"caf\xe9")

@@ -24,14 +24,18 @@ from wakeful.agents.loop import LASTING_FAULTS, PAUSES_SECONDS, Record, pause_be
 from wakeful.agents.summary import (
     OFFER,
     FoundFact,
+    Piece,
     Summary,
+    digest_piece,
     find_lost,
     keep_questions,
     merge_summaries,
     read_answer,
     read_told,
+    split_pieces,
+    tell_entries,
+    tell_piece,
 )
-from wakeful.agents.summary_pieces import Piece, digest_piece, split_pieces, tell_entries, tell_piece
 from wakeful.client.async_client import DaemonClient
 from wakeful.client.refusals import DaemonRefused
 from wakeful.core.agents import steps as work

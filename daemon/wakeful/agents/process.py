@@ -30,7 +30,7 @@ from wakeful.agents.run_setup import (
     say,
     say_stopped,
 )
-from wakeful.agents.summary_pieces import list_whole
+from wakeful.agents.summary import list_whole
 from wakeful.agents.tools.tool import find_result_bytes
 from wakeful.agents.tools.tool_set import ToolBox
 from wakeful.client.async_client import DaemonClient

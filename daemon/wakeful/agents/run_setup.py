@@ -20,7 +20,7 @@ from wakeful.agents.contract import Model
 from wakeful.agents.loop import HAND_OFF, TODO, Record
 from wakeful.agents.models.provider_model import make_model
 from wakeful.agents.subagents import Delegation
-from wakeful.agents.summary_pieces import digest_piece, list_whole, tell_entries
+from wakeful.agents.summary import digest_piece, list_whole, tell_entries
 from wakeful.agents.tools.bound_files import Bounds
 from wakeful.agents.tools.fetch import FetchTool
 from wakeful.agents.tools.files import NestedRules

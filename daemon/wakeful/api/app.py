@@ -1,9 +1,8 @@
-"""The application: the handler of each route, behind the gate. No GET changes anything."""
+"""The application: all routes with their handlers, behind the gate. No GET changes anything."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -17,38 +16,33 @@ from wakeful.api.gate.access_tokens import Tokens
 from wakeful.api.gate.callers import name_account
 from wakeful.api.gate.connections import Connections
 from wakeful.api.gate.gate import Gate
-from wakeful.api.gate.login_codes import Codes
-from wakeful.api.gate.login_throttle import LoginThrottle
+from wakeful.api.gate.logins import Codes, LoginThrottle
 from wakeful.api.gate.people import People
 from wakeful.api.gate.scopes import RULES
 from wakeful.api.live_feed import LiveFeed
 from wakeful.api.operations import participants
 from wakeful.api.presence import Presence
 from wakeful.api.problems import Refusals, RefusedRequest, answer_problem, answer_status, name_problem
+from wakeful.api.requests import Handlers
 from wakeful.api.routes import (
     agent_work,
-    bundle_transfers,
     bundles,
     calls,
     context,
-    costs,
     credentials,
+    daemon,
     dashboard_files,
-    description,
     diff,
-    export,
-    health,
     log,
     logins,
     mcp,
     notify,
+    overviews,
     people,
     questions,
     replay,
-    search,
     sessions,
     streams,
-    timeline,
     trace,
     trust,
     webhooks,
@@ -60,83 +54,36 @@ from wakeful.errors import WakefulError
 from wakeful.system.private_files import ChangesInTurn
 from wakeful.views.session_rows import Rows
 
-# The handlers of the routes in the table of verbs and in gate/scopes.py. The calls share one handler, and so do the
-# verbs on bundles.
-HANDLERS: dict[str, Callable[[Request], Awaitable[Response]]] = {
-    "GET /version": sessions.read_version,
-    "GET /": dashboard_files.read_page,
-    "GET /assets/{path:path}": dashboard_files.read_asset,
-    "POST /csp-report": dashboard_files.take_policy_report,
-    "POST /login": logins.log_in,
-    "POST /logout": logins.log_out,
-    "POST /dashboard": logins.open_dashboard,
-    "GET /sessions": sessions.read_sessions,
-    "GET /sessions/{name}": sessions.read_session,
-    "GET /sessions/{name}/log": log.read_log,
-    "GET /sessions/{name}/facts": sessions.read_facts,
-    "GET /sessions/{name}/output": sessions.read_output,
-    "GET /sessions/{name}/trace": trace.read_trace,
-    "GET /sessions/{name}/context": context.read_context,
-    "GET /follow": streams.follow,
-    "GET /live": streams.read_live,
-    "GET /sessions/{name}/question": questions.read_question,
-    "GET /sessions/{name}/spec": sessions.read_spec,
-    "GET /top": sessions.read_top,
-    "GET /why": why.explain_why,
-    "GET /diff": diff.read_diff,
-    "GET /export": export.export,
-    "GET /costs": costs.read_costs,
-    "GET /secrets": credentials.read_secrets,
-    "GET /search": search.search,
-    "GET /plan": why.explain_plan,
-    "GET /timeline": timeline.read_timeline,
-    "GET /graph": timeline.read_graph,
-    "GET /doctor": why.explain_health,
-    "GET /health": health.read_health,
-    "GET /metrics": health.read_metrics,
-    "POST /mcp": mcp.answer_mcp,
-    "GET /mcp": mcp.refuse_stream,
-    "GET /sessions/{name}/bundle": bundle_transfers.send_bundle,
-    "GET /openapi.json": description.read_description,
-    "POST /replay": replay.replay,
-    "POST /work/begin": agent_work.begin,
-    "GET /work/rules": agent_work.read_rules,
-    "GET /work/skill": agent_work.read_skill,
-    "POST /work/compress": agent_work.compress,
-    "POST /work/images": agent_work.keep_image,
-    "GET /work/images/{address}": agent_work.read_image,
-    "POST /work/subagent": agent_work.begin_sub,
-    "POST /webhook/{address:path}": webhooks.receive,
-    "GET /webhooks": webhooks.list_webhooks,
-    "POST /webhooks/test": webhooks.test,
-    "GET /trust": trust.list_trust,
-    "GET /trust/{name}": trust.show_trust,
-    "POST /trust/accept": trust.accept,
-    "POST /trust/attach": trust.attach,
-    "POST /trust/detach": trust.detach,
-    "POST /trust/follow": trust.follow,
-    "GET /tokens": credentials.list_tokens,
-    "POST /tokens": credentials.make_token,
-    "POST /tokens/revoke": credentials.revoke_token,
-    "GET /people": people.list_people,
-    "POST /people/add": people.add_person,
-    "POST /people/role": people.set_role,
-    "POST /people/remove": people.remove_person,
-    "GET /me": people.read_me,
-    "GET /presence": people.read_presence,
-    "POST /presence": people.say_presence,
-    "GET /notify": notify.read_notifiers,
-    "POST /notify/test": notify.send_test,
+# The handlers of all routes. Each module of routes ends with its own table; a new module is added here. Agents use the
+# routes of agent_work in every turn, so these are tried first.
+HANDLERS: Handlers = {
+    **agent_work.HANDLERS,
+    **sessions.HANDLERS,
+    **log.HANDLERS,
+    **streams.HANDLERS,
+    **questions.HANDLERS,
+    **context.HANDLERS,
+    **people.HANDLERS,
+    **bundles.HANDLERS,
+    **daemon.HANDLERS,
+    **dashboard_files.HANDLERS,
+    **logins.HANDLERS,
+    **trace.HANDLERS,
+    **why.HANDLERS,
+    **diff.HANDLERS,
+    **overviews.HANDLERS,
+    **credentials.HANDLERS,
+    **mcp.HANDLERS,
+    **replay.HANDLERS,
+    **webhooks.HANDLERS,
+    **trust.HANDLERS,
+    **notify.HANDLERS,
 }
 ROUTES = (
-    # Routes are tried in this order, and agents use the first three in every turn.
-    Route("/work/steps", agent_work.record_steps, methods=["POST"]),
-    Route("/work/redact", agent_work.redact, methods=["POST"]),
-    Route("/work/words", agent_work.take_words, methods=["POST"]),
+    # One handler for all calls, and one for all acts on bundles.
     Route("/call/{verb}", calls.call, methods=["POST"]),
-    Route("/bundle/import", bundle_transfers.take_bundle, methods=["POST"]),
-    Route("/bundle/{verb}", bundles.carry, methods=["POST"]),
     *(Route(RULES[key].path, handler, methods=[RULES[key].method]) for key, handler in HANDLERS.items()),
+    Route("/bundle/{verb}", bundles.carry, methods=["POST"]),
 )
 
 
@@ -160,8 +107,8 @@ def build_app(service: Service, connections: Connections, tcp: TcpPort) -> Gate:
     app.state.turns = SendTurns()
     app.state.feed = LiveFeed(service, app.state.rows, app.state.day, app.state.presence)
     app.state.keys = calls.KeysInUse()
-    app.state.accounts = costs.Accounts()
-    app.state.timelines = timeline.Timelines()
+    app.state.accounts = overviews.Accounts()
+    app.state.timelines = overviews.Timelines()
     app.state.roster = participants.ParticipantCache()
     app.state.knocks = webhooks.UnrecordedDeliveries()
     app.state.tokens = Tokens(service.places.state)

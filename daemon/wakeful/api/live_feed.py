@@ -28,8 +28,7 @@ from wakeful.api.service import Service
 from wakeful.core.record.events import RunFinished
 from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import Record
-from wakeful.views.narration import narrate
-from wakeful.views.record_words import tell
+from wakeful.views.narration import narrate, tell
 from wakeful.views.session_rows import Round, Rows
 from wakeful.views.times import show_time
 

@@ -10,12 +10,11 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from wakeful.api.cursors import CURSOR_HEADER
 from wakeful.api.event_stream import EVENTS
 from wakeful.api.gate.protocol import POSITION_HEADER, VERSION_HEADER
 from wakeful.api.gate.scopes import OWN_ROUTES
 from wakeful.api.problems import MEDIA_TYPE, PROBLEMS, URN
-from wakeful.api.requests import JSON, LINES
+from wakeful.api.requests import CURSOR_HEADER, JSON, LINES
 from wakeful.verbs.table import VERBS
 from wakeful.verbs.verb import Argument, Field, Route, Shape, Verb
 

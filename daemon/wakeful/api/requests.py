@@ -1,22 +1,26 @@
-"""Reads the query and path of requests, and writes JSON answers. Shared by all routes.
+"""Reads the query and path of requests, and writes JSON answers and their pages. Shared by all routes.
 
 The query has numbers, moments and kinds of record; the path names a session. A wrong value is refused with a message,
-never treated as absent. Answers are JSON documents and lines of JSON; problems.py writes errors.
+never treated as absent. Answers are JSON documents and lines of JSON; problems.py writes errors. `limit` is the size of
+a page, and a cursor is the place where the next page begins. Clients send a cursor back unchanged. The next page has
+the same filters; its address is in the header `Link`.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import difflib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypeVar
+from urllib.parse import urlencode
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from wakeful.api.bodies import decode_name
-from wakeful.api.gate.callers import Caller
-from wakeful.api.gate.visible_sessions import VisibleSessions
+from wakeful.api.gate.callers import Caller, VisibleSessions
 from wakeful.api.service import Service, find_named
 from wakeful.core.record.state import Session
 from wakeful.errors import CallerError
@@ -26,7 +30,11 @@ from wakeful.system.private_files import ChangesInTurn
 
 JSON = "application/json"
 LINES = "application/jsonl"
-ResultT = TypeVar("ResultT")
+CURSOR_HEADER = "Wakeful-Cursor"
+MOST_ON_A_PAGE = 10_000
+T = TypeVar("T")
+# The handlers of a module of routes, by the key of the route in the table of verbs, such as "GET /sessions".
+Handlers = dict[str, Callable[[Request], Awaitable[Response]]]
 
 
 def answer_json(value: object, status: int = 200) -> Response:
@@ -47,7 +55,7 @@ def caller_of(request: Request) -> Caller:
     return caller
 
 
-async def change_credentials(request: Request, change: Callable[[], ResultT]) -> ResultT:
+async def change_credentials(request: Request, change: Callable[[], T]) -> T:
     """Change tokens or people in a thread, when no other change of them is under way."""
     changes: ChangesInTurn = request.app.state.credential_changes
     return await changes.make(change)
@@ -97,3 +105,35 @@ def read_kinds(request: Request) -> tuple[str, ...] | None:
                 + (f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(sorted(_KINDS))}")
             )
     return kinds or None
+
+
+def read_limit(request: Request, most: int = MOST_ON_A_PAGE) -> int | None:
+    """Read the size of a page. None if the request has no `limit`."""
+    limit = read_number(request, "limit")
+    if limit is not None and not 1 <= limit <= most:
+        raise CallerError(f"limit={limit}: a page has 1 to {most}")
+    return limit
+
+
+def read_cursor(request: Request, kind: type[T]) -> T | None:
+    """Read the place where the page begins. None for the first page."""
+    text = request.query_params.get("cursor")
+    if text is None:
+        return None
+    try:
+        return msgspec.json.decode(base64.b64decode(text.encode(), altchars=b"-_", validate=True), type=kind)
+    except (binascii.Error, msgspec.DecodeError, UnicodeEncodeError):
+        raise CallerError(
+            f"cursor={text[:100]!r} is not a valid cursor; send {CURSOR_HEADER} of the previous page"
+        ) from None
+
+
+def write_next(request: Request, place: object) -> dict[str, str]:
+    """Return the headers that announce the next page, which begins at `place`."""
+    cursor = base64.urlsafe_b64encode(msgspec.json.encode(place)).decode()
+    query = [(name, value) for name, value in request.query_params.multi_items() if name != "cursor"]
+    return {CURSOR_HEADER: cursor, "Link": write_link(request, [*query, ("cursor", cursor)], "next")}
+
+
+def write_link(request: Request, query: list[tuple[str, str]], relation: str) -> str:
+    return f'<{request.url.path}?{urlencode(query)}>; rel="{relation}"'

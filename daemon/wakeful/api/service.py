@@ -22,7 +22,7 @@ from wakeful.core.record.state import Session
 from wakeful.core.spec.session import SessionSpec
 from wakeful.errors import UnknownSession
 from wakeful.eventlog.contract import DaemonLog, Record
-from wakeful.monitoring.monitoring import Monitoring
+from wakeful.monitoring.measures import Monitoring
 from wakeful.notifications.delivery_loop import Notifications
 from wakeful.run_files.replay import Replays
 from wakeful.secrets.known import Known

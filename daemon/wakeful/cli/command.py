@@ -30,71 +30,7 @@ else:
 
 # The environment variable that the scripts of `wakeful completion` set to ask for completions.
 COMPLETE_VARIABLE = "_WAKEFUL_COMPLETE"
-# Verb -> the module of cli/ that carries it out, in a function with the name of the verb (`list_verb`). Every other
-# verb is a plain call, carried out by `call_verb` in verbs/calls.py.
-MODULES = {
-    "list": "session_table",
-    "top": "verbs.top",
-    "show": "verbs.show",
-    "log": "verbs.log",
-    "history": "verbs.log",
-    "follow": "verbs.log",
-    "search": "verbs.log",
-    "output": "verbs.output",
-    "facts": "verbs.memory",
-    "recall": "verbs.memory",
-    "why": "verbs.why",
-    "plan": "verbs.why",
-    "context": "verbs.context",
-    "diff": "verbs.diff",
-    "costs": "verbs.costs",
-    "timeline": "verbs.overviews",
-    "graph": "verbs.overviews",
-    "export": "verbs.export",
-    "replay": "verbs.replay",
-    "activate": "verbs.lifecycle",
-    "resume": "verbs.lifecycle",
-    "sleep": "verbs.lifecycle",
-    "terminate": "verbs.lifecycle",
-    "answer": "verbs.questions",
-    "open": "verbs.lifecycle",
-    "ask": "verbs.ask",
-    "talk": "verbs.talk",
-    "save": "verbs.bundles",
-    "load": "verbs.bundles",
-    "archive": "verbs.bundles",
-    "migrate": "verbs.bundles",
-    "rewind": "verbs.history",
-    "merge": "verbs.history",
-    "resolve": "verbs.history",
-    "erase": "verbs.history",
-    "compress": "verbs.history",
-    "note": "verbs.memory",
-    "remember": "verbs.memory",
-    "check": "verbs.specs",
-    "schema": "verbs.specs",
-    "new": "verbs.specs",
-    "trace": "verbs.trace",
-    "secret": "verbs.secret",
-    "trust": "verbs.trust",
-    "add": "verbs.trust",
-    "verify": "verbs.backup",
-    "backup": "verbs.backup",
-    "restore": "verbs.backup",
-    "doctor": "verbs.doctor",
-    "health": "verbs.health",
-    "token": "verbs.tokens",
-    "people": "verbs.people",
-    "presence": "verbs.people",
-    "dashboard": "verbs.dashboard",
-    "notify": "verbs.notify",
-    "webhook": "verbs.webhooks",
-    "install": "verbs.install",
-    "uninstall": "verbs.install",
-    "completion": "completion_scripts",
-    "mcp": "verbs.mcp",
-    "daemon": "verbs.daemon",
-}
+# The module that carries out the commands that only send their call.
 _CALLS = "verbs.calls"
 # The help lists these options last, in this order.
 _SHARED = ("--json", "--socket", "--help")
@@ -184,9 +120,9 @@ def make_command(verb: Verb) -> Command:
     def run(ctx: click.Context, /, socket: str | None, is_json: bool, **own: Any) -> Any:
         before: Options = ctx.obj or Options()
         # Import the module only when the verb is carried out. Help and completion do not need it.
-        module = _import_uncollected(f"wakeful.cli.{MODULES.get(verb.name, _CALLS)}")
+        module = _import_uncollected(f"wakeful.cli.{verb.cli_module or _CALLS}")
         options = Options(socket or before.socket, is_json or before.is_json)
-        if verb.name in MODULES:
+        if verb.cli_module is not None:
             return getattr(module, f"{verb.name}_verb")(options, **own)
         return module.call_verb(options, verb, **own)
 

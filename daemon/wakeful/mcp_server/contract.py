@@ -1,4 +1,7 @@
-"""The interface through which the MCP server reaches the daemon, and the rights of one client."""
+"""The interface through which the MCP server reaches the daemon, and the rights of one client.
+
+It is a module of its own because the daemon and the command line import it without the `mcp` package.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Joins tools, resources and runs into one server of the `mcp` package.
 
-`stdio.py` serves it to one client; the daemon serves it over HTTP to many. The caller is identified for each request
-(`find_reach`), so one server serves callers with different rights. The daemon judges every request.
+`transports.py` serves it to one client, or over HTTP to many. The caller is identified for each request (`find_reach`),
+so one server serves callers with different rights. The daemon judges every request.
 """
 
 from __future__ import annotations
@@ -27,31 +27,29 @@ from wakeful import __version__
 from wakeful.client.async_client import Reply
 from wakeful.errors import CallerError, WakefulError
 from wakeful.mcp_server.contract import Reach
-from wakeful.mcp_server.deferred_runs import (
-    EXTENSION,
-    Handle,
-    HandleParams,
-    UpdateParams,
-    read_handle,
-    view_state,
-)
 from wakeful.mcp_server.resources import (
     Address,
+    Watch,
     complete,
     find_templates,
     list_sessions,
     read_address,
     read_resource,
 )
-from wakeful.mcp_server.run_wait import (
+from wakeful.mcp_server.runs import (
+    EXTENSION,
     RUN_SCHEMA,
     Awaited,
+    Handle,
+    HandleParams,
+    UpdateParams,
     add_output,
+    read_handle,
     read_so_far,
     say_waiting,
+    view_state,
     wait_for_end,
 )
-from wakeful.mcp_server.subscriptions import Watch
 from wakeful.mcp_server.tools import RUN, VerbTool, list_tools, refuse_unknown
 
 ASK = "wakeful_ask"

@@ -17,8 +17,7 @@ from wakeful.core.deciding.core import Core
 from wakeful.core.looking.observed_state import Looked
 from wakeful.core.record.observations import Moment
 from wakeful.core.spec.limits import FEW_BYTES, judge_room
-from wakeful.monitoring.findings import Finding, Level, What
-from wakeful.monitoring.session_findings import Survey
+from wakeful.monitoring.findings import Finding, Level, Survey, What
 from wakeful.monitoring.verified import Verified
 from wakeful.views.times import show_time, show_time_or_none
 

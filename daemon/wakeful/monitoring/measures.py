@@ -1,19 +1,24 @@
-"""Counters since this daemon started: runs, wakes, starts, tokens, flushes, requests.
+"""The monitoring of one daemon: its counters since it started, its survey of sessions, and the reports of its parts.
 
-The reactor calls `note` for every decision as it is recorded, so `note` must be fast: it looks up the kind of the event
-and adds to a few numbers. Labels have few values, so the name of a session is never a label. Used on the loop only.
+`/health` and `/metrics` read it. The reactor calls `note` for every decision as it is recorded, so `note` must be fast:
+it looks up the kind of the event and adds to a few numbers. Labels have few values, so the name of a session is never
+a label. Used on the loop only.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from wakeful.core.agents.turns import TokenUsage
+from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.decision import Entry
 from wakeful.core.record import events as ev
+from wakeful.core.record.observations import Moment
 from wakeful.core.record.state import State
+from wakeful.monitoring.findings import Finding, Reporter, SessionSurvey, Survey
 from wakeful.monitoring.metrics_text import Family, Histogram, Sample, counted
 
 OUTCOMES = ("succeeded", "failed", "cancelled", "interrupted", "lost")
@@ -175,3 +180,27 @@ class Measures:
             ),
             Family("wakeful_http_requests_total", "counter", "Requests answered, by route and status.", requests),
         ]
+
+
+class Monitoring:
+    """The monitoring of one daemon. `reporters` are parts of the daemon that report problems and figures."""
+
+    def __init__(self, core: Core, reporters: Sequence[Reporter] = ()) -> None:
+        self.measures = Measures(core.state)
+        self._reporters = reporters
+        self._core = core
+        self._sessions = SessionSurvey()
+
+    async def survey(self, read_moment: Callable[[], Moment]) -> Survey:
+        """Survey the sessions. If thousands have changed since the last time, other work gets its turn in between."""
+        while (found := self._sessions.survey(self._core, read_moment())) is None:  # noqa: ASYNC110 - yields to others
+            await asyncio.sleep(0)
+        return found
+
+    def find_reported(self) -> Iterator[Finding]:
+        for reporter in self._reporters:
+            yield from reporter.find_problems()
+
+    def measure_reported(self) -> Iterator[Family]:
+        for reporter in self._reporters:
+            yield from reporter.measure()

@@ -1,7 +1,8 @@
 """The time and result of the last verification of the log, in a small file of the state folder.
 
 `wakeful verify` recomputes every hash in a process of its own, with or without a daemon, and writes the file. `wakeful
-health` reads it. A file that cannot be read is ignored.
+health` reads it. A file that cannot be read is ignored. It is a module of its own because the command line writes the
+file without the rest of monitoring.
 """
 
 from __future__ import annotations

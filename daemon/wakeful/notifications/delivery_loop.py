@@ -28,10 +28,8 @@ from wakeful.errors import CallerError
 from wakeful.eventlog.codec import KINDS, decode
 from wakeful.eventlog.contract import LogReader, Record
 from wakeful.notifications import ledger as rules
-from wakeful.notifications.contract import Delivered, Gone, Refused, Sender, Sent
-from wakeful.notifications.ledger import Ledger
-from wakeful.notifications.ledger_files import LedgerFiles
-from wakeful.notifications.messages import Message, make_message, make_test
+from wakeful.notifications.ledger import Ledger, LedgerFiles
+from wakeful.notifications.messages import Delivered, Gone, Message, Refused, Sender, Sent, make_message, make_test
 from wakeful.notifications.notices import NOTED_KINDS, Ending, News, Notice, find_news, say_readers, shorten
 
 READ_AT_ONCE = 200

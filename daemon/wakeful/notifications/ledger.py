@@ -1,6 +1,6 @@
 """The ledger of one notifier: how far it has read the log, the notices it still has to send, and the results so far.
 
-Pure values and rules; `ledger_files.py` keeps them on disk, and `delivery_loop.py` acts by them. A record that is read
+Values and rules; `delivery_loop.py` acts by them, and `LedgerFiles` keeps them on disk. A record that is read
 becomes a waiting notice, saved in the same file as the position, so that a crash loses nothing. Each trouble is
 reported once. If the same failure repeats, or occurs below a failed upstream, it is only counted.
 """
@@ -8,13 +8,18 @@ reported once. If the same failure repeats, or occurs below a failed upstream, i
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Container, Iterable
+from pathlib import Path
 
+import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from wakeful.core.spec.notifier import NotifyEvent
 from wakeful.notifications.notices import Notice
+from wakeful.system.private_files import replace_private
+from wakeful.system.private_folders import make_private
 from wakeful.text.display import count
 
 SECOND = 1_000_000
@@ -33,6 +38,7 @@ MOST_ATTEMPTS = len(BACKOFF_SECONDS) + 1
 BUDGET_SECONDS = 6 * 3600.0
 MOST_WAITING = 1000
 MOST_KEPT = 20
+FOLDER = "notify"
 
 
 class Trouble(Struct, frozen=True, kw_only=True):
@@ -288,3 +294,38 @@ def is_troubled(ledger: Ledger) -> bool:
     last = ledger.ended[-1] if ledger.ended else None
     is_failing = ledger.delivery is not None and ledger.delivery.attempts >= 3
     return ledger.disabled is not None or is_failing or (last is not None and last.problem is not None)
+
+
+class LedgerFiles:
+    """The ledgers on disk: a file for each notifier in the folder `notify`, replaced atomically.
+
+    Blocking: called off the loop.
+    """
+
+    def __init__(self, state: Path) -> None:
+        self.folder = state / FOLDER
+
+    def read(self, name: str) -> tuple[Ledger | None, str | None]:
+        """Read a ledger. The first value is None if there is none. The second is a message if the file is unusable.
+
+        An unusable file is renamed, so that the next ledger does not overwrite it.
+        """
+        path = self._place(name)
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=Ledger), None
+        except FileNotFoundError:
+            return None, None
+        except (msgspec.DecodeError, OSError) as error:
+            aside = path.with_suffix(".broken")
+            words = (
+                f"{path} cannot be read ({error}); notifier {name} starts again, and the file is kept as {aside.name}"
+            )
+            os.replace(path, aside)
+            return None, words
+
+    def write(self, name: str, ledger: Ledger) -> None:
+        make_private(self.folder)
+        replace_private(self._place(name), msgspec.json.encode(ledger) + b"\n")
+
+    def _place(self, name: str) -> Path:
+        return self.folder / f"{name}.json"

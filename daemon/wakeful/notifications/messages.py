@@ -1,18 +1,19 @@
 """A message to a person: its title and text, the record it is about, the command that shows more, and a link. Pure.
 
 Every channel sends the same message in its own form: JSON for programs, text for people, or a body that the user wrote,
-with placeholders.
+with placeholders. A channel is a `Sender`: it makes one attempt, and its result says what becomes of the message.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import quote
 
 from msgspec import Struct
 
+from wakeful.core.spec.notifier import Channel
 from wakeful.notifications.ledger import Delivery
 from wakeful.notifications.notices import Notice
 from wakeful.text.display import count
@@ -20,6 +21,8 @@ from wakeful.views.times import say_time, show_time
 
 # The most notices that a digest lists. The rest is counted.
 MOST_LISTED = 50
+# The most seconds of one attempt.
+ATTEMPT_SECONDS = 20.0
 
 
 class Message(Struct, frozen=True, kw_only=True):
@@ -219,3 +222,31 @@ def variables_of(message: Message) -> dict[str, str]:
         "LINK": message.link or "",
     }
     return {f"WAKEFUL_NOTIFY_{name}": value.replace("\0", "") for name, value in found.items()}
+
+
+class Delivered(Struct, frozen=True):
+    """The receiver accepted the message. `words` describes its answer."""
+
+    words: str
+
+
+class Refused(Struct, frozen=True):
+    """The message was not accepted, but may be later. `retry_after`: seconds that the receiver asks us to wait."""
+
+    words: str
+    retry_after: float | None = None
+
+
+class Gone(Struct, frozen=True):
+    """The receiver wants no more messages."""
+
+    words: str
+
+
+Sent = Delivered | Refused | Gone
+
+
+class Sender(Protocol):
+    async def send(self, channel: Channel, message: Message) -> Sent:
+        """Make one attempt, within its time limit. Raises nothing except a cancellation."""
+        ...

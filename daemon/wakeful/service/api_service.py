@@ -28,7 +28,7 @@ from wakeful.errors import CallerError
 from wakeful.eventlog.contract import DaemonLog
 from wakeful.history.positions import fold_at
 from wakeful.history.run_output import read_output
-from wakeful.monitoring.monitoring import Monitoring
+from wakeful.monitoring.measures import Monitoring
 from wakeful.notifications.delivery_loop import Notifications
 from wakeful.run_files.content_recorder import Keeper
 from wakeful.run_files.replay import Replays

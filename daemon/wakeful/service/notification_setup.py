@@ -12,7 +12,7 @@ from wakeful.eventlog.contract import LogReader
 from wakeful.notifications.channels.program import Programs
 from wakeful.notifications.channels.send import ChannelSender
 from wakeful.notifications.delivery_loop import Notifications
-from wakeful.notifications.ledger_files import LedgerFiles
+from wakeful.notifications.ledger import LedgerFiles
 from wakeful.runners.isolation.written_places import WrittenPlaces
 from wakeful.runners.process.environment import select_inherited
 from wakeful.secrets.known import KnownSecrets

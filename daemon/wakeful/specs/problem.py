@@ -1,7 +1,7 @@
 """A problem in a file, and its place: the form of every refusal and warning about a spec.
 
 Made by all of specs/ and by settings; shown by `check`, `show` and the daemon's refusals. The core's judgements of a
-folder (a cycle, two writers) use it, too.
+folder (a cycle, two writers) use it, too. It is a module of its own because many of these read no YAML.
 """
 
 from __future__ import annotations

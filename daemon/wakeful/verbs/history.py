@@ -75,6 +75,7 @@ VERBS = (
             ),
             KEY,
         ),
+        cli_module="verbs.bundles",
         routes=(
             calls("save", "admin"),
             bundles(
@@ -144,6 +145,7 @@ VERBS = (
                 only="terminal",
             ),
         ),
+        cli_module="verbs.bundles",
         routes=(
             bundles(
                 "load",
@@ -188,6 +190,7 @@ VERBS = (
                 only="terminal",
             ),
         ),
+        cli_module="verbs.bundles",
         routes=(
             bundles("archive", "archive one session", NAME),
             bundles("due", "archive every session that its retention allows", Argument("dry_run", "flag", only="http")),
@@ -236,6 +239,7 @@ VERBS = (
             Argument("receipt", "object", only="http"),
             KEY,
         ),
+        cli_module="verbs.bundles",
         routes=(
             calls("migrate", "admin"),
             bundles(
@@ -277,6 +281,7 @@ VERBS = (
             DRY_RUN,
             KEY,
         ),
+        cli_module="verbs.history",
         routes=(calls("rewind", "admin"),),
         undo="rewind",
         role="maintainer",
@@ -345,6 +350,7 @@ VERBS = (
             DRY_RUN,
             KEY,
         ),
+        cli_module="verbs.history",
         routes=(calls("merge", "admin", None),),
         undo="rewind",
         role="maintainer",
@@ -379,6 +385,7 @@ VERBS = (
             Argument("choice", "choice", choices=("ours", "theirs", "value"), is_required=True, only="http"),
             KEY,
         ),
+        cli_module="verbs.history",
         routes=(calls("resolve", "admin"),),
         undo="rewind",
         role="contributor",
@@ -401,6 +408,7 @@ VERBS = (
             DRY_RUN,
             KEY,
         ),
+        cli_module="verbs.history",
         routes=(calls("erase", "admin"),),
         role="maintainer",
         is_repeatable=True,
@@ -427,6 +435,7 @@ VERBS = (
             DRY_RUN,
             KEY,
         ),
+        cli_module="verbs.history",
         routes=(calls("compress", "admin"),),
         undo="rewind",
         role="contributor",
@@ -472,6 +481,7 @@ VERBS = (
                 only="terminal",
             ),
         ),
+        cli_module="verbs.history",
         routes=(
             Route(
                 "POST",

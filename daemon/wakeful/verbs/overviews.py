@@ -34,6 +34,7 @@ VERBS = (
             ),
             *PAGES,
         ),
+        cli_module="verbs.log",
         routes=(reads("/search", "query", is_filtered=True),),
         answer=(*NAMED_RECORD, Field("excerpt", "text", "the text around the match")),
         shape="lines",
@@ -66,6 +67,7 @@ VERBS = (
             ),
             Argument("is_csv", "flag", "--csv", help="Print CSV, with plain numbers.", only="terminal"),
         ),
+        cli_module="verbs.overviews",
         routes=(reads("/costs", is_filtered=True),),
         answer=(
             Field("since", "moment", "the value of `since`, or null"),
@@ -89,6 +91,7 @@ VERBS = (
             "wakeful health --json            # for a program",
         ),
         arguments=(Argument("plain", "flag", help="Answer 200 even if something needs attention.", only="http"),),
+        cli_module="verbs.overviews",
         routes=(Route("GET", "/health", "read", is_public=True, is_filtered=True),),
         answer=WELL_BEING,
     ),
@@ -130,6 +133,7 @@ VERBS = (
                 most=5000,
             ),
         ),
+        cli_module="verbs.overviews",
         routes=(reads("/timeline", "query", is_filtered=True),),
         answer=(
             Field("since", "moment", "the beginning of the range"),
@@ -165,6 +169,7 @@ VERBS = (
                 most=20,
             ),
         ),
+        cli_module="verbs.overviews",
         routes=(reads("/graph", is_filtered=True),),
         answer=(
             Field("focus", "text", "the id of the node in focus, or null"),
@@ -208,6 +213,7 @@ VERBS = (
                 only="terminal",
             ),
         ),
+        cli_module="verbs.log",
         routes=(reads("/export", "query", is_filtered=True),),
         answer=(
             *NAMED_RECORD,

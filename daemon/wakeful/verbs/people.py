@@ -81,6 +81,7 @@ VERBS = (
             "wakeful presence payroll",
         ),
         arguments=(Argument("name", is_required=False, completion="session"),),
+        cli_module="verbs.people",
         routes=(reads("/presence", is_filtered=True), SAYS_PRESENT),
         answer=(
             Field("person", "text", "the name of a person, or token:ID"),
@@ -130,6 +131,7 @@ VERBS = (
                 only="terminal",
             ),
         ),
+        cli_module="verbs.people",
         routes=PEOPLE,
         undo="people remove",
     ),

@@ -108,6 +108,7 @@ VERBS = (
                 only="terminal",
             ),
         ),
+        cli_module="verbs.specs",
     ),
     Verb(
         name="schema",
@@ -121,6 +122,7 @@ VERBS = (
         arguments=(
             Argument("kind", "choice", default="session", choices=("session", "agent", "daemon"), only="terminal"),
         ),
+        cli_module="verbs.specs",
     ),
     Verb(
         name="new",
@@ -252,6 +254,7 @@ VERBS = (
                 only="terminal",
             ),
         ),
+        cli_module="verbs.specs",
         routes=(
             reads("/sessions/{name}/spec", "path")._replace(
                 words="return the text of a spec that has no file",
@@ -300,6 +303,7 @@ VERBS = (
                 only="terminal",
             ),
         ),
+        cli_module="verbs.trace",
         is_repeatable=True,
         routes=(
             calls("trace", "admin"),
@@ -332,6 +336,7 @@ VERBS = (
             Argument("name", is_required=False, completion="secret"),
             Argument("rest", metavar="", is_repeated=True, only="terminal"),
         ),
+        cli_module="verbs.secret",
         routes=(
             Route(
                 "GET",
@@ -387,6 +392,7 @@ VERBS = (
                 only="terminal",
             ),
         ),
+        cli_module="verbs.webhooks",
         routes=(*WEBHOOKS,),
     ),
     Verb(
@@ -420,6 +426,7 @@ VERBS = (
                 only="terminal",
             ),
         ),
+        cli_module="verbs.trust",
         routes=(*TRUST,),
         not_a_tool="a person decides which specs are trusted",
     ),
@@ -460,6 +467,7 @@ VERBS = (
                 only="terminal",
             ),
         ),
+        cli_module="verbs.trust",
         routes=(*PROJECTS,),
         undo="add --remove",
         not_a_tool="a person decides which folders are trusted",

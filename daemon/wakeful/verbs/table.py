@@ -1,4 +1,7 @@
-"""The table of verbs: every verb of every family by name, in the order of the help."""
+"""The table of verbs: every verb of every family by name, in the order of the help.
+
+It is a module of its own because the families cannot import it.
+"""
 
 from __future__ import annotations
 

@@ -82,6 +82,7 @@ VERBS = (
             Argument("name", is_required=False, completion="session", only="terminal"),
             STATE,
         ),
+        cli_module="verbs.backup",
     ),
     Verb(
         name="doctor",
@@ -105,6 +106,7 @@ VERBS = (
                 only="terminal",
             ),
         ),
+        cli_module="verbs.doctor",
         routes=(reads("/doctor"),),
         answer=HEALTH,
     ),
@@ -118,6 +120,7 @@ VERBS = (
             Argument("file", "file", completion="file"),
             STATE,
         ),
+        cli_module="verbs.backup",
     ),
     Verb(
         name="restore",
@@ -143,6 +146,7 @@ VERBS = (
                 only="terminal",
             ),
         ),
+        cli_module="verbs.backup",
         is_dangerous=True,
     ),
     Verb(
@@ -198,6 +202,7 @@ VERBS = (
             ),
             Argument("note", option="--note", help="Who has it and what for.", metavar="TEXT", only="terminal"),
         ),
+        cli_module="verbs.people",
         routes=(*TOKENS,),
         not_a_tool="a person hands out tokens",
     ),
@@ -220,6 +225,7 @@ VERBS = (
             Argument("is_quiet", "flag", "--no-open", help="Print the link without opening it.", only="terminal"),
             Argument("is_closing", "flag", "--close", help="Log out all browsers, and close the port."),
         ),
+        cli_module="verbs.people",
         routes=(Route("POST", "/dashboard", "owner"),),
         answer=(
             Field("url", "text", "the address of the TCP port; null: it is closed"),
@@ -245,6 +251,7 @@ VERBS = (
             Argument("what", "choice", choices=("list", "test"), only="terminal"),
             Argument("name", is_required=False, completion="notifier"),
         ),
+        cli_module="verbs.notify",
         routes=(
             Route(
                 "GET",
@@ -301,6 +308,7 @@ VERBS = (
             ),
             *WHOSE,
         ),
+        cli_module="verbs.install",
         undo="uninstall",
     ),
     Verb(
@@ -313,6 +321,7 @@ VERBS = (
             "wakeful uninstall --system --account builder",
         ),
         arguments=(*WHOSE,),
+        cli_module="verbs.install",
         is_dangerous=True,
     ),
     Verb(
@@ -325,6 +334,7 @@ VERBS = (
             "wakeful completion fish > ~/.config/fish/completions/wakeful.fish",
         ),
         arguments=(Argument("shell", "choice", choices=("bash", "zsh", "fish"), only="terminal"),),
+        cli_module="completion_scripts",
     ),
     Verb(
         name="mcp",
@@ -365,6 +375,7 @@ VERBS = (
                 only="terminal",
             ),
         ),
+        cli_module="verbs.mcp",
     ),
     Verb(
         name="daemon",
@@ -423,5 +434,6 @@ VERBS = (
                 only="terminal",
             ),
         ),
+        cli_module="verbs.daemon",
     ),
 )

@@ -2,7 +2,7 @@
 
 The families (`lifecycle.py`, `history.py`, …) are lists of these values. Four modules read them:
 - `cli/command.py` makes the click command;
-- `api/app.py` makes the routes;
+- `api/app.py` gives each route its handler;
 - `api/bodies.py` makes the type of the request body;
 - `api/gate/scopes.py` checks tokens against the routes.
 
@@ -145,6 +145,9 @@ class Verb(NamedTuple):
     help: str
     examples: tuple[str, ...] = ()
     arguments: tuple[Argument, ...] = ()
+    # The module below cli/ with the function that carries out the command: `log_verb` for `log`. None if the command
+    # only sends its call, and prints the words of the answer (cli/verbs/calls.py).
+    cli_module: str | None = None
     routes: tuple[Route, ...] = ()
     # The command that undoes the verb, as a person types it. None if it cannot be undone or changes nothing.
     undo: str | None = None

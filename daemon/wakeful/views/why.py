@@ -1,7 +1,8 @@
 """Answers `why`: sentences from the log and the core about a session, an output or an input.
 
 Each answer has `words` for people, and for programs the values from which they were made. Sentences use only what was
-recorded or looked at. If the log does not have the answer, they say so. Nothing is escaped here: the printer does that.
+recorded or looked at. If the log does not have the answer, they say so. `doctor` takes the words about the loop guard
+(rule 34) from here, too. Nothing is escaped here: the printer does that.
 """
 
 from __future__ import annotations
@@ -13,15 +14,17 @@ import msgspec
 from msgspec import Struct
 
 from wakeful.core.agents.turns import DownServer
+from wakeful.core.deciding.acting_agent import find_acting
 from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.dispatch import gather_causes
+from wakeful.core.deciding.loop_guard import AGENTS, COMMANDS, find_pause, name_binding
+from wakeful.core.deciding.may_start import find_queue_words
 from wakeful.core.looking.targets import FileTarget
 from wakeful.core.record.events import Cause
 from wakeful.core.record.observations import Moment
 from wakeful.core.record.state import DamagedSession, Session
 from wakeful.core.spec.session import FileBinding
 from wakeful.views.causes import say_waiting, view_causes, view_waiting
-from wakeful.views.loop_guard import say_guard
 from wakeful.views.path_bindings import Reached, means_path
 from wakeful.views.records import Recorded, say_cost, say_spent, view_runs
 from wakeful.views.session_rows import FAILURES, list_row
@@ -29,6 +32,7 @@ from wakeful.views.times import say_shown, say_time, shorten, show_time, show_ti
 from wakeful.views.why_not import NextSlot, find_changed, find_next_slot, find_next_try, say_silence
 
 PATHS_SHOWN = 5
+_PACED = "paced, "
 
 
 def why_session(
@@ -432,3 +436,52 @@ def find_last_change(core: Core, path: str) -> dict[str, Any] | None:
             if change is not None and (newest is None or step.at > newest[0]):
                 newest = (step.at, change)
     return None if newest is None else {"at": show_time_or_none(newest[0]), "change": newest[1]}
+
+
+def say_guard(core: Core, session: Session, moment: Moment) -> list[str]:
+    """Write sentences about what the guard does to a session now. Empty if it does nothing."""
+    hold = session.hold
+    if hold is not None and hold.kind == "loop":
+        name = session.name
+        return [
+            (
+                f"`wakeful resume {name}` lets it go on. If its run writes what wakes it, bind that with `access: "
+                "write`, "
+                "or exclude it."
+            )
+        ]
+    queued = find_queue_words(core, session, moment) if session.wake is not None else None
+    if queued is None or not queued.startswith(_PACED):
+        return []
+    pause = find_pause(session)
+    if pause is not None:
+        bound = name_binding(core, session, (pause.key,))
+        return [
+            (
+                f"wakeful waits to see whether {bound} changes while nothing runs: if it does not, "
+                "the run itself changes "
+                "what wakes it. Bind what it writes with `access: write`, or exclude it."
+            )
+        ]
+    is_agent = find_acting(core, session)[0] is not None
+    limit, kind = (AGENTS, "an agent") if is_agent else (COMMANDS, "a command")
+    free = f"Its changes come faster than {kind} may start, which is {limit.starts_a_minute} times a minute."
+    return [
+        f"{free} Changes collect meanwhile, and the next start sees the newest.",
+        "A longer `settle` of the binding, or a `pace` in its spec, makes it calmer.",
+    ]
+
+
+def view_guarded(core: Core, moment: Moment) -> list[dict[str, Any]]:
+    """View the sessions that the guard slows down or stopped, for `doctor`."""
+    found = []
+    for session in sorted(core.state, key=lambda one: one.name):
+        if session.wake is None or session.run is not None:
+            continue
+        is_stopped = session.hold is not None and session.hold.kind == "loop"
+        words = (
+            session.hold.words if session.hold is not None and is_stopped else find_queue_words(core, session, moment)
+        )
+        if words is not None and (is_stopped or words.startswith(_PACED)):
+            found.append({"session": session.name, "words": words, "is_stopped": is_stopped})
+    return found

@@ -27,8 +27,7 @@ from wakeful.system.blobs import Blobs
 from wakeful.system.private_folders import make_private
 from wakeful.workspaces.contents import find_meant, keep_base
 from wakeful.workspaces.copy import copy_present
-from wakeful.workspaces.merge import Change, Plan, Sides, plan_merge, read_merge
-from wakeful.workspaces.merge_files import write_merge
+from wakeful.workspaces.merge import Change, Plan, Sides, plan_merge, read_merge, write_merge
 from wakeful.workspaces.moved_spec import move_marks, move_spec
 
 WORKSPACES = "workspaces"

@@ -1,8 +1,9 @@
-"""Compares a fork's files with its parent's in three ways: what a merge would do to each path, and the record of it.
+"""Compares a fork's files with its parent's in three ways: what a merge would do to each path; records it, and does it.
 
 `plan_merge` compares, and stores every content that it would write or overwrite, so that the record alone describes the
-work. A merge that was cut short by a crash is finished from it, and an unwanted merge is undone by it. Only blobs are
-written, and in a dry run not even those.
+work. Only blobs are written, and in a dry run not even those. `write_merge` writes the files after the merge is
+durable, from the record alone. So a merge that was cut short by a crash is finished from it, and an unwanted merge is
+undone by it. A path is written only while it has the content that was compared. Every call is blocking.
 """
 
 from __future__ import annotations
@@ -10,18 +11,19 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wakeful.errors import OperatorError
+from wakeful.errors import OperatorError, WakefulError
 from wakeful.run_files.file_record import BindingFiles, Entry, Found, RunFiles
-from wakeful.run_files.present_files import PathBlocked, look_at, read_content
+from wakeful.run_files.present_files import PathBlocked, look_at, read_content, remove_file, write_file, write_link
 from wakeful.run_files.restore import is_same, say_problem, show_name
 from wakeful.sources.contract import Git
 from wakeful.system.blobs import SHORT_BYTES, Blobs, SecretContent, address_of
+from wakeful.system.private_folders import make_private
 from wakeful.text.display import count
 from wakeful.workspaces.contents import (
     LARGEST_KEPT_BYTES,
@@ -42,6 +44,7 @@ LARGEST_TEXT_BYTES = 4 << 20
 # The most paths that the log names. The record has all.
 MOST_NAMED = 1_000
 Keep = Callable[[bytes], str]
+CHANGED_SINCE = "changed by other hands since it was compared; yours stays, the fork's is kept as {}"
 
 
 class Sides(Struct, frozen=True, kw_only=True):
@@ -270,3 +273,48 @@ def read_merge(blobs: Blobs, address: str) -> MergeRecord:
         return _RECORD.decode(blobs.get(address))
     except msgspec.DecodeError as error:
         raise OperatorError(f"blob {address}: expected the files of a merge, found something else: {error}") from error
+
+
+def write_merge(blobs: Blobs, record: MergeRecord) -> list[dict[str, Any]]:
+    """Write the files. Returns the problems by path, empty if all was done as recorded."""
+    failed = []
+    files = record.bindings[0]
+    before = {entry.name: entry for entry in files.before.entries} if files.before is not None else {}
+    after = {entry.name: entry for entry in files.after.entries} if files.after is not None else {}
+    for name in sorted(before.keys() | after.keys()):
+        problem = _write_one(blobs, record.root, name, before.get(name), after.get(name))
+        if problem is not None:
+            failed.append({"path": show_name(name), "ending": problem[0], "reason": problem[1], "kept": None})
+    for one in record.marked:
+        try:
+            make_private(record.marks)
+            write_file(record.marks, one.path, blobs.get(one.address), 0o600, is_flushed=True)
+        except (PathBlocked, OSError, WakefulError) as problem:
+            failed.append(
+                {
+                    "path": one.path,
+                    "ending": "failed",
+                    "reason": f"its conflicts could not be marked: {say_problem(problem)}",
+                    "kept": None,
+                }
+            )
+    return failed
+
+
+def _write_one(blobs: Blobs, root: str, name: str, before: Entry | None, after: Entry | None) -> tuple[str, str] | None:
+    try:
+        present = look_at(root, name)
+        if is_same(present, after):
+            return None
+        if not is_same(present, before):
+            return "refused", CHANGED_SINCE.format(after.address if after is not None else "removed")
+        if after is None:
+            remove_file(root, name)
+        elif after.kind == "l":
+            write_link(root, name, after.link or "")
+        else:
+            mode = after.mode if before is None else before.mode & ~0o111 | (after.mode & 0o111)
+            write_file(root, name, blobs.get(address_of(bytes.fromhex(after.digest))), mode & 0o777, is_flushed=True)
+    except (PathBlocked, OSError, WakefulError) as problem:
+        return "failed", say_problem(problem)
+    return None

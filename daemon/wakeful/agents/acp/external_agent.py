@@ -13,15 +13,15 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import quote
 
 from acp import PROTOCOL_VERSION, RequestError, connect_to_agent, schema, text_block
 from acp.interfaces import Agent
+from acp.meta import CLIENT_METHODS
 
 from wakeful.agents.acp.meter import OWN_PROMPT_TOKENS, Meter
 from wakeful.agents.acp.prompt import tell_all, tell_since
-from wakeful.agents.acp.refusals import UnsupportedMethods
 from wakeful.agents.acp.tool_calls import UNKNOWN_TOOL, ReportedCall, ReportedCalls
 from wakeful.agents.contract import Hearing
 from wakeful.agents.loop import Ending, Record
@@ -53,6 +53,56 @@ _NEEDS_LOGIN = -32000
 _SECRET_MARK = re.compile(r"\[secret [^\]\n]+\]")
 _AMOUNT = re.compile(r"\d+(\.\d+)?(e-?\d+)?")
 _LONGEST_WORDS = 500
+
+
+class UnsupportedMethods:
+    """The methods of the protocol that we do not support: terminals, questions and extensions.
+
+    We announce no capability for them. An agent that calls one anyway gets the error that the method is unknown.
+    Unsupported notifications are ignored.
+    """
+
+    async def create_terminal(
+        self,
+        session_id: str,
+        command: str,
+        args: list[str] | None = None,
+        env: list[schema.EnvVariable] | None = None,
+        cwd: str | None = None,
+        output_byte_limit: int | None = None,
+        **_: Any,
+    ) -> schema.CreateTerminalResponse:
+        _refuse(CLIENT_METHODS["terminal_create"])
+
+    async def terminal_output(self, session_id: str, terminal_id: str, **_: Any) -> schema.TerminalOutputResponse:
+        _refuse(CLIENT_METHODS["terminal_output"])
+
+    async def release_terminal(self, session_id: str, terminal_id: str, **_: Any) -> schema.ReleaseTerminalResponse:
+        _refuse(CLIENT_METHODS["terminal_release"])
+
+    async def wait_for_terminal_exit(
+        self, session_id: str, terminal_id: str, **_: Any
+    ) -> schema.WaitForTerminalExitResponse:
+        _refuse(CLIENT_METHODS["terminal_wait_for_exit"])
+
+    async def kill_terminal(self, session_id: str, terminal_id: str, **_: Any) -> schema.KillTerminalResponse:
+        _refuse(CLIENT_METHODS["terminal_kill"])
+
+    async def create_elicitation(self, message: str, mode: Any, **_: Any) -> schema.CreateElicitationResponse:
+        _refuse(CLIENT_METHODS["elicitation_create"])
+
+    async def complete_elicitation(self, elicitation_id: str, **_: Any) -> None:
+        """No question was asked, so none can have been answered."""
+
+    async def ext_method(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        _refuse(f"_{method}")
+
+    async def ext_notification(self, method: str, params: dict[str, Any]) -> None:
+        """A notification of an extension that we do not know needs no answer."""
+
+
+def _refuse(method: str) -> NoReturn:
+    raise RequestError.method_not_found(method)
 
 
 class ExternalAgent(UnsupportedMethods):

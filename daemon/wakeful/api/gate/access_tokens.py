@@ -2,8 +2,8 @@
 
 A token is an id and 256 random bits. Its text is shown once, when it is made. The file is checked for every request, so
 a token that is revoked, or removed from the file by hand, stops working with the next request. If other users can read
-the file, or it cannot be parsed, no token works. scopes.py judges what a token reaches. Tokens of runs are not kept
-here.
+the file, or it cannot be parsed, no token works. A request shows its token in the header `Authorization: Bearer`, and
+in no other place. scopes.py judges what a token reaches. Tokens of runs are not kept here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from pathlib import Path
 
 import msgspec
 from msgspec import Struct
+from starlette.datastructures import Headers, QueryParams
+from starlette.types import Scope as Asked
 
+from wakeful.api.problems import Unauthorised
 from wakeful.errors import CallerError, OperatorError
 from wakeful.system.private_files import NotOursAlone, PrivateFile, replace_private
 from wakeful.verbs.verb import Scope
@@ -33,6 +36,8 @@ UNUSED_MICROSECONDS = 30 * 86400 * 1_000_000
 USE_NOTED_MICROSECONDS = 86400 * 1_000_000
 # A digest that no secret has. An unknown id is compared with it, so that the duration does not reveal which ids exist.
 _NOBODY = "0" * 64
+# Query parameters in which clients of other programs put tokens.
+TOKEN_PARAMETERS = frozenset(("token", "access_token", "api_key", "apikey", "authorization", "bearer", "code"))
 
 
 class TokensUnreadable(OperatorError):
@@ -254,3 +259,28 @@ def is_token(text: str) -> bool:
 def _digest(secret: str) -> str:
     """Return the SHA-256. A slower hash would not help, because 256 random bits cannot be guessed anyway."""
     return hashlib.sha256(secret.encode(errors="surrogateescape")).hexdigest()
+
+
+def find_shown(scope: Asked) -> str | None:
+    """Read the text of the token. None if there is no such header. Raises Unauthorised if the header is malformed."""
+    shown = Headers(scope=scope).getlist("authorization")
+    if not shown:
+        return None
+    kind, _, text = shown[0].partition(" ")
+    # With two headers, it would be unclear which one counts.
+    if len(shown) > 1 or kind.lower() != "bearer":
+        raise Unauthorised("one header is expected, Authorization: Bearer TOKEN")
+    return text.strip()
+
+
+def refuse_in_address(scope: Asked) -> None:
+    """Raise Unauthorised if the address has a token, even a valid one. An address ends up in browser histories, in logs
+    and on linked pages.
+    """
+    names = {name.lower() for name in QueryParams(scope["query_string"])}
+    if names & TOKEN_PARAMETERS:
+        raise Unauthorised(
+            "a token is not taken from an address; send it as a header, Authorization: Bearer TOKEN, "
+            "and revoke this one",
+            "address",
+        )

@@ -1,4 +1,4 @@
-"""Identifies the peer of a connection and the caller of a request at the control socket.
+"""Identifies the peer of a connection and the caller of a request at the control socket, and what sessions they see.
 
 The kernel names the user and the process. A token names the run, or the rights of its bearer.
 A connection is judged once, when it is accepted, and the result holds as long as the connection. The process is known
@@ -19,9 +19,11 @@ from dataclasses import dataclass
 from typing import Protocol, overload
 
 from wakeful.api.gate.access_tokens import Token
-from wakeful.api.gate.people import Person
+from wakeful.api.gate.people import People, Person
 from wakeful.api.service import RunIdentity
 from wakeful.core.record.observations import ProcessOwner
+from wakeful.core.record.state import Session, State
+from wakeful.core.spec.session import Role
 
 _CREDENTIALS = struct.Struct("3i")
 # Linux 6.5, include/uapi/asm-generic/socket.h; Python has no name for it yet.
@@ -98,6 +100,51 @@ class Caller:
     def shown_name(self) -> str:
         """The name under which others see the caller as present."""
         return self.author.removeprefix("person:")
+
+
+class VisibleSessions:
+    """The sessions and records that one caller may see.
+
+    The daemon's own user sees every session. A person with a role for single sessions sees those sessions and their
+    forks. No list, search, stream or causal chain names any other session to them. Streams check again for each line,
+    because a role may be taken away while a stream is open.
+    """
+
+    def __init__(self, state: State, people: People, caller: Caller) -> None:
+        self._state = state
+        self._people = people
+        self._caller = caller
+
+    @property
+    def is_whole(self) -> bool:
+        """Does the caller see every session? Valid for one answer: the role is not looked up again."""
+        return self._caller.member is None or self._caller.member.is_everywhere
+
+    def list_ids(self) -> frozenset[str] | None:
+        """List the ids of the sessions that the caller sees, or None if they see all. Valid for one answer."""
+        if self.is_whole:
+            return None
+        return frozenset(one.id for one in self._state if self.find_role(one) is not None)
+
+    def sees(self, session_id: str) -> bool:
+        """Does the caller see this session now? The role is looked up again at each call."""
+        if self._caller.member is None:
+            return True
+        member = self._people.find(self._caller.member.name)
+        if member is None:
+            return False
+        session = self._state.sessions.get(session_id)
+        if session is None:
+            return member.is_everywhere
+        return member.find_role(session, self._state.sessions.get) is not None
+
+    def sees_name(self, name: str) -> bool:
+        session_id = self._state.ids.get(name)
+        return self._caller.member is None or (session_id is not None and self.sees(session_id))
+
+    def find_role(self, session: Session) -> Role | None:
+        member = self._caller.member
+        return member.find_role(session, self._state.sessions.get) if member is not None else "maintainer"
 
 
 def judge_peer(connection: Connected, owner_of: OwnerOf) -> Peer:

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from wakeful.api.bodies import decode_body, decode_name, read_body
-from wakeful.api.gate.access_tokens import Token, Tokens, is_token
+from wakeful.api.gate.access_tokens import Token, Tokens, find_shown, is_token, refuse_in_address
 from wakeful.api.gate.callers import (
     Caller,
     Peer,
@@ -33,7 +33,6 @@ from wakeful.api.gate.network_callers import STRANGER, NetworkCallers
 from wakeful.api.gate.people import People
 from wakeful.api.gate.protocol import POSITION_HEADER, VERSION_HEADER
 from wakeful.api.gate.scopes import find_rule, judge_body, judge_request
-from wakeful.api.gate.shown_tokens import find_shown, refuse_in_address
 from wakeful.api.presence import Presence
 from wakeful.api.problems import Forbidden, Refusals, RefusedRequest, Unauthorised, answer_problem, name_problem
 from wakeful.api.service import Service

@@ -22,7 +22,7 @@ from wakeful.api.problems import Forbidden, WrongContentType
 from wakeful.core.spec.http_settings import LOCALHOST, LOOPBACK_NAMES, HttpSettings, TcpAddress
 
 JSON_TYPE = "application/json"
-# Seconds after which a wrong token or code is no longer counted (guesses.py).
+# Seconds after which a wrong token or code is no longer counted (logins.py).
 RETRY_SECONDS = "3"
 # The dashboard page: the only path that a link in a mail or a notification may open.
 PAGE = "/"

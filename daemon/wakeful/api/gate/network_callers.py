@@ -15,11 +15,10 @@ from starlette.datastructures import Headers
 from starlette.requests import cookie_parser
 from starlette.types import Scope
 
-from wakeful.api.gate.access_tokens import Token, Tokens, is_token
+from wakeful.api.gate.access_tokens import Token, Tokens, find_shown, is_token, refuse_in_address
 from wakeful.api.gate.callers import Caller
-from wakeful.api.gate.login_throttle import LoginThrottle
+from wakeful.api.gate.logins import LoginThrottle
 from wakeful.api.gate.network import NetworkPeer, judge_content_type, judge_head
-from wakeful.api.gate.shown_tokens import find_shown, refuse_in_address
 from wakeful.api.problems import Forbidden, Unauthorised
 from wakeful.api.service import Service
 from wakeful.system.private_files import ChangesInTurn

@@ -1,7 +1,8 @@
 """The daemon's side of a verb that is a call: the calls that its body may become, and the work before and after each.
 
-`all_calls` lists the steps of every verb. The table of verbs does not import them, so that the command line can import
-the table.
+The modules of calls fill in these values, and `routes/calls.py` lists them for every verb. They are a module of their
+own because all of these import them. The table of verbs does not import them, so that the command line can import the
+table.
 """
 
 from __future__ import annotations

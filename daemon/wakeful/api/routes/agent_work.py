@@ -23,7 +23,7 @@ from wakeful.api.gate.callers import Caller
 from wakeful.api.live_words import Said
 from wakeful.api.operations.offered_tools import find_slow_servers
 from wakeful.api.problems import Forbidden
-from wakeful.api.requests import answer_json, caller_of, service_of
+from wakeful.api.requests import Handlers, answer_json, caller_of, service_of
 from wakeful.api.routes.context import assemble_for, assemble_for_sub, drop_changed_raw
 from wakeful.api.service import Service
 from wakeful.core.agents import steps as work
@@ -487,3 +487,18 @@ def _describe_beginning(
         fetch=spec.fetch,
         is_unisolated=not spec.confinement.is_enforced,
     )
+
+
+# Tried in this order. Agents use the first three in every turn.
+HANDLERS: Handlers = {
+    "POST /work/steps": record_steps,
+    "POST /work/redact": redact,
+    "POST /work/words": take_words,
+    "POST /work/begin": begin,
+    "GET /work/rules": read_rules,
+    "GET /work/skill": read_skill,
+    "POST /work/compress": compress,
+    "POST /work/images": keep_image,
+    "GET /work/images/{address}": read_image,
+    "POST /work/subagent": begin_sub,
+}

@@ -1,15 +1,17 @@
 """POST /call/{verb}: a JSON body becomes a call, and the answer is sent when the call is on disk.
 
-The fields of a body are the arguments of the verb in the table of verbs. `key` (or the header Idempotency-Key) makes
+The fields of a body are the arguments of the verb in the table of verbs. A verb that only records its call needs
+nothing here: its body becomes the call of the same name, field by field. `key` (or the header Idempotency-Key) makes
 a call safe to repeat. A body may not name the caller: author, run and sender come from the connection.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import msgspec
 from msgspec import Struct
@@ -20,7 +22,7 @@ from starlette.responses import Response
 from wakeful.api.bodies import build, decode_body, find_body_type, read_body, take_key
 from wakeful.api.gate.callers import Caller
 from wakeful.api.gate.scopes import refuse_member
-from wakeful.api.operations.all_calls import list_steps
+from wakeful.api.operations import history_calls, lifecycle_calls
 from wakeful.api.operations.call_steps import CallSteps, Done, Preview
 from wakeful.api.operations.participants import refuse_by_uid
 from wakeful.api.problems import Forbidden, KeyInUse
@@ -33,7 +35,31 @@ from wakeful.core.calls.rules import CALL_RULES
 from wakeful.errors import CallerError, KeyReused
 from wakeful.history.repeated_calls import Named, find_first, say_repeated
 from wakeful.verbs.table import VERBS
+from wakeful.verbs.verb import Verb
 from wakeful.views.times import say_time, show_time_or_none
+
+# The calls with work before or after them. Every other verb only records its call.
+_WITH_STEPS = {**lifecycle_calls.CALLS, **history_calls.CALLS}
+
+
+def list_steps(verbs: Mapping[str, Verb]) -> dict[str, CallSteps]:
+    """List the steps of each verb with a route `POST /call/NAME`. Raises LookupError if there is no call for one."""
+    return {name: _find_steps(name) for name, verb in verbs.items() if verb.is_call}
+
+
+def _find_steps(name: str) -> CallSteps:
+    if name in _WITH_STEPS:
+        return _WITH_STEPS[name]
+    for kind in get_args(calls.Call):
+        if _spell(kind) == name:
+            return CallSteps(makes=(kind,))
+    raise LookupError(f"the verb {name} has a route of calls, but core/calls/values.py has no call of its name")
+
+
+def _spell(kind: type[calls.Call]) -> str:
+    """Spell the name of a call as its verb: `SleepAll` is `sleep_all`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
+
 
 CALLS = list_steps(VERBS)
 

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from wakeful.api.operations.offered_tools import read_offered
-from wakeful.api.requests import answer_json, find_session, service_of
+from wakeful.api.requests import Handlers, answer_json, find_session, service_of
 from wakeful.api.service import Service
 from wakeful.core.agents.token_count import estimate_definition, estimate_entry
 from wakeful.core.agents.turns import Answered, Asked, Entry, Returned, ToolCall
@@ -225,3 +225,8 @@ def read_counted(log: LogReader, session: Session) -> dict[str, Any] | None:
             ):
                 return {"run": run, "model": model, "estimated": estimated, "counted": answered.usage.input}
     return None
+
+
+HANDLERS: Handlers = {
+    "GET /sessions/{name}/context": read_context,
+}

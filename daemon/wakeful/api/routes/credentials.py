@@ -16,7 +16,7 @@ from starlette.responses import Response
 from wakeful.api.bodies import read_routed
 from wakeful.api.gate.access_tokens import LONGEST_NOTE, Token, Tokens
 from wakeful.api.problems import WrongBody
-from wakeful.api.requests import answer_json, change_credentials, service_of
+from wakeful.api.requests import Handlers, answer_json, change_credentials, service_of
 from wakeful.api.service import Service, find_named
 from wakeful.core.deciding.agent_obstacles import list_needed, list_signing
 from wakeful.verbs.verb import SCOPES
@@ -100,3 +100,11 @@ async def read_secrets(request: Request) -> Response:
         for one in known
     ]
     return answer_json({"folder": folder, "secrets": rows})
+
+
+HANDLERS: Handlers = {
+    "GET /secrets": read_secrets,
+    "GET /tokens": list_tokens,
+    "POST /tokens": make_token,
+    "POST /tokens/revoke": revoke_token,
+}

@@ -22,6 +22,7 @@ from starlette.responses import Response
 
 from wakeful.api.bodies import read_body
 from wakeful.api.problems import Refusals, WrongBody, answer_problem
+from wakeful.api.requests import Handlers
 
 FOLDER = Path(__file__).parent.parent / "dashboard"
 PAGE_FILE = "index.html"
@@ -131,3 +132,10 @@ async def take_policy_report(request: Request) -> Response:
     refusals: Refusals = request.app.state.refusals
     refusals.count("policy")
     return Response(status_code=204)
+
+
+HANDLERS: Handlers = {
+    "GET /": read_page,
+    "GET /assets/{path:path}": read_asset,
+    "POST /csp-report": take_policy_report,
+}

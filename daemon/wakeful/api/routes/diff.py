@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from wakeful.api.problems import Forbidden
-from wakeful.api.requests import answer_json, service_of, visible_to
+from wakeful.api.requests import Handlers, answer_json, service_of, visible_to
 from wakeful.api.service import Service, find_named
 from wakeful.core.record.events import RunFinished, SessionMerged
 from wakeful.core.record.knowledge import close_line
@@ -102,3 +102,8 @@ def _list_writes(log: LogReader, session: Session, *, newest_first: bool = True)
 def _read_first(service: Service, later: Session) -> Files | None:
     first = next((one for one in _list_writes(service.log, later, newest_first=False) if not one.is_merge), None)
     return read_found(service.blobs, first) if first is not None else None
+
+
+HANDLERS: Handlers = {
+    "GET /diff": read_diff,
+}

@@ -1,12 +1,16 @@
-"""The route of `log` and `history`: the selected records of one session, as lines.
+"""The routes of `log`, `history`, `search` and `export`: the records of one session, words in the logs of all sessions,
+and the logs as lines for other tools.
 
-Records are read in pages off the loop, so that reading or searching a million records does not delay the daemon.
+Records are read in pages off the loop, so that reading or searching a million records does not delay the daemon. The
+log's own index finds the words. An export ends where the log ended when the request came, so that it also ends while
+the log grows.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple, get_args
 
@@ -14,24 +18,40 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.cursors import read_cursor, read_limit, write_next
-from wakeful.api.requests import LINES, answer_lines, find_session, read_bound, read_kinds, read_number, service_of
-from wakeful.api.service import Service
+from wakeful.api.requests import (
+    LINES,
+    Handlers,
+    answer_lines,
+    find_session,
+    read_bound,
+    read_cursor,
+    read_kinds,
+    read_limit,
+    read_number,
+    service_of,
+    visible_to,
+    write_next,
+)
+from wakeful.api.service import Service, find_named
 from wakeful.core.record.events import Outcome, RunFinished
 from wakeful.core.record.state import Session
 from wakeful.errors import CallerError
 from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import Record, Span
 from wakeful.history.positions import StateHashes, list_origins
-from wakeful.views.narration import narrate
-from wakeful.views.record_words import tell, tell_price
-from wakeful.views.records import view_record
-from wakeful.views.search_results import matches
+from wakeful.views.narration import narrate, tell, tell_price
+from wakeful.views.records import encode_export, encode_find, matches, split_words, view_record
 
 PAGE = 500
 # The most records of `last`, whose answer must fit in memory. A range (from, to) is streamed, and has no limit.
 MOST_LAST = 10_000
 _OUTCOMES = get_args(Outcome)
+FOUND = 20
+# The most results of a search. `export` serves those who need more.
+MOST_FOUND = 1_000
+# Records of an export that are read at once.
+EXPORT_PAGE = 1_000
+FORMATS = ("jsonl",)
 
 
 async def read_log(request: Request) -> Response:
@@ -212,3 +232,215 @@ def _say_missing(record: Record, telling: LineFormat) -> str:
     span = telling.archived
     is_archived = span is not None and span.first <= record.seq <= span.last and telling.of is None
     return f"archived; `wakeful load {telling.name}` brings it back" if is_archived else "erased"
+
+
+async def search(request: Request) -> Response:
+    service = service_of(request)
+    text, name = request.query_params.get("text", ""), request.query_params.get("name")
+    if not any(sign.isalnum() for sign in text):
+        raise CallerError(f"nothing to search for in {text!r}; give at least one word")
+    limit = read_number(request, "last") or FOUND
+    if limit > MOST_FOUND:
+        raise CallerError(
+            f"last={limit}: a search finds at most {MOST_FOUND}; narrow it by name, kind or time, "
+            "or use `wakeful export`"
+        )
+    bounds: dict[str, Any] = {
+        "session": None,
+        "since": read_bound(request, service, "since"),
+        "until": read_bound(request, service, "until"),
+        "kinds": read_kinds(request),
+        "author": request.query_params.get("author"),
+    }
+    session = find_named(service, name) if name is not None else None
+    ids = visible_to(request).list_ids() if session is None else None
+    page, cursor = read_limit(request, MOST_FOUND), read_cursor(request, Place)
+    if page is not None or cursor is not None:
+        return await _answer_page(request, service, text, page or FOUND, cursor, bounds, session, ids)
+    return answer_lines(_answer(service, text, limit, bounds, session, ids))
+
+
+class Place(NamedTuple):
+    """The beginning of a page: the results up to the time `until`, without the first `skipped`."""
+
+    until: int
+    skipped: int
+
+
+async def _answer_page(
+    request: Request,
+    service: Service,
+    text: str,
+    limit: int,
+    place: Place | None,
+    bounds: dict[str, Any],
+    session: Session | None,
+    ids: frozenset[str] | None,
+) -> Response:
+    """Answer one page. `until` is fixed by the first page, so newer records do not shift results to the next page."""
+    until, skipped = place or Place(bounds["until"] or service.moment().wall, 0)
+    if skipped > MOST_FOUND:
+        raise CallerError(f"a search finds at most {MOST_FOUND} in all; narrow it, or use `wakeful export`")
+    most = skipped + limit + 1
+    found = await asyncio.to_thread(_search, service, text, most, {**bounds, "until": until}, session, ids)
+    lines = found.splitlines(keepends=True)[skipped:]
+    is_more = len(lines) > limit and skipped + limit <= MOST_FOUND
+    headers = write_next(request, Place(until, skipped + limit)) if is_more else {}
+    return Response(b"".join(lines[:limit]), media_type=LINES, headers=headers)
+
+
+async def _answer(
+    service: Service,
+    text: str,
+    limit: int,
+    bounds: dict[str, Any],
+    session: Session | None,
+    ids: frozenset[str] | None,
+) -> AsyncIterator[bytes]:
+    """Yield the results. They are streamed, so that the headers are sent at once: the first search of a long log builds
+    its index, which takes half a minute for a million records."""
+    yield await asyncio.to_thread(_search, service, text, limit, bounds, session, ids)
+
+
+def _search(
+    service: Service,
+    text: str,
+    limit: int,
+    bounds: dict[str, Any],
+    session: Session | None,
+    ids: frozenset[str] | None,
+) -> bytes:
+    """Search the log. A search of one session includes the records it was forked or loaded with.
+
+    `ids` are the sessions that the caller may see, or None for all.
+    """
+    sessions, words = service.core.state.sessions, split_words(text)
+    if session is None and ids is not None:
+        # Search each session separately, so that results of hidden sessions do not use up the limit.
+        found = [
+            record
+            for one in sorted(ids)
+            for record in service.log.search(text, limit=limit, **{**bounds, "session": one})
+        ]
+        found.sort(key=lambda record: record.at, reverse=True)
+    elif session is None:
+        found = service.log.search(text, limit=limit, **bounds)
+    else:
+        pasts = {one.session: one.last for one in list_origins(service.log, session)}
+        found = service.log.search(text, limit=limit, **{**bounds, "session": session.id})
+        for past, last in pasts.items():
+            records = service.log.search(text, limit=limit, **{**bounds, "session": past})
+            found += [record for record in records if last is None or record.seq <= last]
+    # Loaded records that belong to no session here are shown under the name of the session that was loaded from them.
+    named = {
+        one.lineage.origin.session: f"{one.name}, before it was loaded"
+        for one in sessions.values()
+        if one.lineage.origin is not None and one.lineage.origin.session not in sessions
+    }
+    return b"".join(
+        encode_find(
+            record,
+            sessions[record.session].name if record.session in sessions else named.get(record.session, record.session),
+            words,
+        )
+        for record in found[:limit]
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ExportBounds:
+    """The bounds of an export, each inclusive. None means no bound. `ids` are the ids of the sessions.
+
+    `is_loaded`: include the loaded histories, which were recorded elsewhere."""
+
+    ids: frozenset[str] | None
+    kinds: tuple[str, ...] | None
+    since: int | None
+    until: int | None
+    is_loaded: bool = False
+
+    def has(self, record: Record) -> bool:
+        return (
+            (self.ids is None or record.session in self.ids)
+            and (self.kinds is None or record.kind in self.kinds)
+            and (self.since is None or record.at >= self.since)
+            and (self.until is None or record.at <= self.until)
+        )
+
+
+async def export(request: Request) -> Response:
+    service = service_of(request)
+    form = request.query_params.get("format", FORMATS[0])
+    if form not in FORMATS:
+        raise CallerError(f"there is no format {form!r}; expected {' or '.join(FORMATS)}")
+    names = request.query_params.getlist("name")
+    ids = frozenset(find_named(service, name).id for name in names) if names else visible_to(request).list_ids()
+    is_loaded = request.query_params.get("loaded") == "true"
+    wanted = ExportBounds(
+        ids,
+        read_kinds(request),
+        read_bound(request, service, "since"),
+        read_bound(request, service, "until"),
+        is_loaded,
+    )
+    # For one session, its own index avoids reading the records of all others. The order is the same.
+    pages = (
+        _pages_of_one(service, next(iter(ids)), wanted)
+        if ids is not None and len(ids) == 1
+        else _pages_of_all(service, wanted)
+    )
+    return answer_lines(_stream_export(service, pages))
+
+
+async def _stream_export(service: Service, pages: Iterator[list[Record]]) -> AsyncIterator[bytes]:
+    while (lines := await asyncio.to_thread(_encode_next, service, pages)) is not None:
+        if lines:
+            yield lines
+
+
+def _encode_next(service: Service, pages: Iterator[list[Record]]) -> bytes | None:
+    page = next(pages, None)
+    if page is None:
+        return None
+    sessions = service.core.state.sessions
+    # A loaded history that only its forks read is not a session here, so it has an id but no name.
+    return b"".join(
+        encode_export(record, sessions[record.session].name if record.session in sessions else None) for record in page
+    )
+
+
+def _pages_of_all(service: Service, wanted: ExportBounds) -> Iterator[list[Record]]:
+    position, end = 0, service.log.position()
+    while position < end:
+        position, records = service.log.read_after(
+            position, min(EXPORT_PAGE, end - position), imported=wanted.is_loaded
+        )
+        if not records:
+            return
+        yield [record for record in records if wanted.has(record)]
+
+
+def _pages_of_one(service: Service, session_id: str, wanted: ExportBounds) -> Iterator[list[Record]]:
+    first, head = 1, service.log.head(session_id).seq
+    while first <= head:
+        found = service.log.read(
+            session_id,
+            from_seq=first,
+            to_seq=head,
+            limit=EXPORT_PAGE,
+            since=wanted.since,
+            until=wanted.until,
+            kinds=wanted.kinds,
+        )
+        page = list(found)
+        if not page:
+            return
+        yield page
+        first = page[-1].seq + 1
+
+
+HANDLERS: Handlers = {
+    "GET /sessions/{name}/log": read_log,
+    "GET /search": search,
+    "GET /export": export,
+}

@@ -21,12 +21,11 @@ from starlette.responses import Response
 from wakeful.api.bodies import read_body
 from wakeful.api.gate.access_tokens import BrowserRights, Tokens
 from wakeful.api.gate.callers import Caller, name_person
-from wakeful.api.gate.login_codes import LIFE_SECONDS, Codes
-from wakeful.api.gate.login_throttle import LoginThrottle
+from wakeful.api.gate.logins import LIFE_SECONDS, Codes, LoginThrottle
 from wakeful.api.gate.network import NetworkPeer
 from wakeful.api.gate.network_callers import NetworkCallers, find_cookie, find_cookie_name
 from wakeful.api.problems import Forbidden, WrongBody
-from wakeful.api.requests import answer_json, caller_of, change_credentials, service_of
+from wakeful.api.requests import Handlers, answer_json, caller_of, change_credentials, service_of
 from wakeful.api.tcp_port import TcpPort
 from wakeful.errors import CallerError
 from wakeful.views.times import show_time
@@ -166,3 +165,10 @@ async def _read(request: Request, kind: type[Any]) -> Any:
         return msgspec.json.decode(body or b"{}", type=kind)
     except (msgspec.DecodeError, RecursionError) as error:
         raise WrongBody(f"the body does not fit: {error}") from None
+
+
+HANDLERS: Handlers = {
+    "POST /login": log_in,
+    "POST /logout": log_out,
+    "POST /dashboard": open_dashboard,
+}

@@ -20,7 +20,7 @@ from starlette.types import Message, Receive, Scope, Send
 from wakeful.api.bodies import LARGEST_BODY_BYTES, read_body
 from wakeful.api.gate.callers import Caller
 from wakeful.api.problems import answer_problem
-from wakeful.api.requests import caller_of
+from wakeful.api.requests import Handlers, caller_of
 from wakeful.client.async_client import Reply, read_lines
 from wakeful.client.refusals import DaemonAway, DaemonRefused, read_refusal
 from wakeful.client.wire import encode_query
@@ -85,7 +85,7 @@ class McpServing:
     async def _start(self) -> Any:
         try:
             # The import takes seconds of CPU.
-            http = await asyncio.to_thread(importlib.import_module, "wakeful.mcp_server.http")
+            http = await asyncio.to_thread(importlib.import_module, "wakeful.mcp_server.transports")
         except ModuleNotFoundError as missing:
             if missing.name not in ("mcp", "mcp_types"):
                 raise
@@ -209,3 +209,9 @@ def _make_scope(method: str, path: str, query: Mapping[str, Any] | None, key: st
         "client": None,
         "state": {},
     }
+
+
+HANDLERS: Handlers = {
+    "POST /mcp": answer_mcp,
+    "GET /mcp": refuse_stream,
+}

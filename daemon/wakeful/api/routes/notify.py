@@ -10,12 +10,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from wakeful.api.bodies import read_body
-from wakeful.api.requests import answer_json, service_of
+from wakeful.api.requests import Handlers, answer_json, service_of
 from wakeful.api.service import Service
 from wakeful.core.spec.notifier import Notifier, name_kind, say_target
 from wakeful.errors import CallerError
-from wakeful.notifications.contract import Delivered
 from wakeful.notifications.ledger import MOST_ATTEMPTS, Ledger, is_troubled
+from wakeful.notifications.messages import Delivered
 from wakeful.views.times import show_time
 
 
@@ -77,3 +77,9 @@ def _view(notifier: Notifier, ledger: Ledger | None) -> dict[str, Any]:
             for one in reversed(ledger.ended)
         ],
     }
+
+
+HANDLERS: Handlers = {
+    "GET /notify": read_notifiers,
+    "POST /notify/test": send_test,
+}

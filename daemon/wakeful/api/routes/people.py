@@ -22,7 +22,7 @@ from wakeful.api.gate.scopes import list_calls, refuse_member
 from wakeful.api.live_feed import view_present
 from wakeful.api.presence import Presence
 from wakeful.api.problems import Forbidden
-from wakeful.api.requests import answer_json, caller_of, change_credentials, service_of, visible_to
+from wakeful.api.requests import Handlers, answer_json, caller_of, change_credentials, service_of, visible_to
 from wakeful.api.service import Service, find_named
 from wakeful.core.calls.roles import ROLES, find_role, find_smaller
 from wakeful.core.spec.session import Role
@@ -217,3 +217,14 @@ async def _read(request: Request, kind: type[Any]) -> Any:
         return msgspec.json.decode(await read_body(request), type=kind)
     except (msgspec.DecodeError, RecursionError) as error:
         raise CallerError(f"the body does not fit: {error}") from None
+
+
+HANDLERS: Handlers = {
+    "GET /people": list_people,
+    "POST /people/add": add_person,
+    "POST /people/role": set_role,
+    "POST /people/remove": remove_person,
+    "GET /me": read_me,
+    "GET /presence": read_presence,
+    "POST /presence": say_presence,
+}

@@ -14,8 +14,8 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.operations.last_answer import LastAnswer, find_last_answer, read_answer
-from wakeful.api.requests import answer_json, find_session, service_of
+from wakeful.api.operations.lifecycle_calls import LastAnswer, find_last_answer, read_answer
+from wakeful.api.requests import Handlers, answer_json, find_session, service_of
 from wakeful.api.routes.context import BOUNDS
 from wakeful.api.service import Service
 from wakeful.core.deciding.dispatch import gather_causes
@@ -171,3 +171,8 @@ def say_refusal(log: LogReader, session: Session) -> list[str]:
         return []
     who, because = found.author.removeprefix("person:"), f": {found.rationale}" if found.rationale else ""
     return [f"Its last run was refused by {who} at {say_time(found.at)}{because}."]
+
+
+HANDLERS: Handlers = {
+    "GET /sessions/{name}/question": read_question,
+}

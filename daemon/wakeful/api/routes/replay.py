@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from wakeful.api.bodies import read_routed
 from wakeful.api.problems import WrongBody
-from wakeful.api.requests import answer_lines, service_of
+from wakeful.api.requests import Handlers, answer_lines, service_of
 from wakeful.api.service import Service, find_named
 from wakeful.core.record.events import RunFinished
 from wakeful.core.record.state import Session
@@ -76,3 +76,8 @@ def find_recorded(service: Service, session: Session, run: int) -> Recorded:
 async def _encode(lines: AsyncIterator[dict[str, Any]]) -> AsyncIterator[bytes]:
     async for line in lines:
         yield msgspec.json.encode(line) + b"\n"
+
+
+HANDLERS: Handlers = {
+    "POST /replay": replay,
+}

@@ -20,12 +20,22 @@ import psutil
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from wakeful.api.cursors import read_cursor, read_limit, write_next
 from wakeful.api.gate.people import list_roles
 from wakeful.api.operations.offered_tools import list_down
 from wakeful.api.operations.participants import ParticipantCache, find_accounts
 from wakeful.api.presence import Presence
-from wakeful.api.requests import JSON, answer_json, find_session, read_number, service_of, visible_to
+from wakeful.api.requests import (
+    JSON,
+    Handlers,
+    answer_json,
+    find_session,
+    read_cursor,
+    read_limit,
+    read_number,
+    service_of,
+    visible_to,
+    write_next,
+)
 from wakeful.api.routes.trace import find_hint
 from wakeful.api.service import Service
 from wakeful.core.record.erased_payloads import ERASED
@@ -50,22 +60,6 @@ QUIET_SECONDS = 0.05
 # The most characters of a hint in a header. JSON may write each as six, and every client accepts that length.
 _LONGEST_HINT = 1000
 _PART_BYTES = 64 * 1024
-
-
-async def read_version(request: Request) -> Response:
-    service = service_of(request)
-    places = service.places
-    return answer_json(
-        {
-            "version": service.version,
-            "pid": service.pid,
-            "started_at": show_time(service.started_at),
-            "specs": str(places.specs),
-            "state": str(places.state),
-            "socket": str(places.socket),
-            "http": request.app.state.tcp.url,
-        }
-    )
 
 
 async def read_sessions(request: Request) -> Response:
@@ -301,3 +295,13 @@ def find_text(log: LogReader, session: Session) -> str | None:
         if isinstance(event, SpecDeclared) and event.text is not None:
             return event.text if event.text != ERASED else None
     return None
+
+
+HANDLERS: Handlers = {
+    "GET /sessions": read_sessions,
+    "GET /sessions/{name}": read_session,
+    "GET /sessions/{name}/facts": read_facts,
+    "GET /sessions/{name}/output": read_output,
+    "GET /sessions/{name}/spec": read_spec,
+    "GET /top": read_top,
+}

@@ -16,7 +16,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.requests import answer_json, find_session, read_number, service_of
+from wakeful.api.requests import Handlers, answer_json, find_session, read_number, service_of
 from wakeful.api.service import Service
 from wakeful.core.record.events import RunFinished
 from wakeful.core.record.observations import Traced
@@ -110,3 +110,8 @@ def _view(session: Session, finished: RunFinished, trace: Traced, paste: SpecSug
         "paste": {"bindings": paste.bindings, "allow": paste.allow, "network": paste.network},
         "lines": spell(paste),
     }
+
+
+HANDLERS: Handlers = {
+    "GET /sessions/{name}/trace": read_trace,
+}

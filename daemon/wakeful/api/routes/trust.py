@@ -16,7 +16,7 @@ from starlette.responses import Response
 from wakeful.api.bodies import decode_name, read_routed
 from wakeful.api.gate.callers import Caller
 from wakeful.api.operations.participants import refuse_by_uid
-from wakeful.api.requests import answer_json, caller_of, service_of
+from wakeful.api.requests import Handlers, answer_json, caller_of, service_of
 from wakeful.api.service import Service
 from wakeful.core.calls import values as calls
 from wakeful.trust.trust_review import FilesToTrust
@@ -85,3 +85,13 @@ async def _record(service: Service, caller: Caller, trusting: FilesToTrust) -> N
         await service.call(call, author=caller.author, key=None, run=None)
     await asyncio.to_thread(service.trust.commit, trusting)
     await service.read_specs()
+
+
+HANDLERS: Handlers = {
+    "GET /trust": list_trust,
+    "GET /trust/{name}": show_trust,
+    "POST /trust/accept": accept,
+    "POST /trust/attach": attach,
+    "POST /trust/detach": detach,
+    "POST /trust/follow": follow,
+}

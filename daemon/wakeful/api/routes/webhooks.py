@@ -22,7 +22,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from wakeful.api.bodies import build, decode_body, read_body
 from wakeful.api.problems import BodyTooLarge, RefusedRequest, answer_problem, name_problem
-from wakeful.api.requests import answer_json, caller_of, service_of
+from wakeful.api.requests import Handlers, answer_json, caller_of, service_of
 from wakeful.api.service import Service, find_named
 from wakeful.core.calls.values import Deliver
 from wakeful.core.record.events import DeliveryReceived
@@ -362,3 +362,10 @@ def _view(
         "refused": knocks.refused.get(place, 0),
         "last_refusal": None if refusal is None else {"at": show_time_or_none(refusal[0]), "reason": refusal[1]},
     }
+
+
+HANDLERS: Handlers = {
+    "POST /webhook/{address:path}": receive,
+    "GET /webhooks": list_webhooks,
+    "POST /webhooks/test": test,
+}

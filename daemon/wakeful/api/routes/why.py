@@ -11,12 +11,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from wakeful.api.gate.access_tokens import Tokens, TokensUnreadable
-from wakeful.api.gate.visible_sessions import VisibleSessions
-from wakeful.api.operations.causal_chain import find_asked, find_chain, why_run
-from wakeful.api.operations.file_writers import find_file_writer
+from wakeful.api.gate.callers import VisibleSessions
+from wakeful.api.operations.causal_chain import find_asked, find_chain, find_file_writer, why_run
 from wakeful.api.operations.offered_tools import list_down
 from wakeful.api.problems import Refusals
-from wakeful.api.requests import answer_json, service_of, visible_to
+from wakeful.api.requests import Handlers, answer_json, service_of, visible_to
 from wakeful.api.routes.notify import view_notifiers
 from wakeful.api.routes.questions import say_refusal
 from wakeful.api.routes.sessions import find_problem
@@ -31,12 +30,18 @@ from wakeful.core.record.state import DamagedSession, Session
 from wakeful.core.spec.zones import is_zone_known
 from wakeful.errors import CallerError
 from wakeful.eventlog.codec import decode
-from wakeful.views.change_impact import plan_now, plan_paths
 from wakeful.views.limit_levels import view_limits
-from wakeful.views.loop_guard import view_guarded
-from wakeful.views.path_bindings import Reached, find_writers
+from wakeful.views.path_bindings import Reached, find_writers, plan_now, plan_paths
 from wakeful.views.times import say_shown, say_time, shorten, show_time, show_time_or_none
-from wakeful.views.why import FileWriter, find_last_change, find_version, has_failed, why_output, why_session
+from wakeful.views.why import (
+    FileWriter,
+    find_last_change,
+    find_version,
+    has_failed,
+    view_guarded,
+    why_output,
+    why_session,
+)
 from wakeful.workspaces.fork_workspaces import measure
 
 # The most records searched for the run that wrote the present version of an output.
@@ -302,3 +307,10 @@ def _view_unfinished(service: Service) -> list[dict[str, str]]:
             if isinstance(event, SessionMerged) and event.record in wanted:
                 found.append({"session": session.name, "fork": event.name})
     return found
+
+
+HANDLERS: Handlers = {
+    "GET /why": explain_why,
+    "GET /plan": explain_plan,
+    "GET /doctor": explain_health,
+}

@@ -1,4 +1,7 @@
-"""`wakeful daemon`: starts the daemon. Only here does the command line import the daemon's own modules."""
+"""`wakeful daemon`: starts the daemon.
+
+It is a module of its own because it imports the daemon's own modules, which no other command needs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`wakeful diff`: compares two positions of a session, or two sessions, and prints only the differences."""
+"""`wakeful diff`: compares two positions of a session, or two sessions, and prints only the differences.
+
+Other verbs print their differences by the functions here: the previews of history.py, `replay` and `show`.
+"""
 
 from __future__ import annotations
 
@@ -144,3 +147,12 @@ def format_diff(diff: str | None, indent: str = "    ") -> Iterator[str]:
 
 def _say_step(sides: dict[str, Any]) -> str:
     return escape(f"{shorten(sides['a'])} -> {shorten(sides['b'])}")
+
+
+def say_conflict(conflict: dict[str, Any]) -> str:
+    """Format a conflict that a merge leaves open, as `show` lists it."""
+    sides = (("was", "base"), ("here", "ours"), (conflict["fork"], "theirs"))
+    said = "; ".join(
+        f"{who}: {value if (value := conflict.get(side)) is not None else '(none)'}" for who, side in sides
+    )
+    return f"{conflict['number']}  {conflict['key']}  {said}"

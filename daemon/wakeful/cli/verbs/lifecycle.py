@@ -1,5 +1,5 @@
-"""The lifecycle verbs that do more than print an answer: `open`, `activate --wait`, `resume --all`, `sleep --all`, and
-`terminate` of several sessions.
+"""The lifecycle verbs that do more than print an answer: `open`, `activate --wait`, `resume --all`, `sleep --all`,
+`terminate` of several sessions, and `answer`, which prints a session's question with the diff that it is about.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import click
 from wakeful.cli.client import Client, Options
 from wakeful.cli.exit_codes import FAILED, Failure
 from wakeful.cli.selection import find_sessions, is_several
-from wakeful.cli.text import count, escape, show_local_times, wrap
+from wakeful.cli.text import count, escape, format_exact, paint, show_local_times, wrap
 from wakeful.cli.verbs.calls import (
     call_each,
     carry_out,
@@ -31,6 +31,7 @@ from wakeful.verbs.table import COMMANDS
 
 # The most names printed in a confirmation: enough to notice a session that was not meant.
 _NAMES_SHOWN = 10
+_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
 
 class Ending(NamedTuple):
@@ -178,3 +179,49 @@ def records_after(client: Client, name: str, head: int, *, is_live: bool = False
         record = json.loads(line)
         if "live" in record or record["seq"] > last:
             yield record
+
+
+def answer_verb(
+    options: Options, name: str, text: str | None, rationale: str | None, idempotency_key: str | None
+) -> None:
+    if text is not None:
+        carry_out(options, "answer", idempotency_key, name=name, text=text, rationale=rationale)
+        return
+    if rationale is not None:
+        raise click.UsageError("--because goes with an answer: wakeful answer NAME yes --because TEXT")
+    found = options.client().get(f"/sessions/{quote_name(name)}/question")
+    print(json.dumps(found) if options.is_json else "\n".join(_format_question(found)))
+
+
+def _format_question(found: dict[str, Any]) -> Iterator[str]:
+    name = escape(found["session"])
+    if found["asks"] is None:
+        yield f"{name} asks nothing"
+        if (last := found["last_answer"]) is not None:
+            who = escape(last["author"].removeprefix("person:"))
+            because = f": {escape(last['rationale'])}" if last["rationale"] else ""
+            yield f"{who} said {escape(last['text'])} at {format_exact(last['at'])}{because}"
+        return
+    yield f"{name}: {escape(found['words'])}"
+    for change in found["changes"]:
+        yield ""
+        problem = f" (no diffs: {escape(change['problem'])})" if change["problem"] else ""
+        yield f"{escape(change['words'])}{problem}"
+        shown = {one["path"] for one in change["diffs"] if one["diff"]}
+        yield from (f"  {escape(one['path'])} {one['change']}" for one in change["paths"] if one["path"] not in shown)
+        for one in change["diffs"]:
+            yield from _format_diff(one)
+    if (call := found["call"]) is not None:
+        yield ""
+        yield f"it would call {escape(call['name'])}"
+        yield from _format_diff(call["diff"]) if call["diff"] is not None else (f"  {escape(call['arguments'])}",)
+    yield ""
+    how = "TEXT" if found["asks"] == "question" else "yes, or no --because TEXT"
+    yield f"answer with: wakeful answer {name} {how}"
+
+
+def _format_diff(one: dict[str, Any]) -> Iterator[str]:
+    if one["note"]:
+        yield f"  {escape(one['path'])}: no diff: {escape(one['note'])}"
+    for line in (one["diff"] or "").splitlines():
+        yield paint(escape(line), _COLOURS.get(line[:1], ""))

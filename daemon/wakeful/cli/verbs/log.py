@@ -1,6 +1,7 @@
-"""`log`, `follow`, `history`, `search`: print records as lines, past and live.
+"""`log`, `follow`, `history`, `search`: print records as lines, past and live. `export` writes them for other tools.
 
-With `--json` the daemon's lines are printed unchanged. Otherwise each record becomes one line of words.
+With `--json` the daemon's lines are printed unchanged. Otherwise each record becomes one line of words. An export has
+one JSON object per line, on standard output or in a file.
 """
 
 from __future__ import annotations
@@ -8,8 +9,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import click
@@ -17,8 +19,9 @@ import click
 from wakeful.cli.agent_words import TEXT_LEAD, THOUGHT_LEAD, AgentWordsPrinter, LineWrapper
 from wakeful.cli.client import Client, Options
 from wakeful.cli.exit_codes import Failure
+from wakeful.cli.progress import Tally
 from wakeful.cli.selection import is_several
-from wakeful.cli.text import columns, escape, fit, measure, pad, paint, parse_time
+from wakeful.cli.text import columns, count, escape, fit, measure, pad, paint, parse_time
 from wakeful.client.wire import quote_name
 
 # The number of digits of a hash on the screen. --json prints all digits.
@@ -243,3 +246,49 @@ def _format_find(head: str, find: dict[str, Any], kinds: int) -> str:
     middle = f"  {when}  {find['kind']:<{kinds}}  "
     excerpt = fit(escape(find["excerpt"] or ""), max(columns() - measure(head) - len(middle), 20))
     return f"{paint(head, 'bold')}{paint(middle, 'dim')}{excerpt}".rstrip()
+
+
+def export_verb(options: Options, output: str | None, **asked: Any) -> None:
+    file = Path(output) if output is not None else None
+    if file is not None and file.exists():
+        raise Failure(f"{escape(str(file))} is there already; choose another, or remove it first")
+    pieces = options.client().stream("/export", **asked)
+    if file is None:
+        for piece in pieces:
+            sys.stdout.buffer.write(piece)
+        return
+    with Tally("record", is_shown=not options.is_json) as tell:
+        records = write_whole(file, pieces, tell)
+    if options.is_json:
+        print(json.dumps({"file": str(file.absolute()), "records": records}))
+        return
+    print(f"{escape(str(file))}: {count(records, 'record')}")
+
+
+def write_whole(file: Path, pieces: Iterator[bytes], tell: Callable[[int], None] = lambda lines: None) -> int:
+    """Write all pieces to the file, or leave no file, because a partial file would be mistaken for the log.
+
+    Returns the number of lines; `tell` gets it as it grows.
+    """
+    part = file.with_name(f"{file.name}.part")
+    lines = 0
+    try:
+        with open(part, "xb") as out:
+            for piece in pieces:
+                out.write(piece)
+                lines += piece.count(b"\n")
+                tell(lines)
+            out.flush()
+            os.fsync(out.fileno())
+        os.rename(part, file)
+    except FileExistsError:
+        raise Failure(
+            f"{escape(str(part))} is there already: another export writes it, or one was cut off; remove it first"
+        ) from None
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise Failure(f"cannot write {escape(str(file))}: {error.strerror}") from None
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    return lines

@@ -1,4 +1,7 @@
-"""`wakeful mcp`: an MCP server on standard input and output, which coding agents start."""
+"""`wakeful mcp`: an MCP server on standard input and output, which coding agents start.
+
+It is a module of its own because it imports the asynchronous client, which no other command needs.
+"""
 
 from __future__ import annotations
 
@@ -35,12 +38,12 @@ def mcp_verb(options: Options, http: str | None, only: tuple[str, ...], allows_d
     reach = Reach(client, find_own_session(), allows_dangerous, frozenset(only) or None)
     try:
         # Imported here, because the import is slow and needs the optional extra.
-        stdio = importlib.import_module("wakeful.mcp_server.stdio")
+        transports = importlib.import_module("wakeful.mcp_server.transports")
     except ModuleNotFoundError as missing:
         if missing.name not in ("mcp", "mcp_types"):
             raise
         raise Failure(MISSING) from None
-    stdio.serve(client, reach)
+    transports.serve_stdio(client, reach)
 
 
 def refuse_unknown(only: tuple[str, ...]) -> None:

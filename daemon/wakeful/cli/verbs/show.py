@@ -19,7 +19,7 @@ from wakeful.cli.text import (
     quote_prose,
     wrap,
 )
-from wakeful.cli.verbs.previews import say_conflict
+from wakeful.cli.verbs.diff import say_conflict
 from wakeful.client.wire import quote_name
 from wakeful.core.record.todo import MARKS
 from wakeful.core.spec.budget import UNITS

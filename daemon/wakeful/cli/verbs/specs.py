@@ -9,7 +9,7 @@ import re
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,10 +18,9 @@ import click
 from wakeful.cli.client import Options
 from wakeful.cli.daemon_location import find_specs
 from wakeful.cli.exit_codes import FAILED, Failure
-from wakeful.cli.mcp_warnings import warn_about_servers
 from wakeful.cli.progress import Bar
 from wakeful.cli.text import count, escape, paint
-from wakeful.client.refusals import DaemonAway
+from wakeful.client.refusals import DaemonAway, DaemonRefused, DaemonUnreachable
 from wakeful.client.wire import quote_name
 from wakeful.core.deciding.graph import Graph
 from wakeful.core.looking.patterns import parse_under
@@ -31,8 +30,10 @@ from wakeful.service.program_reach import (
     ProgramReach,
     declare_written,
     find_search_path,
+    list_server_programs,
     list_unbound_files,
     name_derived,
+    say_missing_package,
 )
 from wakeful.settings import (
     SETTINGS_FILE,
@@ -176,7 +177,7 @@ def check_folder(specs: Path, options: Options) -> Findings:
     others = (SETTINGS_FILE,) if find_settings_file(specs).exists() else ()
     unbound, reach = _look_at_programs(reading, reading.sessions)
     mistakes = _find_mistakes(reading, reading.sessions, specs)
-    servers = warn_about_servers(reading, _look_for_mistakes(reading.sessions.values()), specs, options)
+    servers = _warn_about_servers(reading, _look_for_mistakes(reading.sessions.values()), specs, options)
     warnings = [
         *reading.warnings,
         *mistakes,
@@ -332,6 +333,58 @@ def _warn_about_writers(specs: Path, reading: FolderReading) -> list[Problem]:
         )
         for one in found
     ]
+
+
+def _warn_about_servers(reading: FolderReading, mistakes: Mistakes, specs: Path, options: Options) -> list[Problem]:
+    """Say why MCP servers that are local programs would not start, and why they did not start in the last run.
+
+    The first is found by looking at the files; no program is started. The second comes from a daemon that reads the
+    same folder of specs. Each warning is returned once, with the server's position in the agent's file."""
+    found: dict[Problem, None] = {}
+    started = {
+        name: servers
+        for name, spec in reading.sessions.items()
+        if (servers := list_server_programs(spec, reading.agents.get(spec.agent or "")))
+    }
+    for name, servers in started.items():
+        spec = reading.sessions[name]
+        for server in servers:
+            for words in _judge_server(server.argv, spec, mistakes):
+                found[_place_server(specs, spec, server.name, f"MCP server {server.name} will not start: {words}")] = (
+                    None
+                )
+    for name, down in _find_servers_down(started.keys(), specs, options):
+        found[
+            _place_server(specs, reading.sessions[name], down["name"], f"in the last run of {name}: {down['words']}")
+        ] = None
+    return list(found)
+
+
+def _judge_server(argv: tuple[str, ...], spec: SessionSpec, mistakes: Mistakes) -> Iterator[str]:
+    yield from mistakes.find_of_server(argv, spec.root)
+    if (missing := say_missing_package(argv, spec.root)) is not None and spec.confinement.network is False:
+        yield missing
+
+
+def _place_server(specs: Path, spec: SessionSpec, server: str, words: str) -> Problem:
+    file = f"{AGENTS}/{spec.agent}{SUFFIX}"
+    return Problem(f"{specs.name}/{file}", *locate(str(specs / file), ("mcp", server)), words)
+
+
+def _find_servers_down(names: Set[str], specs: Path, options: Options) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the servers that were down in the last runs. The daemon is asked only if a session has a server."""
+    if not names:
+        return
+    try:
+        client = options.client()
+        if os.path.realpath(client.get("/doctor")["specs"]) != os.path.realpath(specs):
+            return
+        known = {row["name"] for row in client.get("/sessions")}
+        for name in names & known:
+            yield from ((name, down) for down in client.get("/why", x=name, path=os.path.abspath(name))["servers_down"])
+    except (DaemonUnreachable, DaemonRefused):
+        # No daemon answers, so the warnings from the files are all there is.
+        return
 
 
 def _read(specs: Path, report_progress: ReportProgress = tell_nobody) -> tuple[FolderReading, list[Problem]]:

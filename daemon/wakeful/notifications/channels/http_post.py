@@ -17,8 +17,7 @@ import time
 from collections.abc import Mapping
 
 from wakeful.core.spec.notifier import NtfyChannel, UrlChannel, WebhookChannel, show_address
-from wakeful.notifications.contract import Delivered, Gone, Refused, Sent
-from wakeful.notifications.messages import Message, as_json, as_text, fill, fill_text
+from wakeful.notifications.messages import Delivered, Gone, Message, Refused, Sent, as_json, as_text, fill, fill_text
 from wakeful.system.http_request import ServiceDown, ask_http
 
 PREFIX = "whsec_"

@@ -15,8 +15,7 @@ from urllib.parse import urlsplit
 
 from wakeful.core.spec.notifier import EmailChannel
 from wakeful.errors import OperatorError
-from wakeful.notifications.contract import Delivered, Refused, Sent
-from wakeful.notifications.messages import Message, as_text
+from wakeful.notifications.messages import Delivered, Message, Refused, Sent, as_text
 
 # The most seconds of each step of the conversation with the server.
 STEP_SECONDS = 15.0

@@ -17,8 +17,7 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 
 from wakeful.core.spec.notifier import CommandChannel
-from wakeful.notifications.contract import Delivered, Refused, Sent
-from wakeful.notifications.messages import Message, as_json, as_text, variables_of
+from wakeful.notifications.messages import Delivered, Message, Refused, Sent, as_json, as_text, variables_of
 
 _CPU_SECONDS = 60
 _FILE_BYTES = 64 * 1024 * 1024

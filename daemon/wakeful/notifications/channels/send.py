@@ -19,8 +19,7 @@ from wakeful.errors import OperatorError
 from wakeful.notifications.channels.http_post import send_ntfy, send_url, send_webhook
 from wakeful.notifications.channels.mail import send_mail
 from wakeful.notifications.channels.program import Programs
-from wakeful.notifications.contract import ATTEMPT_SECONDS, Refused, Sent
-from wakeful.notifications.messages import Message
+from wakeful.notifications.messages import ATTEMPT_SECONDS, Message, Refused, Sent
 
 # The most seconds of an attempt by mail. SMTP takes several steps, each with a limit of its own.
 MAIL_SECONDS = 60.0

@@ -13,8 +13,7 @@ from wakeful.core.spec.session import Settings
 from wakeful.errors import OperatorError
 from wakeful.eventlog.contract import DaemonLog
 from wakeful.history.stored_sessions import load_sessions
-from wakeful.monitoring.measures import Measures
-from wakeful.monitoring.monitoring import Monitoring
+from wakeful.monitoring.measures import Measures, Monitoring
 from wakeful.run_files.capture import find_limits
 from wakeful.run_files.content_recorder import Keeper
 from wakeful.run_files.replay import ReplayEnds, Replays

@@ -1,17 +1,21 @@
-"""`GET /health` and `GET /metrics`: the health of the daemon, for people, probes and Prometheus.
+"""The routes about the daemon itself: its version and places, the description of its API, its health and its metrics.
 
-Both answer from memory and hold the loop for milliseconds, even with 10,000 sessions.
+People, probes and Prometheus ask. All of them are answered from memory and hold the loop for milliseconds, even with
+10,000 sessions.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from wakeful.api.openapi import describe_api
 from wakeful.api.problems import Refusals
-from wakeful.api.requests import JSON, answer_json, caller_of, service_of, visible_to
+from wakeful.api.requests import JSON, Handlers, answer_json, caller_of, service_of, visible_to
 from wakeful.api.routes.webhooks import UnrecordedDeliveries
 from wakeful.api.service import Service
 from wakeful.monitoring.health import (
@@ -26,9 +30,35 @@ from wakeful.monitoring.health import (
 from wakeful.monitoring.metrics import list_process_families, list_session_families, list_state_families
 from wakeful.monitoring.metrics_text import OPEN_TYPE, PLAIN_TYPE, Family, counted, write_metrics
 from wakeful.monitoring.verified import read_verified
+from wakeful.views.times import show_time
 
 # The status of an unhealthy daemon. A probe reads only the status; 200 is healthy.
 UNHEALTHY = 503
+
+
+async def read_version(request: Request) -> Response:
+    service = service_of(request)
+    places = service.places
+    return answer_json(
+        {
+            "version": service.version,
+            "pid": service.pid,
+            "started_at": show_time(service.started_at),
+            "specs": str(places.specs),
+            "state": str(places.state),
+            "socket": str(places.socket),
+            "http": request.app.state.tcp.url,
+        }
+    )
+
+
+async def read_description(request: Request) -> Response:
+    return Response(_encode(service_of(request).version), media_type=JSON)
+
+
+@functools.cache
+def _encode(version: str) -> bytes:
+    return msgspec.json.encode(describe_api(version))
 
 
 async def read_health(request: Request) -> Response:
@@ -97,3 +127,11 @@ def _read_refusals(request: Request) -> Mapping[str, int]:
     """Return the number of refused requests, by kind."""
     refusals: Refusals = request.app.state.refusals
     return {str(kind): count for kind, count in refusals.read().items()}
+
+
+HANDLERS: Handlers = {
+    "GET /version": read_version,
+    "GET /health": read_health,
+    "GET /metrics": read_metrics,
+    "GET /openapi.json": read_description,
+}

@@ -1,7 +1,7 @@
-"""The route of `costs`: updates the ledger of runs to the end of the log, and returns its sums.
+"""The routes of `timeline`, `graph` and `costs`: overviews of all sessions, from the whole log. All of them only read.
 
-The first request reads the whole log in pages, off the loop (5 s of CPU for a million records). Later requests read
-only the newer records.
+The first request for the timeline or the costs reads the whole log in pages, off the loop (5 s of CPU for a million
+records). Later requests read only the newer records.
 """
 
 from __future__ import annotations
@@ -14,16 +14,72 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.requests import answer_json, read_bound, service_of, visible_to
-from wakeful.api.service import Service
+from wakeful.api.requests import Handlers, answer_json, read_bound, read_number, service_of, visible_to
+from wakeful.api.service import Service, find_named
 from wakeful.bundles.format import BundleRefused
 from wakeful.bundles.load import read_payloads
 from wakeful.core.record.state import Archived
 from wakeful.eventlog.contract import LogReader, Record
 from wakeful.views.costs import COUNTED, Key, Ledger, read_keys, view_costs
+from wakeful.views.session_graph import view_neighbourhood
+from wakeful.views.timeline import KINDS, Bar, Mark, Timeline, view_timeline
 from wakeful.views.times import show_time_or_none
 
+# The records that are read at once.
 PAGE = 1_000
+DAY = 86_400_000_000
+MOST = 5_000
+SHOWN = 1_000
+DEPTH = 2
+
+
+class Timelines:
+    """The timeline of the daemon, with a lock: two requests at once must not take the same records twice."""
+
+    def __init__(self) -> None:
+        self._timeline = Timeline()
+        self._turn = Lock()
+
+    def read(
+        self, log: LogReader, ids: frozenset[str] | None, since: int, until: int, most: int
+    ) -> tuple[list[Bar], list[Mark]]:
+        """Take the new records and list the bars and marks. Blocking."""
+        with self._turn:
+            timeline, end = self._timeline, log.position()
+            while timeline.position < end:
+                position, records = log.read_after(timeline.position, PAGE, KINDS)
+                for record in records:
+                    timeline.take(record)
+                timeline.position = max(position, timeline.position) if records else end
+            bars = timeline.list_bars(ids, since, until, most)
+            return bars, timeline.list_marks(ids, since, until, most)
+
+
+async def read_timeline(request: Request) -> Response:
+    service = service_of(request)
+    now = service.moment().wall
+    until = read_bound(request, service, "until") or now
+    since = read_bound(request, service, "since") or until - DAY
+    most = min(read_number(request, "limit") or SHOWN, MOST)
+    wanted = request.query_params.getlist("name")
+    ids = visible_to(request).list_ids()
+    if wanted:
+        named = frozenset(find_named(service, name).id for name in wanted)
+        ids = named if ids is None else named & ids
+    timelines: Timelines = request.app.state.timelines
+    bars, marks = await asyncio.to_thread(timelines.read, service.log, ids, since, until, most)
+    names = {session.id: session.name for session in service.core.state}
+    return answer_json(view_timeline(bars, marks, names, since, until, most))
+
+
+async def read_graph(request: Request) -> Response:
+    service = service_of(request)
+    focus: str | None = request.query_params.get("focus")
+    depth = read_number(request, "depth")
+    shown: dict[str, Any] = view_neighbourhood(
+        service.core, focus, DEPTH if depth is None else depth, visible_to(request).list_ids()
+    )
+    return answer_json(shown)
 
 
 class Accounts:
@@ -89,3 +145,10 @@ async def read_costs(request: Request) -> Response:
 
 def _name_sessions(service: Service) -> dict[str, str]:
     return {session.id: session.name for session in service.core.state}
+
+
+HANDLERS: Handlers = {
+    "GET /costs": read_costs,
+    "GET /timeline": read_timeline,
+    "GET /graph": read_graph,
+}
