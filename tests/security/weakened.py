@@ -20,7 +20,7 @@ from wakeful.runners.isolation import lookup_cache as looking
 from wakeful.runners.isolation import program_places, reach
 from wakeful.runners.isolation import written_places as writing
 from wakeful.runners.outputs import landing
-from wakeful.runners.prepare import plan_cache
+from wakeful.runners.prepare import preparation
 from wakeful.runners.process import environment
 from wakeful.runners.process.process_mark import mark_of, read_run
 from wakeful.runners.run import run_folders as place
@@ -78,7 +78,7 @@ def pace_from_the_twentieth_start() -> None:
 
 def leave_folders_to_the_umask() -> None:
     """A folder that vanished returned with its parents as `os.makedirs` makes them."""
-    for module in (place, environment, plan_cache):
+    for module in (place, environment, preparation):
         module.make_private = lambda path: os.makedirs(path, 0o700, exist_ok=True)  # type: ignore[attr-defined]
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import msgspec
 
 from wakeful.notifications.ledger import Ledger
-from wakeful.system.private_files import replace_private
-from wakeful.system.private_folders import make_private
+from wakeful.system.private_files import make_private, replace_private
 
 FOLDER = "notify"
 

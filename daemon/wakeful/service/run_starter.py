@@ -27,13 +27,13 @@ from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.session import CommitsBinding
 from wakeful.errors import OperatorError, WakefulError
 from wakeful.run_files.content_recorder import Keeper
-from wakeful.run_files.delivered_payloads import lay_out_payloads
+from wakeful.run_files.webhook_payloads import lay_out_payloads
 from wakeful.runners.contract import Runner, RunOrder, Ticket, WorkspaceOrder
 from wakeful.secrets.known import KnownSecrets, decide_secrets
 from wakeful.secrets.store import Secret
 from wakeful.sources.contract import Sources
 from wakeful.system.blobs import Blobs
-from wakeful.system.private_folders import make_private
+from wakeful.system.private_files import make_private
 from wakeful.views.causes import view_causes_file
 from wakeful.workspaces.run_workspaces import RunPlace, RunPlaces
 

@@ -13,7 +13,7 @@ from wakeful.run_files.file_record import Entry
 from wakeful.run_files.present_files import PathBlocked, look_at, remove_file, write_file, write_link
 from wakeful.run_files.restore import is_same, say_problem, show_name
 from wakeful.system.blobs import Blobs, address_of
-from wakeful.system.private_folders import make_private
+from wakeful.system.private_files import make_private
 from wakeful.workspaces.merge import MergeRecord
 
 CHANGED_SINCE = "changed by other hands since it was compared; yours stays, the fork's is kept as {}"

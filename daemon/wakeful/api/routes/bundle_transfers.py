@@ -27,7 +27,7 @@ from wakeful.api.requests import answer_lines, caller_of, find_session, service_
 from wakeful.api.routes.bundles import stream_act
 from wakeful.api.service import Service
 from wakeful.errors import CallerError, OperatorError
-from wakeful.system.private_folders import make_private
+from wakeful.system.private_files import make_private
 from wakeful.text.display import tell_nobody
 
 IMPORT = "POST /bundle/import"

@@ -38,7 +38,7 @@ from wakeful.runners.isolation.shield import can_shield
 from wakeful.runners.isolation.system_places import SETTINGS, SystemPlaces, is_of_system, list_resolver, list_settings
 from wakeful.runners.isolation.written_places import WrittenPlaces, list_written
 from wakeful.system.git_folders import GIT, find_top
-from wakeful.system.private_folders import make_plain
+from wakeful.system.private_files import make_plain
 
 # Gaps on every machine, because Landlock only judges opening, making, renaming and removing.
 ALWAYS_UNENFORCED = ("sockets that are files (D-Bus, Docker)", "chmod, chown and stat outside its reach")

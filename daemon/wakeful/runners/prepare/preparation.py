@@ -1,7 +1,7 @@
 """Prepares the start of a run: `prepare(order)` returns a ticket, and `ticket.launch()` starts the process.
 
 `CommandRunner` has one `Preparation`. This folder does all the work before a process exists: the folders and files of
-the run, its reach (`plan_cache.py`) and its confinement. The early part is done while the record of the start is being
+the run, its reach (`PlanCache`) and its confinement. The early part is done while the record of the start is being
 written to disk, and is valid for a moment (`FRESH_SECONDS`). A later launch, or one with other protected paths, does it
 again. `prepare` and `launch` are called on the loop. `complete` is blocking: it reads the file system, makes folders,
 copies outputs and may try strace. `LiveRun` calls it in a thread of the pool unless it is short (`is_quick`). It starts
@@ -15,11 +15,13 @@ import contextlib
 import os
 import shutil
 from collections.abc import Callable, Mapping
+from threading import Lock
 
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from wakeful.core.record.observations import Enforced, Traced
+from wakeful.core.spec.budget import Amounts
 from wakeful.core.spec.session import Isolation
 from wakeful.errors import OperatorError
 from wakeful.runners.contract import RunOrder
@@ -27,19 +29,84 @@ from wakeful.runners.isolation.bubblewrap import BubblewrapLaunch
 from wakeful.runners.isolation.bubblewrap import find_unenforced as find_unenforced_in_view
 from wakeful.runners.isolation.confined_spawn import ConfinedLaunch
 from wakeful.runners.isolation.landlock import probe_abi
-from wakeful.runners.isolation.reach import Protected, Reach, find_reach
+from wakeful.runners.isolation.reach import Plan, Protected, Reach, find_reach, make_plan
 from wakeful.runners.isolation.reach_check import JudgedRun
 from wakeful.runners.isolation.shield import can_shield
 from wakeful.runners.isolation.system_places import SystemPlaces
 from wakeful.runners.isolation.trace import Tracing, find_obstacle
 from wakeful.runners.outputs.staging import Staging
-from wakeful.runners.outputs.undeclared import Surveyed, survey
+from wakeful.runners.outputs.undeclared_changes import Surveyed, survey
 from wakeful.runners.outputs.workspace_outputs import WorkspaceArea
-from wakeful.runners.prepare.plan_cache import PlanCache
 from wakeful.runners.process import resource_limits
 from wakeful.runners.process.environment import build_environment, fill_folder, make_folders
 from wakeful.runners.process.problems import refuse_unconfined, refuse_unjudged
 from wakeful.runners.process.program import Launch, Surroundings, launch_bare
+from wakeful.system.private_files import make_private
+
+# The most plans, about 5 KB each. Beyond that, the least recently used plan is dropped.
+_MOST_KNOWN = 512
+
+
+class _Known(Struct, frozen=True):
+    """A plan, and the inputs from which it was made."""
+
+    shape: RunOrder
+    search_path: str
+    protected: Protected
+    plan: Plan
+
+    def answers(self, shape: RunOrder, search_path: str, protected: Protected) -> bool:
+        return (
+            self.shape == shape
+            and self.search_path == search_path
+            and self.protected == protected
+            and self.plan.looked.holds()
+        )
+
+
+class PlanCache:
+    """The plans of the last runs, by session."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, _Known] = {}
+        self._bounding = Lock()
+
+    def find_plan(
+        self, order: RunOrder, environment: dict[str, str], protected: Protected, *, is_early: bool = False
+    ) -> Plan:
+        """Return a valid plan, from the cache or from `reach.make_plan`, whose errors it raises.
+
+        Makes the folders of the run.
+        """
+        search_path, shape = environment.get("PATH", ""), _shape(order)
+        known = self._known.pop(order.session, None)
+        if known is None or not known.answers(shape, search_path, protected):
+            make_folders(order)
+            known = _Known(shape, search_path, protected, make_plan(order, environment, protected, is_early=is_early))
+        else:
+            # The folders that outlast a run exist, because the check of the plan included them.
+            make_private(order.folder)
+        # Plans with git repositories, or with a workspace made for one run, are not kept.
+        if not order.repositories and order.workspace is None:
+            self._keep(order.session, known)
+        return known.plan
+
+    def _keep(self, session: str, known: _Known) -> None:
+        """Store the plan as the most recently used one."""
+        with self._bounding:
+            self._known[session] = known
+            if len(self._known) > _MOST_KNOWN:
+                del self._known[next(iter(self._known))]
+
+
+def _shape(order: RunOrder) -> RunOrder:
+    """Reduce an order to the part that all runs of a session share, until its spec changes."""
+    return replace(
+        order,
+        run=0, run_id="", attempt=0, folder=os.path.dirname(order.folder), staging=None, causes=b"", changed=(),
+        secrets=(), token="", allowance=Amounts(), is_traced=False,
+    )  # fmt: skip
+
 
 # Seconds for which early work is valid. Writing the record takes 1 ms, on a busy disk about 10 ms. Later, files and
 # folders may have changed.

@@ -29,7 +29,7 @@ from wakeful.runners.isolation.landlock import probe_abi
 from wakeful.runners.isolation.reach import Protected, find_unenforced, resolve_protected
 from wakeful.runners.isolation.shield import can_shield
 from wakeful.runners.isolation.system_places import CLOSED, CLOSED_FILE
-from wakeful.runners.outputs.writers import Writers
+from wakeful.runners.outputs.undeclared_changes import Writers
 from wakeful.runners.prepare.preparation import Preparation, Ticket
 from wakeful.runners.process.cgroup import Cgroups
 from wakeful.runners.process.children import Children
