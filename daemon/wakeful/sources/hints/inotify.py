@@ -350,13 +350,12 @@ class _Batch:
         if any(isinstance(one, Lost) for one in self.endings):
             # Everything is looked at again anyway.
             return tuple(dict.fromkeys(self.endings))
-        dirty: list[Dirt] = [self._dirty(folder, names) for folder, names in self.names.items()]
+        dirty: list[Dirt] = []
+        for folder, names in self.names.items():
+            if b"" in names:
+                dirty.append(Dirty(folder, None))
+                continue
+            folders = tuple(map(os.fsdecode, self.folders.get(folder, ())))
+            unwritten = tuple([os.fsdecode(name) for name, is_written in names.items() if not is_written])
+            dirty.append(Dirty(folder, tuple(map(os.fsdecode, names)), folders, unwritten))
         return (*dirty, *dict.fromkeys(self.endings))
-
-    def _dirty(self, folder: str, names: dict[bytes, bool]) -> Dirty:
-        if b"" in names:
-            return Dirty(folder, None)
-        unwritten = tuple([os.fsdecode(name) for name, is_written in names.items() if not is_written])
-        return Dirty(
-            folder, tuple(map(os.fsdecode, names)), tuple(map(os.fsdecode, self.folders.get(folder, ()))), unwritten
-        )
