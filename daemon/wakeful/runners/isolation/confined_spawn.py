@@ -109,12 +109,12 @@ class ConfinedLaunch:
         self._taken_on: Confinement | None = None
 
     def take_on(self) -> None:
-        """Let a thread apply the policy in advance, for the next launch.
+        """Begin to apply the policy: usually in a thread, which then waits for a program to spawn, or for `dismiss`.
 
-        Returns at once. An error of the thread is raised by that launch.
+        Returns at once. An error of the thread is raised by the launch.
         """
         if self._taken_on is None:
-            self._taken_on = _begin_confined(self.policy)
+            self._taken_on = _ByLauncher(self.policy) if self.policy.needs_launcher else _Confined(self.policy)
 
     def dismiss(self) -> None:
         """End the thread that was started in advance. Safe to repeat."""
@@ -124,7 +124,9 @@ class ConfinedLaunch:
 
     def __call__(self, spawn: Spawn[Spawned]) -> Spawned:
         """Blocking until the program is spawned. Raises the errors of the restriction and of the spawn."""
-        confined, self._taken_on = self._taken_on or _begin_confined(self.policy), None
+        self.take_on()
+        confined, self._taken_on = self._taken_on, None
+        assert confined is not None
         return confined.spawn(spawn)
 
 
@@ -138,11 +140,6 @@ class Confinement(ABC):
     @abstractmethod
     def dismiss(self) -> None:
         """Release everything: no process will be spawned. Safe to repeat."""
-
-
-def _begin_confined(policy: Policy) -> Confinement:
-    """Begin to apply the policy: usually in a thread, which then waits for a program to spawn, or for `dismiss`."""
-    return _ByLauncher(policy) if policy.needs_launcher else _Confined(policy)
 
 
 class _ByLauncher(Confinement):

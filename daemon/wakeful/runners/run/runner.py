@@ -115,8 +115,11 @@ class CommandRunner:
         self._preparation.guard(places)
 
     def prepare(self, order: RunOrder) -> Ticket:
+        ticket = Ticket(order, self._preparation)
         # The plan follows from state and may name the same run twice. It is started only once.
-        return self._preparation.prepare(order) if order.run_id not in self._runs else Ticket(order, self._preparation)
+        if order.run_id not in self._runs:
+            ticket.prepare_early()
+        return ticket
 
     def _start(self, ticket: Ticket) -> None:
         order = ticket.order
