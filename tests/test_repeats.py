@@ -7,8 +7,7 @@ import logging
 import weakref
 from contextlib import redirect_stdout
 
-from wakeful.service.log_printer import LogPrinter
-from wakeful.text.repeated_lines import PERIOD_SECONDS, PRINTED, Repeats, RepeatsFilter
+from wakeful.service.log_printer import PERIOD_SECONDS, PRINTED, LogPrinter, Repeats, RepeatsFilter
 
 
 def test_the_same_line_is_printed_a_few_times_and_then_counted() -> None:

@@ -24,7 +24,7 @@ from wakeful.eventlog.sqlite import judge_state, open_log
 from wakeful.eventlog.sqlite.file_identity import FileIdentity
 from wakeful.eventlog.sqlite.files import StoreFiles
 from wakeful.eventlog.state_lock import find_holder, lock_state
-from wakeful.system.private_folders import make_plain, make_private
+from wakeful.system.private_files import make_plain, make_private
 
 APPENDER = Path(__file__).with_name("appender.py")
 FEW = 5

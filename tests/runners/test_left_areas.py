@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from wakeful.runners.outputs import landing
-from wakeful.runners.outputs.undeclared import find_undeclared, survey
+from wakeful.runners.outputs.undeclared_changes import find_undeclared, survey
 
 
 def test_an_area_that_cannot_be_removed_does_not_fail_the_sweep(

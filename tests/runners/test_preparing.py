@@ -22,7 +22,7 @@ from wakeful.runners.isolation import system_places as system
 from wakeful.runners.isolation.landlock import probe_abi
 from wakeful.runners.isolation.reach import Protected
 from wakeful.runners.isolation.shield import can_shield
-from wakeful.runners.prepare import plan_cache
+from wakeful.runners.prepare import preparation
 from wakeful.runners.prepare import preparation as preparing
 from wakeful.runners.process import proc
 
@@ -145,7 +145,7 @@ async def test_the_next_run_of_a_session_reaches_the_same_by_a_plan_that_is_know
     (bench.root / "other/x.txt").write_text("not for it")
     assert (await bench.run(confined(bench, own, check=("sh", "-c", own)))).exit_code == 0
     made: list[RunOrder] = []
-    monkeypatch.setattr(plan_cache, "make_plan", lambda order, *_, **__: made.append(order))
+    monkeypatch.setattr(preparation, "make_plan", lambda order, *_, **__: made.append(order))
     ended = await bench.run(confined(bench, own, check=("sh", "-c", own)))
     assert (ended.exit_code, ended.problem, made) == (0, None, []), bench.output(ended)
 

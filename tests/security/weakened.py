@@ -16,11 +16,10 @@ from wakeful.api.gate import connections, gate, protocol
 from wakeful.cli import main
 from wakeful.core.deciding import loop_guard
 from wakeful.core.record.observations import ProcessOwner
-from wakeful.runners.isolation import lookup_cache as looking
-from wakeful.runners.isolation import program_places, reach
+from wakeful.runners.isolation import path_answers, program_places, reach
 from wakeful.runners.isolation import written_places as writing
 from wakeful.runners.outputs import landing
-from wakeful.runners.prepare import plan_cache
+from wakeful.runners.prepare import preparation
 from wakeful.runners.process import environment
 from wakeful.runners.process.process_mark import mark_of, read_run
 from wakeful.runners.run import run_folders as place
@@ -78,7 +77,7 @@ def pace_from_the_twentieth_start() -> None:
 
 def leave_folders_to_the_umask() -> None:
     """A folder that vanished returned with its parents as `os.makedirs` makes them."""
-    for module in (place, environment, plan_cache):
+    for module in (place, environment, preparation):
         module.make_private = lambda path: os.makedirs(path, 0o700, exist_ok=True)  # type: ignore[attr-defined]
 
 
@@ -97,7 +96,7 @@ def lead_anywhere() -> None:
     )  # type: ignore[method-assign]
     derivation._take = lambda self, path, bound, *source: take(self, path, None, *source)  # type: ignore[method-assign]
     derivation._is_too_wide = lambda self, real: False  # type: ignore[method-assign]
-    looking.Looked.is_program = looking.Looked.is_there  # type: ignore[method-assign]
+    path_answers.PathAnswers.is_program = path_answers.PathAnswers.is_there  # type: ignore[method-assign]
 
 
 def follow_planted_links() -> None:

@@ -11,7 +11,7 @@ from credentials import acting_as
 from wakeful.core.record.observations import AgentsRead, SettingsRead, SpecsRead
 from wakeful.core.spec.agent import AgentSpec
 from wakeful.settings import ProjectReader
-from wakeful.sources.declarations.declarations import LEAST_POLL_SECONDS, Declarations
+from wakeful.sources.declarations import LEAST_POLL_SECONDS, Declarations
 
 GOOD = "objective: {}\nrun: {{command: [echo]}}\n"
 

@@ -15,9 +15,8 @@ from sources.watcher import Watcher
 from waiting import eventually_async
 from wakeful.core.record.observations import AgentsRead, SettingsRead, SpecsRead
 from wakeful.settings import SETTINGS_FILE, ProjectReader
-from wakeful.sources.declarations import watch as declarations_watch
-from wakeful.sources.declarations.declarations import Declarations
-from wakeful.sources.declarations.watch import DeclarationsWatch
+from wakeful.sources import declarations
+from wakeful.sources.declarations import Declarations, DeclarationsWatch
 from wakeful.sources.hints.choice import choose_hints
 
 pytestmark = pytest.mark.asyncio
@@ -111,7 +110,7 @@ async def test_a_poll_comes_soon_while_a_folder_is_missing(
 ) -> None:
     """Where a poll is rare because there is much to read, it is not rare while there is nothing."""
     monkeypatch.setattr(Declarations, "poll_seconds", 3600.0)
-    monkeypatch.setattr(declarations_watch, "LEAST_POLL_SECONDS", 0.05)
+    monkeypatch.setattr(declarations, "LEAST_POLL_SECONDS", 0.05)
     keeping = asyncio.create_task(watched.watch.keep())
     try:
         watched.project.rename(tmp_path / "away")

@@ -29,7 +29,7 @@ from wakeful.sources.files.source import FileSource
 from wakeful.sources.files.stat_cache import StatCache
 from wakeful.sources.files.sweep import Polls, Sweep
 from wakeful.sources.git import rewrite_holds as git_holds
-from wakeful.sources.git.rewrite_holds import busy_reason, find_git_dir
+from wakeful.sources.git.rewrite_holds import Repositories, busy_reason
 from wakeful.sources.hints.choice import choose_hints
 from wakeful.sources.hints.contract import Lost
 
@@ -353,11 +353,11 @@ async def test_the_git_folder_of_a_worktree_is_its_own(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q", "main")
     git(tmp_path / "main", "commit", "-q", "--allow-empty", "-m", "base")
     git(tmp_path / "main", "worktree", "add", "-q", "../tree")
-    assert find_git_dir(str(tmp_path / "main/not/there")) == str(tmp_path / "main/.git")
-    assert find_git_dir(str(tmp_path / "tree")) == str(tmp_path / "main/.git/worktrees/tree")
+    assert Repositories().git_dir(str(tmp_path / "main/not/there")) == str(tmp_path / "main/.git")
+    assert Repositories().git_dir(str(tmp_path / "tree")) == str(tmp_path / "main/.git/worktrees/tree")
     (tmp_path / "odd").mkdir()
     (tmp_path / "odd/.git").write_text("nonsense")
-    assert find_git_dir(str(tmp_path / "odd")) is None
+    assert Repositories().git_dir(str(tmp_path / "odd")) is None
 
 
 # -- down ---------------------------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ from wakeful.api.service import Service
 from wakeful.api.tcp_port import PortRefused, TcpPort
 from wakeful.core.spec.http_settings import HttpChoice
 from wakeful.errors import OperatorError
-from wakeful.system.private_folders import make_private
+from wakeful.system.private_files import make_private
 
 # sun_path holds 108 bytes with its final NUL.
 LONGEST_SOCKET_PATH = 107

@@ -18,7 +18,7 @@ import msgspec
 from wakeful.bundles.format import count_digest
 from wakeful.errors import OperatorError
 from wakeful.system.blobs import Blobs, DamagedBlob, UnknownBlob, address_of
-from wakeful.system.private_folders import make_private, sync_folder
+from wakeful.system.private_files import make_private, sync_folder
 
 _LEVEL = 3
 # The time of every entry. It is fixed, so that the same contents always give the same file.

@@ -18,7 +18,7 @@ from wakeful.bundles.load import check_bundle
 from wakeful.bundles.reader import OpenBundle, read_content
 from wakeful.bundles.writer import BundleWriter
 from wakeful.errors import OperatorError
-from wakeful.system.private_folders import sync_folder
+from wakeful.system.private_files import sync_folder
 
 
 class ArchiveUnreadable(OperatorError):

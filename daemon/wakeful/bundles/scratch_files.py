@@ -16,7 +16,7 @@ from pathlib import Path
 
 from wakeful.bundles.format import CHUNK_BYTES, BundleNotWritten, BundleRefused, FileLine
 from wakeful.system.blobs import SecretFinder
-from wakeful.system.private_folders import make_private
+from wakeful.system.private_files import make_private
 
 # The prefixes of temporary folders next to those of the sessions: for files that are being loaded, and for the files
 # that they replace.

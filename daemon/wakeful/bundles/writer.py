@@ -26,7 +26,7 @@ from wakeful.bundles.format import (
     write_declaration,
     write_header,
 )
-from wakeful.system.private_folders import sync_folder
+from wakeful.system.private_files import sync_folder
 
 _FLUSH_BYTES = 256 * 1024
 # Measured on logs: level 3 gives files 8 % larger than level 6 in under half of its time.

@@ -20,7 +20,7 @@ from pathlib import Path
 from time import monotonic, sleep
 
 from wakeful.eventlog.contract import StateInUse, StoreFull, StoreUnsafe
-from wakeful.system.private_folders import keep_folder, let_folder_go, make_private, sync_folder
+from wakeful.system.private_files import keep_folder, let_folder_go, make_private, sync_folder
 from wakeful.system.state_folder import ignore_in_git
 
 LOCK = "lock"

@@ -18,8 +18,7 @@ from msgspec.structs import replace
 
 from wakeful.core.spec.notifier import NotifyEvent
 from wakeful.notifications.notices import Notice
-from wakeful.system.private_files import replace_private
-from wakeful.system.private_folders import make_private
+from wakeful.system.private_files import make_private, replace_private
 from wakeful.text.display import count
 
 SECOND = 1_000_000

@@ -145,9 +145,8 @@ class Keeper:
 
     def save_outputs(self, session: Session, run: OpenRun, peek: FindLook) -> None:
         """Keep the files that a run is about to overwrite, if others changed them. Called just before the start."""
-        limits = self._limits()
         targets = [target for target in self._targets_of(session) if target[1] != "read"]
-        if limits is None or not targets:
+        if not targets or (limits := self._limits()) is None:
             return
         capture = Capture(self._blobs, limits)
         saved = self._saved[run.run_id] = {}

@@ -22,13 +22,13 @@ from wakeful.core.record.observations import ProcessEnded
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.session import PromptRun
 from wakeful.errors import CallerError
-from wakeful.run_files.delivered_payloads import lay_out_payloads
 from wakeful.run_files.file_record import RunFiles, read_record
 from wakeful.run_files.replay_comparison import compare_files, compare_output
 from wakeful.run_files.replay_folder import Missing, bring_programs, copy_scratch, lay_out, redirect, refuse_outside
+from wakeful.run_files.webhook_payloads import lay_out_payloads
 from wakeful.runners.contract import Runner, RunOrder
 from wakeful.system.blobs import Blobs
-from wakeful.system.private_folders import make_private
+from wakeful.system.private_files import make_private
 
 
 class MakeOrder(Protocol):

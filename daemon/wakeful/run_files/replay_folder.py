@@ -22,7 +22,7 @@ from wakeful.run_files.file_record import GONE, Entry, RunFiles
 from wakeful.run_files.path_lists import read_entries
 from wakeful.run_files.present_files import PathBlocked, read_content, write_file, write_link
 from wakeful.system.blobs import Blobs, address_of
-from wakeful.system.private_folders import make_plain
+from wakeful.system.private_files import make_plain
 
 # A scratch folder that a session fills without end is not copied for a replay.
 LARGEST_SCRATCH_BYTES = 256 << 20

@@ -174,10 +174,9 @@ class KnownSecrets:
 
         Nearly always it contains no secret. Then the object itself is returned after one search of its bytes.
         """
-        redactor = self.redactor
-        if not redactor or redactor.find(_pack(value)) is None:
+        if not self._values or self.redactor.find(_pack(value)) is None:
             return value
-        return _rewrite(redactor, value)
+        return _rewrite(self.redactor, value)
 
     def screen_agents(self, read: AgentsRead) -> AgentsRead:
         """Refuse agents whose file contains the value of a secret: it would be sent to a provider and recorded."""

@@ -10,31 +10,34 @@ import asyncio
 import contextlib
 import functools
 import gc
+import itertools
 import secrets
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
+from wakeful.api.operations.bundles import BundleWork
+from wakeful.api.operations.retention import archive_due, archive_outputs, find_due, find_outputs
 from wakeful.api.server import ControlSocket
 from wakeful.api.tcp_port import PortRefused
+from wakeful.core.deciding.decision import DAEMON
 from wakeful.core.record.observations import DaemonStarted, DaemonStopping
 from wakeful.core.record.state import DamagedSession, Session
 from wakeful.core.spec.http_settings import HttpSettings, choose_http
 from wakeful.core.spec.session import Settings
-from wakeful.errors import OperatorError
+from wakeful.errors import OperatorError, WakefulError
 from wakeful.eventlog.contract import StoreShort
 from wakeful.service.api_service import ApiService, Edges
 from wakeful.service.log_printer import LogPrinter, Narrator
 from wakeful.service.otel_traces import OtelTraces
 from wakeful.service.reactor import Reactor, Signal
-from wakeful.service.retention_rounds import keep_archiving
 from wakeful.service.shutdown import Shutdown
 from wakeful.settings import Places
 from wakeful.system.journal import ERROR, WARNING
 from wakeful.system.process_tuning import Affinity
 from wakeful.system.state_folder import remove_address, write_address
 from wakeful.system.systemd import Supervisor, is_restarting
-from wakeful.text.display import count
+from wakeful.text.display import count, tell_nobody
 
 # The kinds of holds after failed runs. Such a session sleeps until a newer version comes or a person acts.
 FAILED_HOLDS = ("failed", "crashing", "loop")
@@ -54,6 +57,9 @@ COLLECTING_SECONDS = 30.0
 COLLECTING_PAUSES = 1000
 # The most seconds that a daemon with `--once` waits until messages to people are sent.
 ONCE_SECONDS = 30.0
+# Seconds between two rounds of retention, which archive sessions, and outputs of old runs once a day.
+ARCHIVING_SECONDS = 3600.0
+ARCHIVINGS_A_DAY = 24
 
 
 class StartProgress:
@@ -543,7 +549,17 @@ class Daemon:
             pause = max(COLLECTING_SECONDS, COLLECTING_PAUSES * (time.monotonic() - began))
 
     async def _keep_archiving(self) -> None:
-        await keep_archiving(self._api_service, functools.partial(self._printer.say, priority=ERROR))
+        """Archive the sessions that are due, every hour until cancelled. A failed round is reported."""
+        work = BundleWork(self._api_service, DAEMON, tell_nobody)
+        for number in itertools.count():
+            await asyncio.sleep(ARCHIVING_SECONDS)
+            try:
+                await archive_due(work, await find_due(self._api_service))
+                # Once a day, because every run of the log is checked.
+                if number % ARCHIVINGS_A_DAY == 0:
+                    await archive_outputs(work, await find_outputs(work))
+            except (WakefulError, OSError) as problem:
+                self._printer.say(f"archiving what is due failed: {problem}", priority=ERROR)
 
     def _summary(self) -> str:
         state = self.core.state

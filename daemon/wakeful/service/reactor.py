@@ -33,7 +33,6 @@ from wakeful.eventlog.codec import encode, encode_state
 from wakeful.eventlog.contract import Append, Appended, Draft, Durable, EventLog
 from wakeful.history.repeated_calls import find_first, name_call, say_repeated
 from wakeful.runners.contract import Runner
-from wakeful.sources.contract import read_boot_seconds
 
 # The most events between two snapshots. Opening a session folds only the events after its snapshot: 1,000 take about 3
 # ms.
@@ -41,7 +40,7 @@ EVENTS_BETWEEN_SNAPSHOTS = 500
 
 
 def read_moment() -> Moment:
-    return Moment(time.time_ns() // 1000, time.monotonic(), read_boot_seconds())
+    return Moment(time.time_ns() // 1000, time.monotonic(), time.clock_gettime(time.CLOCK_BOOTTIME))
 
 
 class Signal:
@@ -300,21 +299,18 @@ class Reactor:
         for look in decision.looks:
             self._outside.look(look)
         for entry in decision.entries:
-            if isinstance(entry.event, SpecDeclared | SpecRemoved):
-                self._outside.redeclared(entry.session)
-        if durable is not None:
-            self._prepare_starts(decision)
-            return durable
-        for session_id in decision.planned:
-            self._act(session_id)
-        return None
-
-    def _prepare_starts(self, decision: Decision) -> None:
-        for entry in decision.entries:
-            if isinstance(entry.event, RunStarted):
-                session = self.core.state.get(entry.session)
-                if session.run is not None and session.run.run_id not in self._started:
-                    self._outside.prepare(session, session.run)
+            match entry.event:
+                case SpecDeclared() | SpecRemoved():
+                    self._outside.redeclared(entry.session)
+                case RunStarted():
+                    session = self.core.state.get(entry.session)
+                    if session.run is not None and session.run.run_id not in self._started:
+                        self._outside.prepare(session, session.run)
+        if durable is None:
+            # Nothing was recorded, so nothing has to be durable before the plan is carried out.
+            for session_id in decision.planned:
+                self._act(session_id)
+        return durable
 
     def _record(self, decision: Decision, digest: bytes | None) -> Durable:
         appends = _group(decision.entries, digest)
@@ -466,7 +462,9 @@ def _group(entries: list[Entry], digest: bytes | None = None) -> list[Append]:
         Append(
             session=session_id,
             expected_seq=own[0].seq - 1,
-            drafts=tuple(_draft(entry) for entry in own),
+            drafts=tuple(
+                Draft(*encode(entry.event), author=entry.author, run=entry.run, parent=entry.parent) for entry in own
+            ),
             key=next((entry.key for entry in own if entry.key is not None), None),
             # A session from another host exists here only with the record of its arrival.
             finishes_import=isinstance(own[0].event, SessionArrived),
@@ -474,8 +472,3 @@ def _group(entries: list[Entry], digest: bytes | None = None) -> list[Append]:
         )
         for session_id, own in by_session.items()
     ]
-
-
-def _draft(entry: Entry) -> Draft:
-    kind, payload = encode(entry.event)
-    return Draft(kind=kind, payload=payload, author=entry.author, run=entry.run, parent=entry.parent)

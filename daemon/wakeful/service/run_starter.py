@@ -27,13 +27,13 @@ from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.session import CommitsBinding
 from wakeful.errors import OperatorError, WakefulError
 from wakeful.run_files.content_recorder import Keeper
-from wakeful.run_files.delivered_payloads import lay_out_payloads
+from wakeful.run_files.webhook_payloads import lay_out_payloads
 from wakeful.runners.contract import Runner, RunOrder, Ticket, WorkspaceOrder
 from wakeful.secrets.known import KnownSecrets, decide_secrets
 from wakeful.secrets.store import Secret
 from wakeful.sources.contract import Sources
 from wakeful.system.blobs import Blobs
-from wakeful.system.private_folders import make_private
+from wakeful.system.private_files import make_private
 from wakeful.views.causes import view_causes_file
 from wakeful.workspaces.run_workspaces import RunPlace, RunPlaces
 
@@ -125,10 +125,10 @@ class RunStarter:
         """
         seen, until = find_unseen(session, run)
         # The text of a message is read from the log, and may not be there yet.
-        if _is_laid_out(run) or run.agent is not None or until > seen:
+        if _needs_files(run) or run.agent is not None or until > seen:
             return
         try:
-            given = self._hand_out(run)
+            given = self._known.hand_out(decide_secrets(run.spec, run.agent))
             order = self._order(session, run, given, {}, None)
             ticket = self._runner.prepare(order)
         except Exception:
@@ -142,7 +142,7 @@ class RunStarter:
             # must not be re-entered.
             self._loop.call_soon(self._report, _end_unbegun(session, run))
             return
-        if not _is_laid_out(run):
+        if not _needs_files(run):
             try:
                 self._start_process(session, run, {}, None)
             except Exception as error:
@@ -247,7 +247,7 @@ class RunStarter:
             self._loop.call_soon(self._report, ProcessEnded(session=session.id, run_id=run.run_id, problem=distrust))
             return
         try:
-            given = self._hand_out(run)
+            given = self._known.hand_out(decide_secrets(run.spec, run.agent))
         except OperatorError as error:
             # The secret was removed after the decision. Report in the next loop turn, because a plan step must not be
             # re-entered.
@@ -268,9 +268,6 @@ class RunStarter:
         ticket.launch()
         # After the spawn, because keeping the run's files must not delay its first instruction.
         self._keeper.begin(session, run, self._sources.find)
-
-    def _hand_out(self, run: OpenRun) -> tuple[Secret, ...]:
-        return self._known.hand_out(decide_secrets(run.spec, run.agent))
 
     def _order(
         self, session: Session, run: OpenRun, given: tuple[Secret, ...], exports: dict[str, str], place: RunPlace | None
@@ -294,8 +291,8 @@ def _list_exports(run: OpenRun) -> list[CommitsBinding]:
     return [b for b in run.spec.bindings if isinstance(b, CommitsBinding) and b.export and b.identity in run.versions]
 
 
-def _is_laid_out(run: OpenRun) -> bool:
-    """Must files be laid out before the run starts?"""
+def _needs_files(run: OpenRun) -> bool:
+    """Must files be made for the run before it starts: exported trees, payloads of webhooks, a workspace?"""
     return bool(_list_exports(run)) or _has_workspace(run) or bool(run.spec.webhooks)
 
 

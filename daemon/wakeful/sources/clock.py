@@ -18,7 +18,6 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.date import DateTrigger
 
 from wakeful.core.record.observations import ClockTicked
-from wakeful.sources.contract import read_boot_seconds
 
 TICK_SECONDS = 30.0
 # NTP slews a clock by at most 500 ppm, which is 15 ms between two ticks. A larger move means that the clock was set.
@@ -31,6 +30,11 @@ _LAST_US = int(datetime(9999, 12, 31, tzinfo=UTC).timestamp()) * 1_000_000
 def read_wall() -> int:
     """Read the wall clock, in microseconds since 1970."""
     return time.time_ns() // 1000
+
+
+def read_boot_seconds() -> float:
+    """Read the seconds since boot, including sleep."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Clocks(NamedTuple):

@@ -8,7 +8,6 @@ report too often. `Defects` collects the unexpected exceptions of all sources.
 from __future__ import annotations
 
 import asyncio
-import time
 import traceback
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -174,15 +173,6 @@ class DiskWatch(Protocol):
     async def keep(self) -> None:
         """Look repeatedly, until cancelled."""
         ...
-
-
-def read_boot_seconds() -> float:
-    """Return the seconds since boot, including sleep.
-
-    Without such a clock, a sleep shows as a jump of the wall clock.
-    """
-    clock = getattr(time, "CLOCK_BOOTTIME", None)
-    return time.monotonic() if clock is None else time.clock_gettime(clock)
 
 
 class WallClock(Protocol):

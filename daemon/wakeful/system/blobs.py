@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from typing import BinaryIO, NamedTuple, Protocol
 
 from wakeful.errors import CallerError, OperatorError
-from wakeful.system.private_folders import make_private
+from wakeful.system.private_files import make_private
 
 # An address has 32 bytes of blake2b, or 20, which is the digest that file bindings use.
 _ADDRESS = re.compile(r"blake2b-([0-9a-f]{2})([0-9a-f]{62}|[0-9a-f]{38})")

@@ -2,7 +2,7 @@
 
 A process may move the threads of every process of its user to other cores. Isolation cannot refuse that to runs (the
 reason is in runners/isolation/seccomp.py), so the daemon checks now and then, and takes its cores back. Never changes a
-run's process.
+run's process. Alone, because the rest of `system/` serves other parts, and this one only the process itself.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Text for people: numbers with their nouns, progress callbacks, and escapes that make text from outside safe to print.
 
 Names, paths, refs, messages, notes, facts and the output of runs are data. The command line, and the daemon in the
-foreground, pass each of them through `escape` (one line) or `escape_lines`. Escaping twice changes nothing.
+foreground, pass each of them through `escape` (one line) or `escape_lines`. Escaping twice changes nothing. Every
+command loads this module, so it stands alone and imports little.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from wakeful.errors import OperatorError
-from wakeful.system.private_folders import make_private
+from wakeful.system.private_files import make_private
 
 # In place of a digest: a person trusted that there is no such file.
 ABSENT = "absent"

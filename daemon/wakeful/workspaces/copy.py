@@ -18,7 +18,7 @@ from wakeful.run_files.present_files import PathBlocked, look_at, open_folder, r
 from wakeful.run_files.replay_folder import make_folders
 from wakeful.run_files.restore import is_same
 from wakeful.system.openat2 import open_beneath
-from wakeful.system.private_folders import make_plain
+from wakeful.system.private_files import make_plain
 
 MOST_FILES = 50_000
 MOST_BYTES = 2 << 30

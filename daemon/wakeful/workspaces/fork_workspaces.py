@@ -24,7 +24,7 @@ from wakeful.errors import CallerError
 from wakeful.run_files.restore import show_name
 from wakeful.sources.contract import Git, RepositoryNow
 from wakeful.system.blobs import Blobs
-from wakeful.system.private_folders import make_private
+from wakeful.system.private_files import make_private
 from wakeful.workspaces.contents import find_meant, keep_base
 from wakeful.workspaces.copy import copy_present
 from wakeful.workspaces.merge import Change, Plan, Sides, plan_merge, read_merge, write_merge

@@ -23,7 +23,7 @@ from wakeful.run_files.present_files import PathBlocked, look_at, read_content, 
 from wakeful.run_files.restore import is_same, say_problem, show_name
 from wakeful.sources.contract import Git
 from wakeful.system.blobs import SHORT_BYTES, Blobs, SecretContent, address_of
-from wakeful.system.private_folders import make_private
+from wakeful.system.private_files import make_private
 from wakeful.text.display import count
 from wakeful.workspaces.contents import (
     LARGEST_KEPT_BYTES,

@@ -24,7 +24,7 @@ from wakeful.errors import OperatorError
 from wakeful.run_files.present_files import PathBlocked, look_at
 from wakeful.runners.contract import WorkspaceOrder
 from wakeful.sources.contract import Git, RepositoryNow
-from wakeful.system.private_folders import make_plain, make_private
+from wakeful.system.private_files import make_plain, make_private
 from wakeful.workspaces.copy import copy_present
 from wakeful.workspaces.moved_spec import is_written, move_spec
 

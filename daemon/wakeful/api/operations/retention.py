@@ -1,7 +1,7 @@
 """Carries out retention: archives the sessions that are due, one by one. Each of them can be loaded again.
 
 Outputs of old runs are moved to compressed files, from which they can still be read. A person requests this with
-`wakeful archive --due`; service/retention_rounds.py does so every hour. bundles/retention_rules.py and
+`wakeful archive --due`; the daemon does so every hour. bundles/retention_rules.py and
 bundles/old_outputs.py decide what is due. Nothing is ever deleted here.
 """
 

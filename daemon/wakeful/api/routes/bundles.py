@@ -31,7 +31,7 @@ from wakeful.api.problems import BodyTooLarge, view_error, view_problem
 from wakeful.api.requests import Handlers, answer_lines, caller_of, find_session, service_of
 from wakeful.api.service import Service
 from wakeful.errors import CallerError, OperatorError, WakefulError
-from wakeful.system.private_folders import make_private
+from wakeful.system.private_files import make_private
 from wakeful.text.display import tell_nobody
 
 ALL_ACTS: dict[str, Act] = {**ACTS, "due": archive_all}

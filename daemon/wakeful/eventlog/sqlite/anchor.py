@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from wakeful.system.private_folders import sync_folder
+from wakeful.system.private_files import sync_folder
 from wakeful.text.display import count
 
 _SLOT_BYTES = 4096

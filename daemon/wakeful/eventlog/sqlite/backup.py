@@ -19,7 +19,7 @@ from wakeful.eventlog.sqlite.files import StoreFiles, connect_reader, prepare_fo
 from wakeful.eventlog.sqlite.schema import copy_database, load_migrations, refuse_newer
 from wakeful.eventlog.sqlite.verification import verify_store
 from wakeful.eventlog.state_lock import lock_state
-from wakeful.system.private_folders import sync_folder
+from wakeful.system.private_files import sync_folder
 from wakeful.text.display import count
 
 

@@ -54,7 +54,13 @@ class FileIdentity:
             found = _find(path)
             if found is None or not _is_same(known, found):
                 return self._describe(path, found)
-            least = self._find_least(path, known, found.st_size, wal_frames)
+            if path == self._wal:
+                least = self._find_wal_bytes(wal_frames)
+            elif path in (self._database, self._anchor):
+                # Neither shrinks while the store is open.
+                least, known.size = known.size, max(known.size, found.st_size)
+            else:
+                least = 0
             if found.st_size < least:
                 return Loss(f"{path} was cut to {found.st_size} of {least} bytes", is_whole=False)
         return None
@@ -80,16 +86,6 @@ class FileIdentity:
                 path, found = folder, seen
                 break
         return Loss(f"{path} is gone" if found is None else f"{path} was replaced by another", is_whole=True)
-
-    def _find_least(self, path: str, known: _Known, size: int, wal_frames: int) -> int:
-        """Return the least size that a file must have.
-
-        The main file and the anchor never shrink while the store is open. The writer may truncate the write-ahead log.
-        """
-        if path in (self._database, self._anchor):
-            least, known.size = known.size, max(known.size, size)
-            return least
-        return self._find_wal_bytes(wal_frames) if path == self._wal else 0
 
     def _find_wal_bytes(self, wal_frames: int) -> int:
         return _WAL_HEADER_BYTES + wal_frames * self.frame_bytes if wal_frames else 0

@@ -21,7 +21,7 @@ from wakeful.eventlog.chain import NOTHING
 from wakeful.eventlog.contract import StoreDamaged, StoreShort, StoreUnfinished, StoreUnsafe
 from wakeful.eventlog.sqlite.anchor import Mark
 from wakeful.eventlog.state_lock import refuse_remote
-from wakeful.system.private_folders import make_private, sync_folder
+from wakeful.system.private_files import make_private, sync_folder
 
 BUSY_MILLISECONDS = 10_000
 _READER_CACHE_KIB = 512

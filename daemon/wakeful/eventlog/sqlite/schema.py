@@ -17,7 +17,7 @@ import apsw
 import msgspec
 
 from wakeful.eventlog.contract import NewerSchema
-from wakeful.system.private_folders import sync_folder
+from wakeful.system.private_files import sync_folder
 
 
 class Migration(msgspec.Struct, frozen=True):

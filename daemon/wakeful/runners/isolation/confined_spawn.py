@@ -109,12 +109,12 @@ class ConfinedLaunch:
         self._taken_on: Confinement | None = None
 
     def take_on(self) -> None:
-        """Let a thread apply the policy in advance, for the next launch.
+        """Begin to apply the policy: usually in a thread, which then waits for a program to spawn, or for `dismiss`.
 
-        Returns at once. An error of the thread is raised by that launch.
+        Returns at once. An error of the thread is raised by the launch.
         """
         if self._taken_on is None:
-            self._taken_on = _begin_confined(self.policy)
+            self._taken_on = _ByLauncher(self.policy) if self.policy.needs_launcher else _Confined(self.policy)
 
     def dismiss(self) -> None:
         """End the thread that was started in advance. Safe to repeat."""
@@ -124,7 +124,9 @@ class ConfinedLaunch:
 
     def __call__(self, spawn: Spawn[Spawned]) -> Spawned:
         """Blocking until the program is spawned. Raises the errors of the restriction and of the spawn."""
-        confined, self._taken_on = self._taken_on or _begin_confined(self.policy), None
+        self.take_on()
+        confined, self._taken_on = self._taken_on, None
+        assert confined is not None
         return confined.spawn(spawn)
 
 
@@ -138,11 +140,6 @@ class Confinement(ABC):
     @abstractmethod
     def dismiss(self) -> None:
         """Release everything: no process will be spawned. Safe to repeat."""
-
-
-def _begin_confined(policy: Policy) -> Confinement:
-    """Begin to apply the policy: usually in a thread, which then waits for a program to spawn, or for `dismiss`."""
-    return _ByLauncher(policy) if policy.needs_launcher else _Confined(policy)
 
 
 class _ByLauncher(Confinement):
@@ -307,10 +304,8 @@ class Spawner:
 
     def wait(self) -> Any:
         """Blocking. Return the result of the spawn. Raises the spawn's error, or OSError if the thread is gone."""
+        is_gone = False
         for looks in itertools.count(1):
-            # Asked before the queue is read: a thread that is gone already has put its answer into the queue, or never
-            # will.
-            is_gone = self._is_gone()
             try:
                 result, problem = self._answers.get(timeout=_LOOK_SECONDS)
             except Empty:
@@ -321,6 +316,9 @@ class Spawner:
                     raise OSError(
                         errno.ENOMEM, f"{os.strerror(errno.ENOMEM)}, the thread that was to start it is gone"
                     ) from None
+                # Asked before the queue is read again: a thread that is gone by now has put its answer into the queue,
+                # or never will.
+                is_gone = bool(self._number) and not os.path.exists(f"/proc/self/task/{self._number}")
             else:
                 if problem is None:
                     return result
@@ -330,6 +328,3 @@ class Spawner:
                     # The problem's traceback refers to this frame. Without this line, the frame and the problem would
                     # keep each other in memory, with all that the spawn refers to.
                     del problem
-
-    def _is_gone(self) -> bool:
-        return bool(self._number) and not os.path.exists(f"/proc/self/task/{self._number}")

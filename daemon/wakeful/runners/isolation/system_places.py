@@ -58,10 +58,11 @@ class SystemPlaces:
 
     def __init__(self, pool: Executor) -> None:
         self._pool = pool
-        self._grants = tuple(_open_grants())
+        self.grants = tuple(_open_grants())
         found = os.stat(SETTINGS)
-        self._settings_fd = next(
-            (grant.fd for grant in self._grants if os.path.samestat(os.fstat(grant.fd), found)), None
+        # The descriptor of the grant that opens /etc.
+        self.settings_fd = next(
+            (grant.fd for grant in self.grants if os.path.samestat(os.fstat(grant.fd), found)), None
         )
         self._mounts = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
         self._mount_changes = select.poll()
@@ -70,15 +71,6 @@ class SystemPlaces:
         self._asking = Lock()
         self._made: _Made | None = None
         self._making: Future[_Made] | None = pool.submit(_make_guard)
-
-    @property
-    def settings_fd(self) -> int | None:
-        """The descriptor of the grant that opens /etc."""
-        return self._settings_fd
-
-    @property
-    def grants(self) -> tuple[OpenGrant, ...]:
-        return self._grants
 
     def is_ready(self) -> bool:
         """Would `guard` answer at once? Never waits, not even for a thread that asks."""
@@ -115,7 +107,7 @@ class SystemPlaces:
         if self._making is not None:
             self._take_made()
         self._made = None
-        for grant in self._grants:
+        for grant in self.grants:
             os.close(grant.fd)
         os.close(self._mounts)
 

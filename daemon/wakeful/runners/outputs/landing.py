@@ -26,11 +26,11 @@ from wakeful.core.spec.session import DEFAULT_EXCLUDES, SessionSpec
 from wakeful.errors import OperatorError
 from wakeful.runners.isolation.opened_places import make_beneath, open_beneath
 from wakeful.runners.outputs.staging import copy_entry, digest_entry
-from wakeful.runners.outputs.writers import Writers
+from wakeful.runners.outputs.undeclared_changes import Writers
 from wakeful.system.blocking_pool import Pool
 from wakeful.system.git_folders import GIT
 from wakeful.system.openat2 import AT_FDCWD, EXCHANGE, NO_REPLACE, rename_at
-from wakeful.system.private_folders import make_private
+from wakeful.system.private_files import make_private
 
 _POOL_SIZE = 2
 # Seconds until a landing that failed by an error of ours is tried again.

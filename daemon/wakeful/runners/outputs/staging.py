@@ -20,7 +20,7 @@ from wakeful.errors import OperatorError
 from wakeful.runners.isolation.opened_places import open_beneath
 from wakeful.runners.isolation.reach import Area
 from wakeful.system.git_folders import GIT
-from wakeful.system.private_folders import make_plain, make_private
+from wakeful.system.private_files import make_plain, make_private
 
 _CHUNK_BYTES = 1 << 20
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

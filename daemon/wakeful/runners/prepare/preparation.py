@@ -1,9 +1,10 @@
-"""Prepares the start of a run: `prepare(order)` returns a ticket, and `ticket.launch()` starts the process.
+"""Prepares the start of a run: `Ticket.prepare_early` does what can be done before the run is on record, and
+`Ticket.launch` starts the process.
 
 `CommandRunner` has one `Preparation`. This folder does all the work before a process exists: the folders and files of
-the run, its reach (`plan_cache.py`) and its confinement. The early part is done while the record of the start is being
+the run, its reach (`PlanCache`) and its confinement. The early part is done while the record of the start is being
 written to disk, and is valid for a moment (`FRESH_SECONDS`). A later launch, or one with other protected paths, does it
-again. `prepare` and `launch` are called on the loop. `complete` is blocking: it reads the file system, makes folders,
+again. Both are called on the loop. `complete` is blocking: it reads the file system, makes folders,
 copies outputs and may try strace. `LiveRun` calls it in a thread of the pool unless it is short (`is_quick`). It starts
 no program of the run. A refusal is raised with a message for the run's record, and then nothing is left open.
 """
@@ -15,11 +16,13 @@ import contextlib
 import os
 import shutil
 from collections.abc import Callable, Mapping
+from threading import Lock
 
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from wakeful.core.record.observations import Enforced, Traced
+from wakeful.core.spec.budget import Amounts
 from wakeful.core.spec.session import Isolation
 from wakeful.errors import OperatorError
 from wakeful.runners.contract import RunOrder
@@ -27,19 +30,71 @@ from wakeful.runners.isolation.bubblewrap import BubblewrapLaunch
 from wakeful.runners.isolation.bubblewrap import find_unenforced as find_unenforced_in_view
 from wakeful.runners.isolation.confined_spawn import ConfinedLaunch
 from wakeful.runners.isolation.landlock import probe_abi
-from wakeful.runners.isolation.reach import Protected, Reach, find_reach
+from wakeful.runners.isolation.reach import Plan, Protected, Reach, find_reach, make_plan
 from wakeful.runners.isolation.reach_check import JudgedRun
 from wakeful.runners.isolation.shield import can_shield
 from wakeful.runners.isolation.system_places import SystemPlaces
 from wakeful.runners.isolation.trace import Tracing, find_obstacle
 from wakeful.runners.outputs.staging import Staging
-from wakeful.runners.outputs.undeclared import Surveyed, survey
+from wakeful.runners.outputs.undeclared_changes import Surveyed, survey
 from wakeful.runners.outputs.workspace_outputs import WorkspaceArea
-from wakeful.runners.prepare.plan_cache import PlanCache
 from wakeful.runners.process import resource_limits
 from wakeful.runners.process.environment import build_environment, fill_folder, make_folders
 from wakeful.runners.process.problems import refuse_unconfined, refuse_unjudged
 from wakeful.runners.process.program import Launch, Surroundings, launch_bare
+from wakeful.system.private_files import make_private
+
+# The most plans, about 5 KB each. Beyond that, the least recently used plan is dropped.
+_MOST_KNOWN = 512
+
+
+# What a plan is made from, besides the file system: the shape of an order, the search path, the protected places.
+_Inputs = tuple[RunOrder, str, Protected]
+
+
+class PlanCache:
+    """The paths that the last run of each session could touch, for its next run. Called on the loop and in threads.
+
+    Making a plan takes 1.5 ms. Checking that the file system still gives the same answers takes a tenth of that. If an
+    answer differs, a new plan is made. Each session has one run at a time, so no two callers share a plan.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[_Inputs, Plan]] = {}
+        self._bounding = Lock()
+
+    def find_plan(
+        self, order: RunOrder, environment: dict[str, str], protected: Protected, *, is_early: bool = False
+    ) -> Plan:
+        """Return a valid plan, from the cache or from `reach.make_plan`, whose errors it raises.
+
+        Makes the folders of the run.
+        """
+        inputs = _shape(order), environment.get("PATH", ""), protected
+        known_inputs, plan = self._known.pop(order.session, (None, None))
+        if plan is not None and known_inputs == inputs and plan.answers.still_hold():
+            # The folders that outlast a run exist, because the check of the plan included them.
+            make_private(order.folder)
+        else:
+            make_folders(order)
+            plan = make_plan(order, environment, protected, is_early=is_early)
+        # Plans with git repositories, or with a workspace made for one run, are not kept.
+        if not order.repositories and order.workspace is None:
+            with self._bounding:
+                self._known[order.session] = inputs, plan
+                if len(self._known) > _MOST_KNOWN:
+                    del self._known[next(iter(self._known))]
+        return plan
+
+
+def _shape(order: RunOrder) -> RunOrder:
+    """Reduce an order to the part that all runs of a session share, until its spec changes."""
+    return replace(
+        order,
+        run=0, run_id="", attempt=0, folder=os.path.dirname(order.folder), staging=None, causes=b"", changed=(),
+        secrets=(), token="", allowance=Amounts(), is_traced=False,
+    )  # fmt: skip
+
 
 # Seconds for which early work is valid. Writing the record takes 1 ms, on a busy disk about 10 ms. Later, files and
 # folders may have changed.
@@ -96,27 +151,12 @@ def is_staged(order: RunOrder) -> bool:
 
 
 def _is_plain(order: RunOrder) -> bool:
-    """Can this run be prepared without slow work?
-
-    Otherwise outputs are copied, every path of a view or workspace is examined, strace is tried, or packages of MCP
-    servers are searched for. That is done in a thread.
-    """
-    return (
-        order.confinement.level in ("standard", "none")
-        and order.workspace is None
-        and not order.is_traced
-        and not order.servers
-    )
-
-
-def _is_plain_view(order: RunOrder) -> bool:
-    """Is this a strict run whose preparation only copies its outputs and examines paths?"""
-    is_plain = order.workspace is None and not order.is_traced and not order.servers
-    return order.confinement.level == "strict" and is_plain
+    """Can this run be prepared without examining a workspace, trying strace, or searching packages of MCP servers?"""
+    return order.workspace is None and not order.is_traced and not order.servers
 
 
 class Ticket:
-    """One start of one run (`contract.Ticket`). `Preparation` makes it, and `LiveRun` takes the early work from it.
+    """One start of one run (`contract.Ticket`). The runner makes it, and `LiveRun` takes the early work from it.
 
     The early part of a quick order is done at once. For a strict order, a thread copies the outputs and examines every
     path of the view, while the record of the start is being flushed.
@@ -149,7 +189,7 @@ class Ticket:
         order, around = self.order, self._preparation.around
         if self._preparation.is_quick(order):
             self._early = self._complete()
-        elif _is_plain_view(order):
+        elif order.confinement.level == "strict" and _is_plain(order):
             self._in_thread = around.loop.run_in_executor(around.pool, self._complete)
 
     def take_early(self, take: Callable[[Prepared | None], None]) -> None:
@@ -220,11 +260,6 @@ class Preparation:
         if protected != self.protected:
             self.protected = protected
 
-    def prepare(self, order: RunOrder) -> Ticket:
-        ticket = Ticket(order, self)
-        ticket.prepare_early()
-        return ticket
-
     def try_machine(self) -> None:
         """Try what this machine can do, so that no run waits for it on the loop. Blocks: for an ordinary user an
         interpreter is started."""
@@ -236,7 +271,8 @@ class Preparation:
 
     def is_quick(self, order: RunOrder) -> bool:
         """May it be completed on the loop? That takes some fifty looks at the file system, and waits for nothing."""
-        if not _is_plain(order):
+        # In a thread, outputs are copied and every path of a view is examined.
+        if order.confinement.level not in ("standard", "none") or not _is_plain(order):
             return False
         return self.system is None or not order.confinement.is_enforced or self.system.is_ready()
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from types import FrameType
 
 from wakeful.errors import OperatorError
-from wakeful.runners.process import proc, reserved_descriptors
+from wakeful.runners.process import proc
 from wakeful.runners.process.proc import Reaped
 from wakeful.runners.process.process_mark import OWN, ProcessMark, mark_own, read_mark, read_run
 
@@ -36,7 +36,7 @@ def become_subreaper() -> ProcessMark | None:
         raise OperatorError(
             f"the system refused to make the daemon a child subreaper: {reason}; Linux 3.4 or newer is needed"
         )
-    reserved_descriptors.hold()
+    proc.reserve_descriptors()
     origin = mark_own()
     _let_signals_reach_children()
     return origin

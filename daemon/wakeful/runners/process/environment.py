@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 from wakeful.runners.contract import RunOrder
 from wakeful.secrets.store import name_variable
-from wakeful.system.private_folders import make_private
+from wakeful.system.private_files import make_private
 
 # The variables for the user, the home folder, the language, the time zone and the path of programs. Left out:
 # - XDG_RUNTIME_DIR and DBUS_SESSION_BUS_ADDRESS: through the user's bus a run can start processes outside its own tree.

@@ -16,10 +16,72 @@ import os
 import select
 import signal
 import struct
+from threading import Lock
 
 from msgspec import Struct
 
-from wakeful.runners.process import reserved_descriptors
+# The number of file descriptors in reserve: the most reads of /proc at the same time, on the loop and in threads.
+# Without it, a shortage of descriptors looked like "there is no such process". The daemon then did not find and
+# end the processes that a run left behind, and could have taken a process of a run for a person's.
+RESERVED = 4
+SHORTAGES = (errno.EMFILE, errno.ENFILE)
+_CHUNK_BYTES = 65536
+
+_lock = Lock()
+_reserved: list[int] = []
+
+
+def reserve_descriptors() -> None:
+    """Fill the reserve. Called once per daemon, before its first run."""
+    while len(_reserved) < RESERVED:
+        _reserved.append(_open_nothing())
+
+
+def read_file(path: str) -> bytes:
+    """Read a whole small file. Raises OSError, but for a lack of descriptors only if the reserve is used up too."""
+    fd, is_lent = _open(path)
+    try:
+        parts = []
+        while part := os.read(fd, _CHUNK_BYTES):
+            parts.append(part)
+        return b"".join(parts)
+    finally:
+        os.close(fd)
+        if is_lent:
+            _refill()
+
+
+def _open(path: str) -> tuple[int, bool]:
+    """Open a file. Returns its descriptor, and True if it replaced a descriptor of the reserve."""
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC), False
+    except OSError as error:
+        if error.errno not in SHORTAGES:
+            raise
+        with _lock:
+            if not _reserved:
+                raise
+            os.close(_reserved.pop())
+            try:
+                return os.open(path, os.O_RDONLY | os.O_CLOEXEC), True
+            except OSError:
+                _reserved.append(_open_nothing())
+                raise
+
+
+def _refill() -> None:
+    with _lock:
+        try:
+            while len(_reserved) < RESERVED:
+                _reserved.append(_open_nothing())
+        except OSError:
+            # Another thread took the free descriptor. The next read that uses the reserve fills it up.
+            return
+
+
+def _open_nothing() -> int:
+    return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -54,7 +116,7 @@ class Reaped(Struct, frozen=True):
 
 def read_stat(pid: int) -> ProcessStat | None:
     try:
-        text = reserved_descriptors.read_file(f"/proc/{pid}/stat")
+        text = read_file(f"/proc/{pid}/stat")
     except OSError:
         return None
     # The name stands in brackets and may contain brackets itself, so the last bracket ends it.
@@ -161,7 +223,7 @@ def read_io(pid: int) -> tuple[int, int]:
 
 def _read_children(path: str, pid: int) -> list[int]:
     try:
-        return [int(child) for child in reserved_descriptors.read_file(path).split()]
+        return [int(child) for child in read_file(path).split()]
     except FileNotFoundError:
         # The kernel lacks CONFIG_PROC_CHILDREN, or the thread ended.
         return [stat.pid for other in every_pid() if (stat := read_stat(other)) and stat.parent == pid]

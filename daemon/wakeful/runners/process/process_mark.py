@@ -19,7 +19,7 @@ from contextlib import contextmanager
 
 from msgspec import Struct
 
-from wakeful.runners.process import reserved_descriptors
+from wakeful.runners.process.proc import SHORTAGES, read_file
 
 # The lowest mark. Marks are microseconds in [2^60, 2^61), far above any limit set on purpose.
 _LOWEST = 1 << 60
@@ -156,8 +156,8 @@ def _read(path: str) -> bytes:
     Raises OSError if no file descriptor is left.
     """
     try:
-        return reserved_descriptors.read_file(path)
+        return read_file(path)
     except OSError as error:
-        if error.errno in reserved_descriptors.SHORTAGES:
+        if error.errno in SHORTAGES:
             raise
         return b""

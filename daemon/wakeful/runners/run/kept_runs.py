@@ -19,7 +19,7 @@ from msgspec import Struct
 from wakeful.core.record.observations import Enforced
 from wakeful.runners.contract import RunOrder
 from wakeful.runners.outputs.staging import StagedBefore
-from wakeful.runners.outputs.undeclared import Surveyed
+from wakeful.runners.outputs.undeclared_changes import Surveyed
 from wakeful.runners.process.output_capture import measure_memory
 
 # The format of the saved state. A daemon that cannot read the state of another release ends that run, which is owed

@@ -24,13 +24,12 @@ from msgspec.structs import asdict, replace
 
 from wakeful.core.looking.patterns import parse_under
 from wakeful.core.record.observations import ProcessEnded, Usage
-from wakeful.core.spec.session import RunLimits
 from wakeful.errors import OperatorError
 from wakeful.runners.contract import LiveUsage, RunOrder, StopWord
 from wakeful.runners.isolation.denials import find_hint, speaks_of_denial
 from wakeful.runners.outputs.staging import Staging
+from wakeful.runners.outputs.undeclared_changes import Writer, Writers
 from wakeful.runners.outputs.workspace_outputs import WorkspaceArea
-from wakeful.runners.outputs.writers import Writer, Writers
 from wakeful.runners.prepare.preparation import Preparation, Prepared, Ticket, is_staged
 from wakeful.runners.process import proc, resource_limits
 from wakeful.runners.process.adopted_program import AdoptedProcess, LeftProcess
@@ -266,23 +265,11 @@ class LiveRun:
             processes=len(live),
         )
 
-    def _make_process(self) -> Process:
-        return Process(
-            self._around,
-            self.order.run_id,
-            self.mark,
-            self.capture,
-            self._spent,
-            self._take_ending,
-            self._bound_group(),
-        )
-
     def _launch(self, argv: tuple[str, ...]) -> bool:
-        process = self._make_process()
         try:
             if self._prepared.starts_another:
                 check_program(argv[0], self._prepared.cwd, self._prepared.environment)
-            self._spawn(process, resource_limits.wrap(argv, self.order.limits))
+            self._process = self._spawn(resource_limits.wrap(argv, self.order.limits))
         except OperatorError as error:
             self._problem = str(error)
             return False
@@ -298,19 +285,10 @@ class LiveRun:
             # A defect in our code fails this run, and must not stop the others.
             self._note_defect(error)
             return False
-        self._attend(process)
-        return True
-
-    def _attend(self, process: Process) -> None:
-        self._process = process
         self._mind_if_bounded()
         # In the next loop turn, because keeping this run must not delay the first instruction of another.
         self._around.loop.call_soon(self._keep)
-
-    def _bound_group(self) -> RunLimits:
-        """Return the limits for the run's control group. A limit of processes is always set."""
-        own = self.order.limits
-        return own if own.processes is not None else replace(own, processes=self.order.most_processes * _THREADS_EACH)
+        return True
 
     def _keep(self) -> None:
         """Let the run outlive this daemon, if there is a store to keep it in."""
@@ -343,8 +321,13 @@ class LiveRun:
         if self.order.limits != resource_limits.NO_LIMITS or resource_limits.is_counted(self.order.allowance):
             self._mind_after(resource_limits.LOOK_SECONDS)
 
-    def _spawn(self, process: Process, argv: tuple[str, ...]) -> None:
-        prepared, handed = self._prepared, list[int]()
+    def _spawn(self, argv: tuple[str, ...]) -> Process:
+        order, prepared, handed = self.order, self._prepared, list[int]()
+        # The control group of a run always has a limit of processes.
+        limits = order.limits
+        if limits.processes is None:
+            limits = replace(limits, processes=order.most_processes * _THREADS_EACH)
+        process = Process(self._around, order.run_id, self.mark, self.capture, self._spent, self._take_ending, limits)
         if prepared.tracing is not None:
             argv, *handed = prepared.tracing.wrap(argv)
         try:
@@ -359,6 +342,7 @@ class LiveRun:
         finally:
             for fd in handed:
                 os.close(fd)
+        return process
 
     def _mind_after(self, pause: float) -> None:
         # One timer serves the command and then its check.

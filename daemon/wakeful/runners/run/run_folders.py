@@ -14,7 +14,7 @@ import shutil
 import stat
 from collections.abc import Collection, Mapping
 
-from wakeful.system.private_folders import make_private
+from wakeful.system.private_files import make_private
 
 # The suffix of a second folder next to a run's own, which holds the exported trees of its commits bindings.
 TREES_SUFFIX = ".trees"

@@ -29,7 +29,7 @@ from wakeful.runners.isolation.landlock import probe_abi
 from wakeful.runners.isolation.reach import Protected, find_unenforced, resolve_protected
 from wakeful.runners.isolation.shield import can_shield
 from wakeful.runners.isolation.system_places import CLOSED, CLOSED_FILE
-from wakeful.runners.outputs.writers import Writers
+from wakeful.runners.outputs.undeclared_changes import Writers
 from wakeful.runners.prepare.preparation import Preparation, Ticket
 from wakeful.runners.process.cgroup import Cgroups
 from wakeful.runners.process.children import Children
@@ -115,8 +115,11 @@ class CommandRunner:
         self._preparation.guard(places)
 
     def prepare(self, order: RunOrder) -> Ticket:
+        ticket = Ticket(order, self._preparation)
         # The plan follows from state and may name the same run twice. It is started only once.
-        return self._preparation.prepare(order) if order.run_id not in self._runs else Ticket(order, self._preparation)
+        if order.run_id not in self._runs:
+            ticket.prepare_early()
+        return ticket
 
     def _start(self, ticket: Ticket) -> None:
         order = ticket.order

@@ -19,15 +19,13 @@ from wakeful.run_files.content_recorder import Keeper
 from wakeful.run_files.replay import ReplayEnds, Replays
 from wakeful.runners.isolation.bubblewrap import StrictnessWatch
 from wakeful.runners.isolation.written_places import list_writable
-from wakeful.runners.outputs.writers import Writers
+from wakeful.runners.outputs.undeclared_changes import Writers
 from wakeful.runners.process.process_mark import ProcessMark
 from wakeful.runners.run.orders import make_replay_order
 from wakeful.service.api_service import ApiService, Edges
 from wakeful.service.daemon import Daemon, StartProgress
 from wakeful.service.log_printer import Narrator, Style
 from wakeful.service.lookups import list_loaded, list_specs
-from wakeful.service.notification_report import NotificationReport
-from wakeful.service.notification_setup import build_notifications
 from wakeful.service.otel_traces import OtelTraces
 from wakeful.service.reactor import Reactor, ReactorPorts, Signal
 from wakeful.service.reports import (
@@ -39,6 +37,7 @@ from wakeful.service.reports import (
     SessionReports,
 )
 from wakeful.service.shutdown import Shutdown
+from wakeful.service.wiring.notifications import NotificationReport, build_notifications
 from wakeful.service.wiring.run_edges import (
     build_landing,
     build_runner,
@@ -56,7 +55,7 @@ from wakeful.settings import Places, read_settings
 from wakeful.sources.all_sources import AllSources
 from wakeful.sources.clock import Clock, read_wall
 from wakeful.sources.contract import Defects
-from wakeful.sources.disk_room import RoomWatch
+from wakeful.sources.disk_space import DiskSpaceWatch
 from wakeful.sources.files.look_pool import Lanes
 from wakeful.sources.git.checkouts import Checkouts
 from wakeful.specs.problem import Problem
@@ -115,7 +114,7 @@ def build_daemon(
         specs=specs,
         landing=landing,
         strictness=strictness,
-        room=RoomWatch(shared.state, RoomReports(observe, core, printer).report),
+        room=DiskSpaceWatch(shared.state, RoomReports(observe, core, printer).report),
         clock=Clock(observe, shared.loop, read_wall, on_jump=printer.say),
         runner=runner,
         starter=starter,

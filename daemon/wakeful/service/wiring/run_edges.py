@@ -10,7 +10,7 @@ from pathlib import Path
 from wakeful.history.conversation import read_received
 from wakeful.run_files.content_recorder import Keeper
 from wakeful.runners.outputs.landing import Landing
-from wakeful.runners.outputs.writers import Writers
+from wakeful.runners.outputs.undeclared_changes import Writers
 from wakeful.runners.process.cgroup import find_delegated
 from wakeful.runners.process.children import Children
 from wakeful.runners.process.orphans import end_strays

@@ -25,7 +25,7 @@ from wakeful.runners.run.kept_runs import KeptRuns
 from wakeful.runners.run.run_folders import open_run_folders
 from wakeful.secrets.known import KnownSecrets, RedactingFormatter
 from wakeful.secrets.store import SecretPlaces, take_places
-from wakeful.service.log_printer import LogPrinter, Style
+from wakeful.service.log_printer import LogPrinter, Repeats, RepeatsFilter, Style
 from wakeful.service.lookups import list_needed_secrets
 from wakeful.service.reports import (
     ObservationPort,
@@ -36,7 +36,6 @@ from wakeful.sources.hints.choice import HintsSwitch
 from wakeful.system.blobs import Blobs
 from wakeful.system.journal import WARNING, find_journal
 from wakeful.system.systemd import HandedOver, find_keeper
-from wakeful.text.repeated_lines import Repeats, RepeatsFilter
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,7 @@ from wakeful.settings import SETTINGS_FILE
 from wakeful.sources.checks.probes import ProbeSource
 from wakeful.sources.checks.services import ServiceSource
 from wakeful.sources.contract import Defects
-from wakeful.sources.declarations.declarations import Declarations
-from wakeful.sources.declarations.watch import DeclarationsWatch
+from wakeful.sources.declarations import Declarations, DeclarationsWatch
 from wakeful.sources.files.look_pool import Lanes
 from wakeful.sources.files.source import FileSource
 from wakeful.sources.files.stat_cache import StatCache

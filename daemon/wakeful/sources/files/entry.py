@@ -260,7 +260,12 @@ def read_entry(
         if found is None:
             found = os.lstat(path)
             # The stat of a link does not show a change of its target.
-            if known is not None and known.kind != "l" and _is_still(known, pack_key(found), demand.wants_content):
+            if (
+                known is not None
+                and known.kind != "l"
+                and known.key == pack_key(found)
+                and known.is_sure(demand.wants_content)
+            ):
                 return known
         if demand.allowance is not None:
             demand.allowance.spend()
@@ -314,7 +319,7 @@ def _read_link(path: str, found: os.stat_result, known: Seen | None, demand: Dem
     text counts.
     """
     key = pack_key(found) + _read_target_key(path)
-    if known is not None and _is_still(known, key, demand.wants_content):
+    if known is not None and known.key == key and known.is_sure(demand.wants_content):
         return known
     try:
         words = os.readlink(path)
@@ -336,10 +341,6 @@ def _read_link(path: str, found: os.stat_result, known: Seen | None, demand: Dem
         digest.update(b"\0" + kind_of_file(before).encode() + content)
         hashed_at = hashed_at if is_still else 0
     return renew(known, key, "l", digest.digest() if demand.wants_content else b"", hashed_at)
-
-
-def _is_still(known: Seen, key: bytes, wants_content: bool) -> bool:
-    return known.key == key and known.is_sure(wants_content)
 
 
 def renew(known: Seen | None, key: bytes, kind: str, digest: bytes, hashed_at: int) -> Seen:

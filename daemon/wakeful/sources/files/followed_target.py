@@ -16,9 +16,7 @@ from wakeful.core.looking.path_reports import CannotTell, Excluded, Found, NotYe
 from wakeful.core.looking.patterns import Excludes, contains, parse_under
 from wakeful.core.looking.targets import FileTarget
 from wakeful.core.spec.session import DEFAULT_EXCLUDES
-from wakeful.sources.files.entry import LOOP_ENTRIES
 from wakeful.sources.files.manifest import Manifest, Naming
-from wakeful.sources.files.reader_process import WORTH_ASKING
 from wakeful.sources.files.walk import StateFolder, Walker
 
 # The evidence for a change at a path. `unwritten` means that a watcher reported the path, but no write.
@@ -109,14 +107,8 @@ class Followed:
         self.paths, self.trees, self.is_whole = None, None, False
         return scope
 
-    def is_large(self, scope: LookScope) -> bool:
-        """Is it known in advance that the look is too large for the loop?"""
-        return self._count(scope) > LOOP_ENTRIES
-
-    def is_worth_a_reader(self, scope: LookScope) -> bool:
-        return self._count(scope) >= WORTH_ASKING
-
-    def _count(self, scope: LookScope) -> int:
+    def count_paths(self, scope: LookScope) -> int:
+        """Count the paths that a look is known in advance to visit."""
         return len(self.manifest.members) if scope.is_whole and self.manifest is not None else len(scope.paths)
 
     def put_back(self, scope: LookScope) -> None:
@@ -141,10 +133,6 @@ class Followed:
     def is_dirty(self) -> bool:
         """True if there is anything to visit."""
         return self.is_whole or bool(self.paths) or bool(self.trees)
-
-    @property
-    def wants_content(self) -> bool:
-        return self.target.compare == "content"
 
     @property
     def degraded(self) -> str | None:

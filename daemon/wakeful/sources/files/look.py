@@ -134,7 +134,9 @@ class Looker:
         Raises TooLarge if the allowance is spent. Raises BeingWritten if a changed file is open for writing and
         `takes_open` is False. In both cases nothing has changed except watches.
         """
-        survey = self.survey(followed, scope, wants_content=followed.wants_content, allowance=allowance, reader=reader)
+        survey = self.survey(
+            followed, scope, wants_content=followed.target.compare == "content", allowance=allowance, reader=reader
+        )
         changed = _list_changed(followed, survey)
         if not takes_open and (written := _find_open(changed)):
             raise BeingWritten(written)

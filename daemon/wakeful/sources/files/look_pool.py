@@ -1,6 +1,7 @@
 """The threads of looks, separated by what could delay them.
 
-Owned by the file source, which submits on the loop.
+Owned by the file source, which submits on the loop. Apart from `reader_process`, which the reader process itself runs
+and which must import little.
 
 - Near looks share one thread, because two Python threads delay each other. A burst of 100,000 files took half as long
   again with two.

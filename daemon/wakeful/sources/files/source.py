@@ -20,13 +20,13 @@ from wakeful.core.looking.patterns import Excludes, PathTrie, Pattern, contains
 from wakeful.core.looking.targets import FileTarget
 from wakeful.core.record.observations import LookResult, TargetLooked, TargetsHinted
 from wakeful.sources.contract import Defects, LatestLook, SourceReport
-from wakeful.sources.files.entry import Allowance, NoLongerWanted, Seen, TooLarge, show
+from wakeful.sources.files.entry import LOOP_ENTRIES, Allowance, NoLongerWanted, Seen, TooLarge, show
 from wakeful.sources.files.followed_target import Description, Evidence, Followed, LookScope, build_excludes
 from wakeful.sources.files.look import Finding, Looker
 from wakeful.sources.files.look_pool import Lane, Lanes
 from wakeful.sources.files.mounts import Mounts
 from wakeful.sources.files.open_files import BeingWritten, OpenFiles
-from wakeful.sources.files.reader_process import Reader
+from wakeful.sources.files.reader_process import WORTH_ASKING, Reader
 from wakeful.sources.files.stat_cache import CacheWriter, StatCache
 from wakeful.sources.files.sweep import USUAL_PACE, Pace, Polls, RacyPaths, Reread, Sweep, reread
 from wakeful.sources.files.walk import StateFolder
@@ -173,7 +173,7 @@ class FileSource:
 
     def _begin(self, followed: Followed, generation: int, scope: LookScope, takes_open: bool) -> None:
         # Neither a server that does not answer nor a large look may block the loop.
-        if not followed.refused and not followed.is_large(scope):
+        if not followed.refused and followed.count_paths(scope) <= LOOP_ENTRIES:
             try:
                 finding = self._looker.look(followed, scope, Allowance(), is_on_loop=True, takes_open=takes_open)
                 result = self._apply(followed, generation, finding)
@@ -200,7 +200,7 @@ class FileSource:
                 self._lanes.far, partial(self._looker.look, followed, scope, takes_open=takes_open), finish, fail
             )
         else:
-            lane = self._lanes.find_large() if followed.is_worth_a_reader(scope) else self._lanes.near
+            lane = self._lanes.find_large() if followed.count_paths(scope) >= WORTH_ASKING else self._lanes.near
             whole = partial(self._looker.look, followed, scope, takes_open=takes_open)
             self._submit(
                 lane,
@@ -296,7 +296,8 @@ class FileSource:
             self._looker.note_mounts(followed, finding)
         for path in finding.unstable:
             followed.mark(path)
-        self._hear_late_writes(followed, finding)
+        if finding.unwritten:
+            self._hear_late_writes(followed, finding)
         self._watch_or_poll(followed)
         return self._result(
             followed,
@@ -313,8 +314,6 @@ class FileSource:
 
     def _hear_late_writes(self, followed: Followed, finding: Finding) -> None:
         """Process queued writes from before the stat of the look: more than attributes changed (rule 17)."""
-        if not finding.unwritten:
-            return
         self._hints.hear()
         marked = followed.paths or {}
         if any(marked.get(path) == "written" for path in finding.unwritten):
@@ -358,7 +357,8 @@ class FileSource:
         elif finding.survey.is_whole:
             left = found
         else:
-            left = leave_out(followed.folders, finding.survey.renewed)
+            trees = finding.survey.renewed
+            left = leave_out(followed.folders, trees) if trees else followed.folders
             left = left | found if found else left
         if left is not followed.folders:
             followed.folders = self._folders.renew(followed.folders, left, found)
@@ -443,7 +443,7 @@ class FileSource:
 
         With `is_swept` the sweep found it. A report that waits for its look has better evidence (rule 17).
         """
-        for one in self._links.list_with(path) if path in self._links else (path,):
+        for one in self._links.list_with(path):
             for followed in self._trie.find(one):
                 if followed.walker.means(one) and not (is_swept and followed.is_marked(one)):
                     followed.mark(one, evidence)

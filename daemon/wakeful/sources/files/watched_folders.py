@@ -77,9 +77,6 @@ class Links:
         self._links: dict[str, set[str]] = {}
         self._led: dict[str, str] = {}
 
-    def __contains__(self, path: str) -> bool:
-        return path in self._links
-
     def note(self, visited: Mapping[str, object], links: Mapping[str, str]) -> None:
         """Record the result of a look.
 
@@ -110,12 +107,8 @@ class Links:
 
 
 def leave_out(folders: dict[str, int], trees: tuple[str, ...]) -> dict[str, int]:
-    """Return the folders outside these trees. Without trees it is the same object, because each save would copy 2,000
-    folders.
+    """Return the folders outside these trees. A copy: a look that renewed no tree must not ask, because each save would
+    copy 2,000 folders.
     """
     inside = tuple(f"{tree}/" for tree in trees)
-    return (
-        {folder: mtime for folder, mtime in folders.items() if not f"{folder}/".startswith(inside)}
-        if inside
-        else folders
-    )
+    return {folder: mtime for folder, mtime in folders.items() if not f"{folder}/".startswith(inside)}

@@ -44,10 +44,12 @@ class GitHolds:
 
     def hold(self, key: str, folder: str) -> str | None:
         """Return why a look at this target, whose files begin at this folder, must wait. None if it need not wait."""
-        git_dir, reason = self._find(folder)
-        if git_dir is None or reason is None:
-            if git_dir is not None:
-                self._busy_since.pop(git_dir, None)
+        git_dir = self._repositories.git_dir(folder)
+        if git_dir is None:
+            return None
+        reason = busy_reason(git_dir)
+        if reason is None:
+            self._busy_since.pop(git_dir, None)
             return None
         now = time.monotonic()
         if now - self._busy_since.setdefault(git_dir, now) > LONGEST_HOLD_SECONDS:
@@ -57,20 +59,12 @@ class GitHolds:
             self._timer = self._loop.call_later(_CHECK_SECONDS, self._check)
         return reason
 
-    def is_busy(self, folder: str) -> bool:
-        return self._find(folder)[1] is not None
-
     def forget(self, key: str) -> None:
         self._held.pop(key, None)
 
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-
-    def _find(self, folder: str) -> tuple[str | None, str | None]:
-        """Find the repository of a folder, and the operation with which git is rewriting its working tree, if any."""
-        git_dir = self._repositories.git_dir(folder)
-        return git_dir, busy_reason(git_dir) if git_dir is not None else None
 
     def _check(self) -> None:
         now = time.monotonic()
@@ -98,26 +92,14 @@ def busy_reason(git_dir: str) -> str | None:
     return None
 
 
-def find_git_dir(path: str) -> str | None:
-    """Find the git folder of the working tree that contains this folder or file. None if there is none."""
-    folder = path
-    while True:
-        found = _git_dir_at(folder)
-        if found is not None:
-            return found
-        parent = os.path.dirname(folder)
-        if parent == folder:
-            return None
-        folder = parent
-
-
 class Repositories:
-    """A cache of `find_git_dir`, because ten thousand bindings are mostly in the same few working trees."""
+    """A cache of git folders, because ten thousand bindings are mostly in the same few working trees."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[float, str | None]] = {}
 
     def git_dir(self, folder: str) -> str | None:
+        """Return the git folder of the working tree that contains this folder or file. None if there is none."""
         now = time.monotonic()
         known = self._known.get(folder)
         if known is not None and now < known[0]:

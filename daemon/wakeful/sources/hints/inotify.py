@@ -90,12 +90,6 @@ class _Instance:
         # IN_NONBLOCK and IN_CLOEXEC equal these flags of open(2). Reading an empty queue must not block the loop.
         self.fd = _check(_libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
 
-    def read_events(self) -> bytes:
-        try:
-            return os.read(self.fd, READ_BYTES)
-        except BlockingIOError:
-            return b""
-
     def watch(self, folder: str) -> int:
         return _check(_libc.inotify_add_watch(self.fd, os.fsencode(folder), _WATCHED))
 
@@ -207,7 +201,9 @@ class InotifyHints:
         batch = _Batch()
         for _ in range(_READS_PER_TURN):
             try:
-                data = self._instance.read_events()
+                data = os.read(self._instance.fd, READ_BYTES)
+            except BlockingIOError:
+                data = b""
             except OSError as problem:
                 self._give_up(problem)
                 return
@@ -350,13 +346,12 @@ class _Batch:
         if any(isinstance(one, Lost) for one in self.endings):
             # Everything is looked at again anyway.
             return tuple(dict.fromkeys(self.endings))
-        dirty: list[Dirt] = [self._dirty(folder, names) for folder, names in self.names.items()]
+        dirty: list[Dirt] = []
+        for folder, names in self.names.items():
+            if b"" in names:
+                dirty.append(Dirty(folder, None))
+                continue
+            folders = tuple(map(os.fsdecode, self.folders.get(folder, ())))
+            unwritten = tuple([os.fsdecode(name) for name, is_written in names.items() if not is_written])
+            dirty.append(Dirty(folder, tuple(map(os.fsdecode, names)), folders, unwritten))
         return (*dirty, *dict.fromkeys(self.endings))
-
-    def _dirty(self, folder: str, names: dict[bytes, bool]) -> Dirty:
-        if b"" in names:
-            return Dirty(folder, None)
-        unwritten = tuple([os.fsdecode(name) for name, is_written in names.items() if not is_written])
-        return Dirty(
-            folder, tuple(map(os.fsdecode, names)), tuple(map(os.fsdecode, self.folders.get(folder, ()))), unwritten
-        )

@@ -1,6 +1,6 @@
-"""Watches the free space of the disk that holds the log.
+"""Watches the free space of the disk that holds the log. Alone, because it is the one source that is no binding.
 
-`RoomWatch` reports when runs must wait for free space, and when they no longer need to. The wiring constructs it.
+`DiskSpaceWatch` reports when runs must wait for free space, and when they no longer need to. The wiring constructs it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NEAR_FACTOR = 10
 LOOK_NEAR_SECONDS = 0.2
 
 
-class RoomWatch:
+class DiskSpaceWatch:
     """The daemon looks once before anything may start, and then runs `keep` as a task.
 
     A look is one `statvfs` on the loop. It takes a few microseconds, because the state folder is never on a network

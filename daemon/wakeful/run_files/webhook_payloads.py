@@ -1,6 +1,7 @@
-"""Writes the payloads of deliveries as files, which a run finds at $WAKEFUL_BINDING_<NAME> of a webhook.
+"""Writes the payloads of webhooks as files, which a run finds at $WAKEFUL_BINDING_<NAME>.
 
-`service/run_starter.py` and `replay` call this before a run starts, in a thread. Each webhook has a folder, even if it
+`service/run_starter.py` and `replay` call this before a run starts, in a thread. It is alone, because runs and replays
+share nothing else. Each webhook has a folder, even if it
 is empty. Each delivery that no run has dealt with is a file in it, named by its position, so the oldest comes first.
 """
 

@@ -12,7 +12,7 @@ import pytest
 
 from ordinary_user import OrdinaryBox
 from wakeful.system.blobs import Blobs
-from wakeful.system.private_folders import make_private
+from wakeful.system.private_files import make_private
 
 SPEC = """
 objective: Say who may look.

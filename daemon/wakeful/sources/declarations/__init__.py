@@ -1,1 +1,0 @@
-"""Watches the specs themselves."""
