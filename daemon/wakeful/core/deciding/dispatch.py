@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from wakeful.core.deciding.acting_agent import find_acting
 from wakeful.core.deciding.clock_bindings import account_slots
-from wakeful.core.deciding.core import Core
+from wakeful.core.deciding.core import Core, Lane
 from wakeful.core.deciding.decision import Decision
 from wakeful.core.deciding.holds import find_hold_deadline, find_hold_words, find_retry_deadline
 from wakeful.core.deciding.loop_guard import find_pace, is_backlog
@@ -41,7 +41,6 @@ from wakeful.core.deciding.owed import (
     takes_first_run,
 )
 from wakeful.core.deciding.question_timeouts import deny_unanswered
-from wakeful.core.deciding.queue import Lane
 from wakeful.core.deciding.run_end import attend_run
 from wakeful.core.deciding.run_start import find_attempt, find_trace
 from wakeful.core.deciding.written_files import attend_writing
