@@ -9,8 +9,7 @@ from core.world import World
 from wakeful.core.agents.prices import find_cost, find_worst_case
 from wakeful.core.agents.turns import TokenUsage
 from wakeful.core.calls import values as calls
-from wakeful.core.deciding.acting_agent import find_acting, find_owner
-from wakeful.core.deciding.agent_obstacles import list_keys, list_needed
+from wakeful.core.deciding.acting_agent import find_acting, find_owner, list_keys, list_needed
 from wakeful.core.looking.targets import ServiceTarget, target_of
 from wakeful.core.record.observations import AgentsRead, SecretsSeen
 from wakeful.core.spec.agent import AgentSpec, McpServer, ModelSpec

@@ -9,8 +9,7 @@ from core.test_turns import DOCS, answer, end, last, make_world, post, request, 
 from core.world import World
 from wakeful.core.agents import steps as work
 from wakeful.core.agents.turns import SubSpent, SubWork, ToolCall, WroteFile
-from wakeful.core.deciding.acting_agent import narrow_for_sub
-from wakeful.core.deciding.agent_obstacles import list_needed
+from wakeful.core.deciding.acting_agent import list_needed, narrow_for_sub
 from wakeful.core.record import events as ev
 from wakeful.core.record.observations import AgentsRead
 from wakeful.core.spec.agent import AgentLimits, AgentSpec, McpServer, ModelSpec, ToolPolicy

@@ -11,7 +11,7 @@ from typing import Any
 from wakeful.core.calls.roles import find_called, refuse_damaged
 from wakeful.core.calls.rules import CALL_RULES, refuse_by_role
 from wakeful.core.calls.values import Called
-from wakeful.core.deciding.agent_obstacles import has_prompt, list_needed
+from wakeful.core.deciding.acting_agent import has_prompt, list_needed
 from wakeful.core.deciding.clock_bindings import ring_clocks
 from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.decision import Decision

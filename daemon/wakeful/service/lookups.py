@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from wakeful.core.deciding.agent_obstacles import list_needed, list_signing
+from wakeful.core.deciding.acting_agent import list_needed, list_signing
 from wakeful.core.deciding.core import Core
 from wakeful.core.spec.agent import McpServer
 from wakeful.core.spec.session import SessionSpec

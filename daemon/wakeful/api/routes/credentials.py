@@ -18,7 +18,7 @@ from wakeful.api.gate.access_tokens import LONGEST_NOTE, Token, Tokens
 from wakeful.api.problems import WrongBody
 from wakeful.api.requests import answer_json, change_credentials, service_of
 from wakeful.api.service import Service, find_named
-from wakeful.core.deciding.agent_obstacles import list_needed, list_signing
+from wakeful.core.deciding.acting_agent import list_needed, list_signing
 from wakeful.verbs.verb import SCOPES
 from wakeful.views.times import show_time, show_time_or_none
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from wakeful.core.deciding.decision import DAEMON, Decision, Entry, find_parent, note_periods
 from wakeful.core.deciding.graph import Graph
 from wakeful.core.deciding.plan import Action, Look, plan
-from wakeful.core.deciding.untrusted_text import UntrustedTextFlow
+from wakeful.core.deciding.rule_of_two import UntrustedTextFlow
 from wakeful.core.looking.observed_state import Looked, TargetLook
 from wakeful.core.record.events import Event
 from wakeful.core.record.fold import fold
@@ -152,7 +152,7 @@ class Core:
         # The declared agents by name, and the reasons why files of agents are not in force.
         self.agents: dict[str, AgentSpec] = {}
         self.agent_problems: dict[str, str] = {}
-        self.words = UntrustedTextFlow()
+        self.untrusted_text = UntrustedTextFlow(self.graph, self.state)
         self.incarnation = ""
         # Sessions with a run that an earlier daemon began.
         self.inheriting: frozenset[str] = frozenset()

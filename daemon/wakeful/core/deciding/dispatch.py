@@ -7,7 +7,7 @@ the ready queue. `offer_slots` starts sessions in order, after all touched sessi
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing import Any, assert_never
 
 from msgspec.structs import replace
 
@@ -15,7 +15,7 @@ from wakeful.core.deciding.acting_agent import find_acting
 from wakeful.core.deciding.clock_bindings import account_slots
 from wakeful.core.deciding.core import Core, Lane
 from wakeful.core.deciding.decision import Decision
-from wakeful.core.deciding.holds import find_hold_deadline, find_hold_words, find_retry_deadline
+from wakeful.core.deciding.holds import find_hold_deadline, find_hold_words, find_retry_deadline, say_length
 from wakeful.core.deciding.loop_guard import find_pace, is_backlog
 from wakeful.core.deciding.may_start import (
     Ready,
@@ -40,7 +40,6 @@ from wakeful.core.deciding.owed import (
     start_versions,
     takes_first_run,
 )
-from wakeful.core.deciding.question_timeouts import deny_unanswered
 from wakeful.core.deciding.run_end import attend_run
 from wakeful.core.deciding.run_start import find_attempt, find_trace
 from wakeful.core.deciding.written_files import attend_writing
@@ -139,7 +138,7 @@ def _lift_spent_hold(core: Core, decision: Decision, session: Session) -> Sessio
     deadline = find_hold_deadline(hold)
     if deadline is not None and core.has_passed(session.id, deadline, decision.moment):
         if hold.kind == "asking":
-            return deny_unanswered(core, decision, session)
+            return _deny_unanswered(core, decision, session)
         return core.emit(decision, session.id, ev.SessionResumed(reason="its time came"))
     _await_end_of_hold(core, decision, session.id, hold)
     if hold.kind == "failed" and is_owed(core.state, core.looked, session):
@@ -151,6 +150,32 @@ def _await_end_of_hold(core: Core, decision: Decision, session_id: str, hold: ev
     deadline = find_hold_deadline(hold)
     if deadline is not None:
         core.await_deadline(session_id, deadline, decision.moment)
+
+
+def _deny_unanswered(core: Core, decision: Decision, session: Session) -> Session:
+    """Deny a question that no person answered in time."""
+    hold, wake, question = session.hold, session.wake, session.question
+    within = say_length(hold.length_seconds) if hold is not None and hold.length_seconds is not None else "its time"
+    if wake is None:
+        return core.emit(decision, session.id, ev.SessionResumed(reason=f"nobody answered within {within}"))
+    if question is None:
+        told: dict[str, Any] = {cause.key: cause.new for cause in wake.causes if cause.new is not None}
+        versions = told | start_versions(core.state, core.looked, session)
+        return core.emit(
+            decision,
+            session.id,
+            ev.WakeWithdrawn(
+                wake=session.tally.wakes, reason=f"denied: nobody answered within {within}", versions=versions
+            ),
+        )
+    text = (
+        "no"
+        if question.is_permission
+        else f"nobody answered within {within}; go on without an answer, or say what is missing and end"
+    )
+    return core.emit(
+        decision, session.id, ev.QuestionAnswered(wake=wake.wake, text=text, call=question.call, is_unanswered=True)
+    )
 
 
 # -- wakes ------------------------------------------------------------------------------------

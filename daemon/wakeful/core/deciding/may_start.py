@@ -14,10 +14,9 @@ from wakeful.core.deciding.acting_agent import find_acting
 from wakeful.core.deciding.busy_upstreams import find_holding_upstreams, find_root_words
 from wakeful.core.deciding.clock_slots import is_inside_window, window_opens_at
 from wakeful.core.deciding.core import Core, Deadline
-from wakeful.core.deciding.holds import find_hold_of_start
+from wakeful.core.deciding.holds import find_ask_timeout, find_hold_of_start, make_question_hold, say_ask_timeout
 from wakeful.core.deciding.loop_guard import RUNS_IN_A_ROW, find_pace, find_pause, find_self_fed, name_binding
 from wakeful.core.deciding.owed import is_activation_owed
-from wakeful.core.deciding.question_timeouts import find_timeout, make_asking, say_denial
 from wakeful.core.deciding.rule_of_two import find_rule_of_two_breach
 from wakeful.core.looking.observed_state import Bound
 from wakeful.core.record.events import Hold
@@ -222,15 +221,15 @@ def _find_question(core: Core, session: Session, moment: Moment) -> Hold | None:
     assert session.spec is not None and session.wake is not None
     if session.approved == session.wake.wake:
         return None
-    danger = find_rule_of_two_breach(core, session)
+    danger = find_rule_of_two_breach(core.untrusted_text, session)
     if danger is None and not session.spec.is_approved_first:
         return None
     told = ", ".join(dict.fromkeys(cause.binding for cause in session.wake.causes))
     why = f"; {danger}" if danger is not None else ""
-    seconds = find_timeout(session.spec, find_acting(core, session)[0])
-    return make_asking(
+    seconds = find_ask_timeout(session.spec, find_acting(core, session)[0])
+    return make_question_hold(
         seconds,
-        f"may it run? woken by {told}{why}: wakeful answer {session.name} yes, or no{say_denial(seconds)}",
+        f"may it run? woken by {told}{why}: wakeful answer {session.name} yes, or no{say_ask_timeout(seconds)}",
         moment.wall,
     )
 

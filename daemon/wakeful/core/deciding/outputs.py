@@ -4,21 +4,29 @@ and before the success is recorded (rule 27).
 `run_end` stages the outputs when the process has ended. The plan then contains `LandOutputs` until they are in place,
 and after that the run ends as any other. The event `outputs_staged` holds all that landing needs, so the next daemon
 can continue after a crash.
+Outputs that are not staged are attributed at the end of the run (rule 28). If an agent writes only through our tools,
+each of its writes is on record, so every other change is by others. The writes of a program cannot be attributed.
 """
 
 from __future__ import annotations
 
+from typing import Literal
+
+from wakeful.core.agents.steps import OwnFile
+from wakeful.core.deciding.acting_agent import find_unattributed_writer
 from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.decision import Decision
 from wakeful.core.looking.observed_state import TargetLook
 from wakeful.core.looking.patterns import parse_under
 from wakeful.core.record import events as ev
-from wakeful.core.record.observations import KeptOutput, ProcessEnded
+from wakeful.core.record.observations import KeptOutput, PathChange, ProcessEnded
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.session import FileBinding, SessionSpec
 
 # Stops after which a run has not succeeded, whatever its exit code. None of its outputs is put in place.
 _ABANDONING = ("interrupt", "cancel", "terminate")
+# The author of a change. `none`: unchanged. `own`: this run alone. `unknown`: the looks do not cover every change.
+Whose = Literal["none", "own", "others", "unknown"]
 
 
 def has_succeeded(run: OpenRun, report: ProcessEnded) -> bool:
@@ -96,3 +104,45 @@ def _recall_end(session: Session, run: OpenRun, staged: ev.OutputsStaged) -> Pro
         staged=staged.outputs,
         workspace=staged.workspace,
     )
+
+
+def is_attributed(run: OpenRun) -> bool:
+    """Is every write of this run on record?"""
+    return run.agent is not None and not run.spec.is_staged and find_unattributed_writer(run.spec, run.agent) is None
+
+
+def is_exact(run: OpenRun) -> bool:
+    """Is the result of every write of this run known?
+
+    It is not if a write call began and did not return.
+    """
+    return is_attributed(run) and not run.progress.writing
+
+
+def judge_change(look: TargetLook, run: OpenRun, key: str) -> Whose:
+    """Find the author of the changes since the run started."""
+    began = run.versions.get(key)
+    if began is None:
+        return "unknown"
+    if began == look.version:
+        return "none"
+    changes = look.list_changes_since(began)
+    if changes is None:
+        return "unknown"
+    return "own" if all(_is_own(change, run.progress.wrote.get(change.path)) for change in changes) else "others"
+
+
+def _is_own(change: PathChange, own: OwnFile | None) -> bool:
+    """Did the run alone make this change, from start to end? A change of the x bit always counts as made by others."""
+    if own is None or own.is_mixed or change.after is None:
+        return False
+    (before_kind, before), (after_kind, after) = (_split_digest(digest) for digest in (change.before, change.after))
+    return (before, after) == (own.base, own.digest) and (change.before is None or before_kind == after_kind)
+
+
+def _split_digest(digest: str | None) -> tuple[str, str | None]:
+    """Split the digest that a look has for a path into the path's kind and the digest of its content."""
+    if digest is None:
+        return "", None
+    kind, _, content = digest.rpartition(":")
+    return kind, content

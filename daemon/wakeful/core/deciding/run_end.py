@@ -11,11 +11,18 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from wakeful.core.deciding.attribution import is_attributed, is_exact, judge_change
 from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.decision import DAEMON, Decision
 from wakeful.core.deciding.loop_guard import could_commit, list_self_fed
-from wakeful.core.deciding.outputs import find_conflicts, has_succeeded, is_left_alone, stage_outputs
+from wakeful.core.deciding.outputs import (
+    find_conflicts,
+    has_succeeded,
+    is_attributed,
+    is_exact,
+    is_left_alone,
+    judge_change,
+    stage_outputs,
+)
 from wakeful.core.deciding.owed import TOUCHED, is_owed
 from wakeful.core.looking.observed_state import Bound, Ended, TargetLook
 from wakeful.core.record import events as ev

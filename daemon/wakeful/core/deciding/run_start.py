@@ -63,7 +63,7 @@ def refuse_observing(core: Core, session: Session) -> str | None:
         )
     if any(binding.access == "both" for binding in spec.files):
         return f"{session.name} reads and writes the same files, which takes isolation: strict; leave --observe out"
-    if (legs := find_rule_of_two_breach(core, replace(session, spec=observe_spec(spec)))) is not None:
+    if (legs := find_rule_of_two_breach(core.untrusted_text, replace(session, spec=observe_spec(spec)))) is not None:
         return (
             f"{session.name} would have secrets, strangers' words and a way out at once ({legs}); leave --observe out"
         )
