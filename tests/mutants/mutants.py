@@ -215,7 +215,7 @@ MUTANTS = (
     Mutant(34, "a loop is not released", "core/record/fold.py", "    return replace(wake, chain=(), lost=0, retry_at=None, attempt=0, failures=0)\n", "    return replace(wake, lost=0, retry_at=None, attempt=0, failures=0)\n"),
     # -- slots and clock ----------------------------------------------------------------------------
     Mutant(35, "priority does not matter", "core/deciding/dispatch.py", "SECONDS_PER_PRIORITY - priority\n", "SECONDS_PER_PRIORITY\n"),
-    Mutant(35, "waiting does not matter", "core/deciding/dispatch.py", "    return session.wake.requested_at / 1e6 / SECONDS_PER_PRIORITY - priority\n", "    return -priority\n"),
+    Mutant(35, "waiting does not matter", "core/deciding/dispatch.py", "    rank = session.wake.requested_at / 1e6 / SECONDS_PER_PRIORITY - priority\n", "    rank = -priority\n"),
     Mutant(35, "an upstream keeps its own priority", "core/deciding/dispatch.py", "            priority = max(priority, other.spec.priority)\n", "            pass\n"),
     Mutant(35, "who comes last in one step is first", "core/deciding/dispatch.py", "        case Ready() | WaitsForSlot():\n            _queue(core, session)\n", "        case Ready(is_mixed=is_mixed):\n            _start(core, decision, session, is_mixed)\n        case WaitsForSlot():\n            _queue(core, session)\n"),
     Mutant(35, "pools are not counted", "core/deciding/core.py", "return pool is None or used.get(pool, 0) < settings.pools.get(pool, 1)", "return True"),

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 from typing import Any, assert_never
 
-from msgspec.structs import replace
-
 from wakeful.core.deciding.acting_agent import find_acting
 from wakeful.core.deciding.clock_bindings import account_slots
 from wakeful.core.deciding.core import Core, Lane
 from wakeful.core.deciding.decision import Decision
 from wakeful.core.deciding.holds import find_hold_deadline, find_hold_words, find_retry_deadline, say_length
-from wakeful.core.deciding.loop_guard import find_pace, is_backlog
 from wakeful.core.deciding.may_start import (
     Ready,
     Sleeps,
@@ -31,28 +28,23 @@ from wakeful.core.deciding.may_start import (
 )
 from wakeful.core.deciding.owed import (
     describe_causes,
-    find_activation,
     has_other_news,
     is_activation_owed,
     is_new,
     is_owed,
-    list_addressed,
     start_versions,
     takes_first_run,
 )
 from wakeful.core.deciding.run_end import attend_run
-from wakeful.core.deciding.run_start import find_attempt, find_trace
+from wakeful.core.deciding.run_start import make_start
 from wakeful.core.deciding.written_files import attend_writing
 from wakeful.core.looking.observed_state import Looked
 from wakeful.core.record import events as ev
-from wakeful.core.record.conversations import OWN, find_interrupted_run
-from wakeful.core.record.state import ACTIVATION, Session
+from wakeful.core.record.state import Session
 from wakeful.core.spec.session import FileBinding
 
 # Waiting raises the priority by one every two seconds, so nothing starves (rule 35).
 SECONDS_PER_PRIORITY = 2.0
-# The causes that a run aside handles.
-ASIDE_KEYS = ("message", ACTIVATION)
 
 
 def dispatch(core: Core, decision: Decision, session_id: str) -> None:
@@ -344,13 +336,7 @@ def offer_slots(core: Core, decision: Decision) -> bool:
 
 
 def _queue(core: Core, session: Session) -> None:
-    assert session.spec is not None
-    lane = Lane(session.spec.pool, is_agent=find_acting(core, session)[0] is not None)
-    core.ready.put(session.id, _rank(core, session), lane)
-
-
-def _rank(core: Core, session: Session) -> float:
-    """Return the rank in the queue, smallest first. All sessions age at the same rate, so a rank stays valid."""
+    """Queue the session by its rank, smallest first. All sessions age at the same rate, so a rank stays valid."""
     assert session.wake is not None and session.spec is not None
     priority = session.spec.priority
     for reader in core.graph.all_readers(session.name):
@@ -359,7 +345,8 @@ def _rank(core: Core, session: Session) -> float:
         # An upstream takes the highest priority among the readers that it holds (rule 35).
         if other is not None and other.wake is not None and other.spec is not None:
             priority = max(priority, other.spec.priority)
-    return session.wake.requested_at / 1e6 / SECONDS_PER_PRIORITY - priority
+    rank = session.wake.requested_at / 1e6 / SECONDS_PER_PRIORITY - priority
+    core.ready.put(session.id, rank, Lane(session.spec.pool, is_agent=find_acting(core, session)[0] is not None))
 
 
 def _mark_held(core: Core, session: Session) -> None:
@@ -391,42 +378,6 @@ def _start(core: Core, decision: Decision, session: Session, is_mixed: bool) -> 
     _free_upstreams(core, decision, session)
 
 
-def make_start(core: Core, session: Session, wall: int, is_mixed: bool = False) -> ev.RunStarted:
-    """Build the start that the open wake would lead to now. Records nothing."""
-    wake = session.wake
-    assert wake is not None
-    agent, is_aside = find_acting(core, session)
-    versions = start_versions(core.state, core.looked, session)
-    if is_aside:
-        # A run aside deals with the question alone. All other causes stay owed.
-        versions = {key: version for key, version in versions.items() if key in ASIDE_KEYS}
-    if session.activation.position:
-        versions[ACTIVATION] = str(find_activation(session, is_aside=is_aside))
-    attempt = find_attempt(core, session, versions)
-    asker = _find_asker(session) if is_aside else None
-    resumed_from = _resumed_from(session, asker, is_aside=is_aside)
-    return ev.RunStarted(
-        run=session.tally.runs + 1,
-        run_id=f"{session.id}.{session.tally.runs + 1}",
-        wake=wake.wake,
-        # Attempts belong to the start versions. Changed versions start again at 0 (rule 21).
-        attempt=attempt,
-        incarnation=core.incarnation,
-        versions=versions,
-        causes=_select_causes(session, wake.causes, versions, is_aside=is_aside),
-        chain=wake.chain,
-        mixed=is_mixed,
-        resumed_from=resumed_from,
-        is_backlog=is_backlog(core, session, wake.causes),
-        paced=session.tally.paced + 1 if find_pace(core, session, wall) is not None else 0,
-        is_fresh=_begins_anew(session, asker, attempt, resumed_from),
-        trace=find_trace(core, session),
-        agent=agent,
-        is_aside=is_aside,
-        asker=asker,
-    )
-
-
 def _remember_inputs(core: Core, session: Session) -> None:
     stamps: dict[str, str] = {}
     doubts: dict[str, str] = {}
@@ -444,57 +395,6 @@ def _remember_inputs(core: Core, session: Session) -> None:
     core.looked.doubts[session.id] = doubts
     if waiting or session.id in core.looked.backlogs:
         core.looked.backlogs[session.id] = frozenset(waiting)
-
-
-def _select_causes(
-    session: Session, causes: tuple[ev.Cause, ...], versions: dict[str, str], *, is_aside: bool
-) -> tuple[ev.Cause, ...]:
-    """Select the causes that the run deals with. Activations for another run are left out."""
-    taken = versions.get(ACTIVATION, "0")
-    selected: list[ev.Cause] = []
-    for cause in causes:
-        if is_aside and cause.key not in ASIDE_KEYS:
-            continue
-        if cause.key != ACTIVATION or cause.new == taken:
-            selected.append(cause)
-        elif int(taken) > int(session.marks.seen.get(ACTIVATION, "0")):
-            selected.append(replace(cause, new=taken))
-    return tuple(selected)
-
-
-def _find_asker(session: Session) -> str | None:
-    """Return the person in whose own conversation a question is answered.
-
-    None if the session has one conversation for all.
-    """
-    assert session.spec is not None
-    return next((one.asker for one in list_addressed(session)), None) if session.spec.conversation == "fresh" else None
-
-
-def _resumed_from(session: Session, asker: str | None, *, is_aside: bool) -> int | None:
-    """Return the run that this run continues: the last run of its conversation, if that was interrupted or lost.
-
-    A new question continues no run.
-    """
-    last = session.last_run
-    if is_aside and (last is None or last.seq == session.knowledge.dealt_until):
-        return None
-    if asker != session.knowledge.asker:
-        return session.knowledge.talks[asker or OWN].cut_run if (asker or OWN) in session.knowledge.talks else None
-    return find_interrupted_run(session)
-
-
-def _begins_anew(session: Session, asker: str | None, attempt: int, resumed_from: int | None) -> bool:
-    """Does the run begin a new conversation, because a person asked for it or its spec says so?
-
-    A retry, and a run that continues an interrupted run, keep the conversation.
-    """
-    if asker is not None:
-        return attempt == 0 and resumed_from is None and any(one.is_fresh for one in list_addressed(session))
-    if session.activation.is_fresh:
-        return True
-    assert session.spec is not None
-    return session.spec.conversation == "fresh" and attempt == 0 and resumed_from is None
 
 
 def settle_finished(core: Core, decision: Decision) -> None:
