@@ -23,7 +23,7 @@ CHANGE_NOTHING = (
     ("wakeful", "core", "spec"),
     ("wakeful", "core", "agents"),
     ("wakeful", "core", "record", "fold"),
-    ("wakeful", "core", "record", "fold_agent_steps"),
+    ("wakeful", "core", "record", "fold_runs"),
     ("wakeful", "core", "record", "fold_history"),
     ("wakeful", "core", "record", "flat_state"),
     ("wakeful", "core", "record", "lifecycle"),

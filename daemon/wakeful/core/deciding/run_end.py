@@ -26,7 +26,7 @@ from wakeful.core.deciding.outputs import (
 from wakeful.core.deciding.owed import TOUCHED, is_owed
 from wakeful.core.looking.observed_state import Bound, Ended, TargetLook
 from wakeful.core.record import events as ev
-from wakeful.core.record.fold_agent_steps import add_spent
+from wakeful.core.record.fold_runs import add_spent
 from wakeful.core.record.observations import ProcessEnded, Usage
 from wakeful.core.record.state import OpenRun, Session, Stop
 from wakeful.core.spec.session import CommitsBinding, CronBinding, EveryBinding, SessionSpec

@@ -19,9 +19,9 @@ from wakeful.core.deciding.loop_guard import find_pace, is_backlog
 from wakeful.core.deciding.owed import describe_causes, find_activation, is_owed, list_addressed, start_versions
 from wakeful.core.deciding.rule_of_two import find_rule_of_two_breach
 from wakeful.core.record import events as ev
-from wakeful.core.record.conversations import OWN, find_interrupted_run
 from wakeful.core.record.events import TraceWord
 from wakeful.core.record.fold import fold
+from wakeful.core.record.fold_runs import OWN, find_interrupted_run
 from wakeful.core.record.state import ACTIVATION, Session
 from wakeful.core.spec.agent import AgentSpec
 from wakeful.core.spec.session import PromptRun, observe_spec
