@@ -5,6 +5,7 @@ One function for each kind of observation. Whether a session runs is decided by 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -17,7 +18,7 @@ from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.decision import Decision
 from wakeful.core.deciding.declare import declare, new_id
 from wakeful.core.deciding.outputs import land_outputs
-from wakeful.core.deciding.run_end import begin_end, finish_run, take_kept_outputs
+from wakeful.core.deciding.run_end import begin_run_end, finish_run, take_kept_outputs
 from wakeful.core.deciding.written_files import end_writing
 from wakeful.core.looking.observed_state import TargetLook
 from wakeful.core.record import events as ev
@@ -105,7 +106,7 @@ def _take_room_seen(observation: RoomSeen, core: Core, decision: Decision) -> No
 
 
 def _take_strictness_seen(observation: StrictnessSeen, core: Core, decision: Decision) -> None:
-    core.looked.laxity = observation.words
+    core.looked.strict_problem = observation.words
     for session in core.state:
         if session.spec is not None and session.spec.confinement.level == "strict":
             decision.touch(session.id)
@@ -311,10 +312,7 @@ def _take_target_looked(observation: TargetLooked, core: Core, decision: Decisio
     # The target was forgotten in the meantime.
     if look is None:
         return
-    if look.is_applicable(result, moment.mono):
-        look.apply(result, moment)
-    elif not look.is_outdated(result):
-        look.look_again(moment.mono)
+    look.take_result(result, moment)
     for key in result.also_dirty:
         other = core.looked.targets.get(key)
         if other is not None and other is not look:
@@ -335,23 +333,16 @@ def _touch_subscribers(decision: Decision, look: TargetLook) -> None:
 
 
 def _take_clock_ticked(observation: ClockTicked, core: Core, decision: Decision) -> None:
-    for kind, key in core.mono.pop_due(decision.moment.mono):
-        _ring(core, decision, kind, key)
-    for kind, key in core.wall.pop_due(decision.moment.wall):
-        _ring(core, decision, kind, key)
-
-
-def _ring(core: Core, decision: Decision, kind: str, key: str) -> None:
-    if kind == "target":
-        look = core.looked.targets.get(key)
-        if look is not None:
-            core.want_look(decision, look)
-        return
-    if key not in core.state.sessions:
-        return
-    if kind == "clock":
-        ring_clocks(core, decision, key)
-    decision.touch(key)
+    moment = decision.moment
+    for kind, key in itertools.chain(core.mono.pop_due(moment.mono), core.wall.pop_due(moment.wall)):
+        if kind == "target":
+            look = core.looked.targets.get(key)
+            if look is not None:
+                core.want_look(decision, look)
+        elif key in core.state.sessions:
+            if kind == "clock":
+                ring_clocks(core, decision, key)
+            decision.touch(key)
 
 
 # -- runs -------------------------------------------------------------------------------------
@@ -360,7 +351,7 @@ def _ring(core: Core, decision: Decision, kind: str, key: str) -> None:
 def _take_process_ended(observation: ProcessEnded, core: Core, decision: Decision) -> None:
     session = _session_of(core, observation.session, observation.run_id)
     if session is not None:
-        begin_end(core, decision, session, observation)
+        begin_run_end(core, decision, session, observation)
 
 
 def _take_outputs_kept(observation: OutputsKept, core: Core, decision: Decision) -> None:
@@ -373,7 +364,7 @@ def _take_landing_ended(observation: LandingEnded, core: Core, decision: Decisio
     session = _session_of(core, observation.session, observation.run_id)
     report = land_outputs(core, decision, session, observation.kept) if session is not None else None
     if report is not None:
-        begin_end(core, decision, core.state.get(observation.session), report)
+        begin_run_end(core, decision, core.state.get(observation.session), report)
 
 
 def _take_files_written(observation: FilesWritten, core: Core, decision: Decision) -> None:

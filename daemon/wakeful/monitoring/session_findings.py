@@ -118,7 +118,7 @@ class SessionSurvey:
         leaning_on = (
             core.settings.allow_unisolated,
             core.settings.limits,
-            core.looked.laxity,
+            core.looked.strict_problem,
             tuple(core.looked.secrets.items()),
             tuple(core.looked.untrusted.items()),
             tuple(map(id, core.agents.values())),

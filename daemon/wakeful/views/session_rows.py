@@ -181,7 +181,7 @@ class Rows:
         leaning_on = (
             core.settings.allow_unisolated,
             core.settings.limits,
-            core.looked.laxity,
+            core.looked.strict_problem,
             core.looked.secrets,
             core.agents,
             core.agent_problems,

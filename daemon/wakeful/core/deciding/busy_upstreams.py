@@ -21,7 +21,7 @@ def refresh_busy(core: Core, decision: Decision, session_id: str) -> None:
     readers = core.graph.readers.get(session.name)
     before = core.busy.get(session.name)
     # A session without readers needs no mark. A new reader touches the session, which sets the mark.
-    now = _find_business(core, session, decision.moment) if readers else None
+    now = _find_busy_reason(core, session, decision.moment) if readers else None
     if now == before:
         return
     if now is None:
@@ -36,8 +36,8 @@ def refresh_busy(core: Core, decision: Decision, session_id: str) -> None:
             decision.touch(reader_id)
 
 
-def _find_business(core: Core, session: Session, moment: Moment) -> BusyReason | None:
-    own = find_own_business(core, session, moment)
+def _find_busy_reason(core: Core, session: Session, moment: Moment) -> BusyReason | None:
+    own = find_own_busy_reason(core, session, moment)
     # A run ends by itself, whatever holds the upstreams.
     if session.run is not None or (own is not None and own.is_stuck):
         return own
@@ -47,7 +47,7 @@ def _find_business(core: Core, session: Session, moment: Moment) -> BusyReason |
     return own or (BusyReason(None) if holding else None)
 
 
-def find_own_business(core: Core, session: Session, moment: Moment) -> BusyReason | None:
+def find_own_busy_reason(core: Core, session: Session, moment: Moment) -> BusyReason | None:
     """Say why this session itself is busy, or None. A sleeping session that owes nothing is not busy (rule 31)."""
     if session.run is not None:
         return BusyReason("is running")

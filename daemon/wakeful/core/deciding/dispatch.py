@@ -23,8 +23,8 @@ from wakeful.core.deciding.may_start import (
     WaitsForTime,
     WaitsForUpstream,
     YieldsToReader,
+    find_time_wait,
     judge_start,
-    waits_for_time,
 )
 from wakeful.core.deciding.owed import (
     describe_causes,
@@ -35,9 +35,9 @@ from wakeful.core.deciding.owed import (
     start_versions,
     takes_first_run,
 )
-from wakeful.core.deciding.run_end import attend_run
+from wakeful.core.deciding.run_end import try_finish_run
 from wakeful.core.deciding.run_start import make_start
-from wakeful.core.deciding.written_files import attend_writing
+from wakeful.core.deciding.written_files import try_finish_writing
 from wakeful.core.looking.observed_state import Looked
 from wakeful.core.record import events as ev
 from wakeful.core.record.state import Session
@@ -50,26 +50,26 @@ SECONDS_PER_PRIORITY = 2.0
 def dispatch(core: Core, decision: Decision, session_id: str) -> None:
     session = core.state.get(session_id)
     if session.run is not None:
-        attend_run(core, decision, session)
+        try_finish_run(core, decision, session)
         session = core.state.get(session_id)
     if session_id in core.looked.writing:
-        if not attend_writing(core, decision, session):
+        if not try_finish_writing(core, decision, session):
             return
         session = core.state.get(session_id)
     # This incarnation has not read the spec of a session without bounds yet, so nothing is known about it.
     if session.run is not None or not session.is_armed or session_id not in core.looked.bounds:
         return
-    session = _take_first_sight(core, decision, session)
+    session = _adopt_first_versions(core, decision, session)
     session = account_slots(core, decision, session)
     session = _skip_empty_slots(core, decision, session)
-    _look_onward(core, decision, session)
-    session = _lift_spent_hold(core, decision, session)
+    _look_for_next_commits(core, decision, session)
+    session = _end_hold(core, decision, session)
     session, is_due = _settle_wake(core, decision, session)
     if is_due:
-        _line_up(core, decision, session)
+        _queue_or_hold(core, decision, session)
 
 
-def _take_first_sight(core: Core, decision: Decision, session: Session) -> Session:
+def _adopt_first_versions(core: Core, decision: Decision, session: Session) -> Session:
     """Adopt the present versions as seen for `first: adopt`, once all bindings were looked at (rule 25)."""
     assert session.spec is not None
     if session.marks.is_first_taken or takes_first_run(session.spec):
@@ -108,7 +108,7 @@ def _is_all_clear(looked: Looked, session: Session) -> bool:
     return all(look is None or look.is_clear for look in looks)
 
 
-def _look_onward(core: Core, decision: Decision, session: Session) -> None:
+def _look_for_next_commits(core: Core, decision: Decision, session: Session) -> None:
     """Look for the next commit of each_commit bindings whenever their base has moved (rules 11, 38)."""
     for bound in core.looked.bounds[session.id]:
         if not bound.is_each_commit or bound.target is None:
@@ -119,7 +119,7 @@ def _look_onward(core: Core, decision: Decision, session: Session) -> None:
             core.want_look(decision, look)
 
 
-def _lift_spent_hold(core: Core, decision: Decision, session: Session) -> Session:
+def _end_hold(core: Core, decision: Decision, session: Session) -> Session:
     """End a hold whose time is over, or a hold `failed` when something newer is owed (rule 21).
 
     A question whose time is over is denied.
@@ -178,7 +178,7 @@ def _settle_wake(core: Core, decision: Decision, session: Session) -> tuple[Sess
     wake = session.wake
     if wake is None:
         # A person gave the wake up, so upstreams no longer yield to this session.
-        _free_upstreams(core, decision, session)
+        _release_upstreams(core, decision, session)
     if is_owed(core.state, core.looked, session):
         session = _extend_wake(core, decision, session) if wake is not None else _request_wake(core, decision, session)
         return session, session.wake is not None
@@ -192,7 +192,7 @@ def _settle_wake(core: Core, decision: Decision, session: Session) -> tuple[Sess
     if not core.looked.is_clear(session.id):
         return session, False
     session = core.emit(decision, session.id, ev.WakeWithdrawn(wake=wake.wake, reason="undone"))
-    _free_upstreams(core, decision, session)
+    _release_upstreams(core, decision, session)
     return session, False
 
 
@@ -238,7 +238,7 @@ def _extend_wake(core: Core, decision: Decision, session: Session) -> Session:
         return session
     # A binding that changes every second is recorded again when the wake may start, not every second (rule 34 c).
     is_told = {cause.key for cause in causes} == {cause.key for cause in wake.causes}
-    if is_told and waits_for_time(core, session, decision.moment):
+    if is_told and find_time_wait(core, session, decision.moment) is not None:
         return session
     chain = max(chain, wake.chain, _find_feeding_chain(core, session, causes), key=len)
     return core.emit(decision, session.id, ev.WakeExtended(wake=wake.wake, causes=causes, chain=chain))
@@ -286,7 +286,7 @@ def _find_feeding_chain(core: Core, session: Session, causes: tuple[ev.Cause, ..
 # -- starts -----------------------------------------------------------------------------------
 
 
-def _line_up(core: Core, decision: Decision, session: Session) -> None:
+def _queue_or_hold(core: Core, decision: Decision, session: Session) -> None:
     """Act on the verdict for a session whose wake is due: queue it, put it to sleep, or let it wait."""
     if core.state.braked and session.brake is None:
         # The session was declared, forked or opened after the brake was set, so it sleeps as well.
@@ -303,7 +303,7 @@ def _line_up(core: Core, decision: Decision, session: Session) -> None:
         case Sleeps(hold=hold):
             core.emit(decision, session.id, ev.SessionSlept(hold=hold))
             _await_end_of_hold(core, decision, session.id, hold)
-            _free_upstreams(core, decision, session)
+            _release_upstreams(core, decision, session)
         case WaitsForUpstream() | WaitsForFedInput():
             _mark_held(core, session)
         case YieldsToReader(reader_id=reader):
@@ -311,9 +311,9 @@ def _line_up(core: Core, decision: Decision, session: Session) -> None:
             decision.touch(reader)
         case WaitsForTime(deadline=deadline):
             core.await_deadline(session.id, deadline, decision.moment)
-            _free_upstreams(core, decision, session)
+            _release_upstreams(core, decision, session)
         case WaitsForOther():
-            _free_upstreams(core, decision, session)
+            _release_upstreams(core, decision, session)
         case _:
             assert_never(verdict)
 
@@ -364,7 +364,7 @@ def _mark_held(core: Core, session: Session) -> None:
                 _queue(core, upstream)
 
 
-def _free_upstreams(core: Core, decision: Decision, session: Session) -> None:
+def _release_upstreams(core: Core, decision: Decision, session: Session) -> None:
     """Dispatch the upstreams that yielded to this session."""
     for upstream_id in core.looked.fairness.release(session.id):
         decision.touch(upstream_id)
@@ -375,7 +375,7 @@ def _start(core: Core, decision: Decision, session: Session, is_mixed: bool) -> 
     if not event.is_aside:
         _remember_inputs(core, session)
     core.emit(decision, session.id, event)
-    _free_upstreams(core, decision, session)
+    _release_upstreams(core, decision, session)
 
 
 def _remember_inputs(core: Core, session: Session) -> None:
@@ -397,7 +397,7 @@ def _remember_inputs(core: Core, session: Session) -> None:
         core.looked.backlogs[session.id] = frozenset(waiting)
 
 
-def settle_finished(core: Core, decision: Decision) -> None:
+def suspend_finished(core: Core, decision: Decision) -> None:
     """Record each session as suspended whose run has ended, and which has no new wake and no hold."""
     for session_id in decision.finished:
         session = core.state.get(session_id)

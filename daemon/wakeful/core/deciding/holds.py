@@ -153,7 +153,7 @@ def _find_unisolated(core: Core, session: Session) -> str | None:
         return None
     if spec.confinement.level == "strict":
         # A run never gets weaker isolation than its spec asks for.
-        return core.looked.laxity
+        return core.looked.strict_problem
     # The level `observe` denies nothing, so it counts as no isolation.
     if spec.confinement.is_enforced or core.settings.allow_unisolated:
         return None

@@ -101,14 +101,15 @@ def judge_start(core: Core, session: Session, moment: Moment) -> Verdict:
     if writing is not None:
         # An activation waits as well, because the run would start on half of the files (rule 44).
         return WaitsForOther(f"files written by {writing.words}")
-    waits = _find_unseen(core, session) or _find_hold(core, session, moment) or _find_timing(core, session, moment)
-    if waits is not None:
-        return waits
-    loop = _find_loop(core, session)
-    if loop is not None and not is_activation_owed(session):
+    if (unseen := _find_unseen(core, session)) is not None:
+        return unseen
+    if (held := find_hold_of_start(core, session, moment)) is not None:
+        return WaitsForOther(held)
+    if (wait := find_time_wait(core, session, moment)) is not None:
+        return wait
+    if not is_activation_owed(session) and (loop := _find_loop(core, session)) is not None:
         return Sleeps(Hold(kind="loop", words=loop))
-    spent = _find_spent(session, moment)
-    if spent is not None:
+    if (spent := _find_spent(session, moment)) is not None:
         return Sleeps(spent)
     verdict = _judge_turn(core, session)
     if not isinstance(verdict, Ready):
@@ -134,7 +135,7 @@ def _find_unseen(core: Core, session: Session) -> WaitsForOther | WaitsForFedInp
             return WaitsForOther(f"cannot see {bound.name}: {look.problem}")
         if look.is_absent and _waits_when_missing(bound):
             return WaitsForOther(f"{bound.name} is not there yet")
-        if look.is_dirty and is_fed(core, session, bound):
+        if look.is_dirty and _is_fed(core, session, bound):
             # Only a change of an input that an upstream writes delays a queued wake (rule 12).
             return WaitsForFedInput(f"looking at {bound.name}")
     return None
@@ -144,25 +145,19 @@ def _waits_when_missing(bound: Bound) -> bool:
     return isinstance(bound.binding, FileBinding) and bound.binding.missing == "wait"
 
 
-def is_fed(core: Core, session: Session, bound: Bound) -> bool:
+def _is_fed(core: Core, session: Session, bound: Bound) -> bool:
     return isinstance(bound.binding, FileBinding) and bool(core.graph.feeders(session.name, bound.binding.pattern))
 
 
-def _find_hold(core: Core, session: Session, moment: Moment) -> WaitsForOther | None:
-    words = find_hold_of_start(core, session, moment)
-    return WaitsForOther(words) if words is not None else None
-
-
-def _find_timing(core: Core, session: Session, moment: Moment) -> WaitsForTime | None:
+def find_time_wait(core: Core, session: Session, moment: Moment) -> WaitsForTime | None:
+    """Return the wait of an open wake for its pace, its window or the loop guard. None if it waits for no time."""
     if is_activation_owed(session):
         return None
-    waits = (
-        one for one in _list_timings(core, session, moment) if not core.has_passed(session.id, one.deadline, moment)
-    )
-    return next(waits, None)
+    waits = _list_time_waits(core, session, moment)
+    return next((one for one in waits if not core.has_passed(session.id, one.deadline, moment)), None)
 
 
-def _list_timings(core: Core, session: Session, moment: Moment) -> Iterator[WaitsForTime]:
+def _list_time_waits(core: Core, session: Session, moment: Moment) -> Iterator[WaitsForTime]:
     """Yield the waits of the session: its pace, its window, and the two waits of the loop guard."""
     spec, wake = session.spec, session.wake
     assert spec is not None and wake is not None
@@ -182,11 +177,6 @@ def _list_timings(core: Core, session: Session, moment: Moment) -> Iterator[Wait
     pace = find_pace(core, session, moment.wall)
     if pace is not None:
         yield WaitsForTime(pace.words, Deadline("paced", pace.until, pace.wait_seconds))
-
-
-def waits_for_time(core: Core, session: Session, moment: Moment) -> bool:
-    """Does an open wake wait for its pace, its window or the loop guard?"""
-    return _find_timing(core, session, moment) is not None
 
 
 def _find_loop(core: Core, session: Session) -> str | None:

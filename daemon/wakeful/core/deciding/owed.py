@@ -301,6 +301,12 @@ def _describe(state: State, looked: Looked, session: Session, bound: Bound, at: 
             at=at,
             delta="known",
         )
+    if bound.key in session.marks.touched:
+        reason = TOUCHED
+    elif bound.key in session.marks.conflicted:
+        reason = "conflict"
+    else:
+        reason = "history-rewritten" if bound.is_each_commit and target.is_rewritten else None
     delta = target.delta_since(old)
     return Cause(
         binding=bound.name,
@@ -308,7 +314,7 @@ def _describe(state: State, looked: Looked, session: Session, bound: Bound, at: 
         key=bound.key,
         old=old,
         new=version,
-        reason=_reason(session, bound, target),
+        reason=reason,
         paths=delta.paths,
         delta="known" if delta.is_known else "unknown",
         commits=(find_commit(version),) if bound.is_each_commit and version else delta.commits,
@@ -324,14 +330,6 @@ def _say_end(state: State, binding: SessionBinding) -> str | None:
         return None
     words = f": {last.reason}" if last.outcome == "failed" and last.reason else ""
     return f"run {last.run} {last.outcome}{words}"
-
-
-def _reason(session: Session, bound: Bound, target: TargetLook) -> str | None:
-    if bound.key in session.marks.touched:
-        return TOUCHED
-    if bound.key in session.marks.conflicted:
-        return "conflict"
-    return "history-rewritten" if bound.is_each_commit and target.is_rewritten else None
 
 
 def _chain_of(state: State, session: Session, bound: Bound) -> tuple[str, ...]:

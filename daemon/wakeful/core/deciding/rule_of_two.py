@@ -67,7 +67,7 @@ def find_rule_of_two_breach(untrusted_text: UntrustedTextFlow, session: Session)
     # The usual case: there is no way out.
     if spec is None or way_out is None:
         return None
-    for member in _list_line(untrusted_text, session):
+    for member in _list_with_feeders(untrusted_text, session):
         source = find_untrusted_source(untrusted_text, member)
         # A session without untrusted text is skipped: no stranger could tell it what to do with its private data.
         private = find_private(member.spec) if source is not None and member.spec is not None else None
@@ -82,7 +82,7 @@ def find_rule_of_two_breach(untrusted_text: UntrustedTextFlow, session: Session)
     return None
 
 
-def _list_line(untrusted_text: UntrustedTextFlow, session: Session) -> list[Session]:
+def _list_with_feeders(untrusted_text: UntrustedTextFlow, session: Session) -> list[Session]:
     """List the session, then all sessions from which untrusted text reaches it, by files or by messages.
 
     The private data of each of them can come along.
@@ -121,9 +121,9 @@ class UntrustedTextFlow:
     def find(self) -> Flow:
         graph, state = self._graph, self.state
         # The usual case: no session reads untrusted text.
-        if not state.spoken_to and not graph.labelled:
+        if not state.untrusted_mailboxes and not graph.untrusted_readers:
             return _NOTHING
-        key = graph.generation, frozenset(state.spoken_to)
+        key = graph.generation, frozenset(state.untrusted_mailboxes)
         if self._known is None or self._known[0] != key:
             self._known = key, _trace(graph, [state.get(one).name for one in key[1]])
         return self._known[1]
@@ -153,31 +153,31 @@ class _Readers:
             yield from self._names[path]
 
 
-def _trace(graph: Graph, spoken_to: list[str]) -> Flow:
+def _trace(graph: Graph, untrusted_mailboxes: list[str]) -> Flow:
     flow, specs = Flow(), {spec.name: spec for spec in graph.list_specs()}
     readers = _Readers(specs.values())
     ahead = deque[tuple[str, str]]()
-    for name in sorted({*graph.labelled, *spoken_to}):
+    for name in sorted({*graph.untrusted_readers, *untrusted_mailboxes}):
         ahead.append((name, name))
         # Strangers write these files, so all sessions that may read them are reached, whichever spec declares them.
         for binding in specs[name].files if name in specs else ():
             if binding.is_untrusted:
-                _hand_on(flow, ahead, name, name, readers.find(parse_under(binding.pattern, specs[name].root).base))
+                _pass_on(flow, ahead, name, name, readers.find(parse_under(binding.pattern, specs[name].root).base))
     done: set[str] = set()
     while ahead:
         name, source = ahead.popleft()
         if name in done:
             continue
         done.add(name)
-        _hand_on(flow, ahead, name, source, graph.readers.get(name, ()))
+        _pass_on(flow, ahead, name, source, graph.readers.get(name, ()))
         # The reason of a failure reaches the session that is woken by it.
-        _hand_on(flow, ahead, name, source, graph.listeners.get(name, ()))
+        _pass_on(flow, ahead, name, source, graph.failure_readers.get(name, ()))
         for place in list_granted_writes(specs[name]) if name in specs else ():
-            _hand_on(flow, ahead, name, source, readers.find(place.path))
+            _pass_on(flow, ahead, name, source, readers.find(place.path))
     return flow
 
 
-def _hand_on(flow: Flow, ahead: deque[tuple[str, str]], name: str, source: str, readers: Iterable[str]) -> None:
+def _pass_on(flow: Flow, ahead: deque[tuple[str, str]], name: str, source: str, readers: Iterable[str]) -> None:
     for reader in readers:
         if reader != name:
             flow.sources.setdefault(reader, source)

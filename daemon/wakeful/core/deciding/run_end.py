@@ -38,18 +38,24 @@ FIRST_BACKOFF_SECONDS = 1.0
 LONGEST_BACKOFF_SECONDS = 300.0
 
 
-def attend_run(core: Core, decision: Decision, session: Session) -> None:
+def try_finish_run(core: Core, decision: Decision, session: Session) -> None:
+    """Close the run if its process has ended, the last looks are done and the outputs saved. After
+    LONGEST_LAST_LOOK_SECONDS it is closed anyway."""
     ended = core.looked.ended.get(session.id)
-    # The outputs of the run are being put in place.
-    if ended is None and session.run is not None and session.run.staged is not None:
-        return
     if ended is None:
-        _mind_overlap(core, decision, session)
-    elif _await_last_look(core, decision, session, ended):
+        # Staged outputs are being put in place: then no slot skips or replaces the run any more.
+        if session.run is not None and session.run.staged is None:
+            _apply_overlap(core, decision, session)
+        return
+    deadline = ended.mono + LONGEST_LAST_LOOK_SECONDS
+    is_complete = are_looked_at(core, ended.awaited) and not ended.is_keeping
+    if is_complete or decision.moment.mono >= deadline:
         finish_run(core, decision, session, ended)
+    else:
+        core.mono.add(deadline, "end", session.id)
 
 
-def begin_end(core: Core, decision: Decision, session: Session, report: ProcessEnded) -> None:
+def begin_run_end(core: Core, decision: Decision, session: Session, report: ProcessEnded) -> None:
     """Begin the end of a run whose process has ended: look at its outputs and its dirty inputs first (rule 29)."""
     # A repeated report changes nothing.
     if session.id in core.looked.ended:
@@ -94,30 +100,14 @@ def _is_last_looked_at(session: Session, bound: Bound, look: TargetLook) -> bool
     return bound.is_file and (bound.is_written or bound.is_both or look.is_dirty)
 
 
-def has_last_look(core: Core, ended: Ended) -> bool:
-    """Were the run's outputs and its dirty inputs looked at since its process ended?"""
-    return are_looked_at(core, ended.awaited)
-
-
 def are_looked_at(core: Core, awaited: dict[str, int]) -> bool:
-    """Has each of these targets an answer of the given generation or a newer one? A target that is held counts as
-    answered."""
+    """Was each of these targets looked at since the process ended: has it an answer of the given generation or a newer
+    one? A target that is held counts as answered."""
     looks = ((core.looked.targets.get(key), generation) for key, generation in awaited.items())
     return all(look is None or look.applied >= generation or look.held is not None for look, generation in looks)
 
 
-def _await_last_look(core: Core, decision: Decision, session: Session, ended: Ended) -> bool:
-    """True if the last looks are done and the outputs saved, or if that took too long."""
-    if has_last_look(core, ended) and not ended.is_keeping:
-        return True
-    deadline = ended.mono + LONGEST_LAST_LOOK_SECONDS
-    if decision.moment.mono >= deadline:
-        return True
-    core.mono.add(deadline, "end", session.id)
-    return False
-
-
-def _mind_overlap(core: Core, decision: Decision, session: Session) -> None:
+def _apply_overlap(core: Core, decision: Decision, session: Session) -> None:
     """Apply `overlap` to the slots that fell due while the run is under way (rule 36)."""
     run = session.run
     assert run is not None
@@ -370,7 +360,7 @@ def dirty_readers(
             look.dirty(decision.moment.mono, urgent=True)
             core.want_look(decision, look)
         decision.touch(reader_id)
-    followers = core.graph.readers.get(session.name, set()) | core.graph.listeners.get(session.name, set())
+    followers = core.graph.readers.get(session.name, set()) | core.graph.failure_readers.get(session.name, set())
     for reader in sorted(followers):
         if reader in core.state.ids:
             decision.touch(core.state.ids[reader])

@@ -58,7 +58,7 @@ def end_writing(core: Core, decision: Decision, session_id: str, paths: Iterable
     decision.touch(session_id)
 
 
-def attend_writing(core: Core, decision: Decision, session: Session) -> bool:
+def try_finish_writing(core: Core, decision: Decision, session: Session) -> bool:
     """Record the adopted outputs once they were looked at. True when the session is no longer held."""
     writing = core.looked.writing[session.id]
     if writing.awaited is None:
