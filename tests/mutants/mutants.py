@@ -147,7 +147,7 @@ MUTANTS = (
     Mutant(28, "what others changed is taken for the agent's own", "core/deciding/outputs.py", "own is None or own.is_mixed or change.after is None", "own is None or change.after is None"),
     Mutant(28, "a shell's writes count as known", "core/deciding/acting_agent.py", '    if merge_tools(agent.tools, spec.tools).get("shell", "deny") != "deny":\n        return f"agent {agent.name} has a shell"\n', ""),
     Mutant(28, "an agent is woken by its own writes", "core/deciding/run_end.py", 'elif bound.is_both and judged is not None and whose == "own":', "elif False:"),
-    Mutant(28, "a write that did not come back counts as known", "core/deciding/outputs.py", "is_attributed(run) and not run.progress.writing", "is_attributed(run)"),
+    Mutant(28, "a write that did not come back counts as known", "core/deciding/run_end.py", "is_own and not run.progress.writing", "is_own"),
     Mutant(27, "a conflict is seen", "core/deciding/run_end.py", "        elif bound.is_both and bound.key in conflicted:\n            # Seen stays at the start version, so the version of the others wakes the session (rule 27).\n            continue\n", ""),
     Mutant(27, "a conflict has no reason", "core/deciding/owed.py", "    elif bound.key in session.marks.conflicted:\n", "    elif False:\n"),
     Mutant(27, "staged outputs are assumed", "core/deciding/run_end.py", '"assumed": report.staged is None,', '"assumed": True,'),

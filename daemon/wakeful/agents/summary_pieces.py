@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import Struct
 
 from wakeful.core.agents import steps as work
+from wakeful.core.agents.model_text import cut_to_tokens, estimate_tokens
 from wakeful.core.agents.rule_summary import Message, digest_messages
-from wakeful.core.agents.token_count import cut_to_tokens, estimate_tokens
 from wakeful.core.agents.turns import Answered, Asked, Entry, Returned
 
 _RETURNED = " RETURNED"

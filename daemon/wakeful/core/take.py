@@ -13,7 +13,7 @@ from wakeful.core.calls.roles import find_called, refuse_damaged
 from wakeful.core.calls.rules import CALL_RULES, refuse_by_role
 from wakeful.core.calls.values import Called
 from wakeful.core.deciding.acting_agent import has_prompt, list_needed
-from wakeful.core.deciding.clock_bindings import ring_clocks
+from wakeful.core.deciding.clock_bindings import update_clocks
 from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.decision import Decision
 from wakeful.core.deciding.declare import declare, new_id
@@ -341,7 +341,7 @@ def _take_clock_ticked(observation: ClockTicked, core: Core, decision: Decision)
                 core.want_look(decision, look)
         elif key in core.state.sessions:
             if kind == "clock":
-                ring_clocks(core, decision, key)
+                update_clocks(core, decision, key)
             decision.touch(key)
 
 

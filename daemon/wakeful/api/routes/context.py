@@ -16,7 +16,7 @@ from starlette.responses import Response
 from wakeful.api.operations.offered_tools import read_offered
 from wakeful.api.requests import answer_json, find_session, service_of
 from wakeful.api.service import Service
-from wakeful.core.agents.token_count import estimate_definition, estimate_entry
+from wakeful.core.agents.model_text import estimate_definition, estimate_entry
 from wakeful.core.agents.turns import Answered, Asked, Entry, Returned, ToolCall
 from wakeful.core.deciding.run_start import is_run_due, preview_run
 from wakeful.core.looking.observed_state import PATHS_IN_A_CAUSE

@@ -69,7 +69,7 @@ def follow_set_clock(core: Core, decision: Decision) -> None:
         for bound in core.looked.bounds[session_id]:
             if isinstance(bound.binding, EveryBinding):
                 _move_slots(core, decision, core.state.get(session_id), bound, step)
-        ring_clocks(core, decision, session_id)
+        update_clocks(core, decision, session_id)
         decision.touch(session_id)
 
 
@@ -87,14 +87,14 @@ def _move_slots(core: Core, decision: Decision, session: Session, bound: Bound, 
     )
 
 
-def ring_clocks(core: Core, decision: Decision, session_id: str) -> None:
+def update_clocks(core: Core, decision: Decision, session_id: str) -> None:
     """Update the latest slot of all clock bindings of a session, and set the alarm for the next slot."""
     for bound in core.looked.bounds.get(session_id, ()):
         if bound.is_clock:
-            _ring(core, decision, core.state.get(session_id), bound)
+            _update_clock(core, decision, core.state.get(session_id), bound)
 
 
-def _ring(core: Core, decision: Decision, session: Session, bound: Bound) -> None:
+def _update_clock(core: Core, decision: Decision, session: Session, bound: Bound) -> None:
     binding = bound.binding
     assert isinstance(binding, CronBinding | EveryBinding)
     moment = decision.moment

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 
-from wakeful.core.deciding.clock_bindings import first_positions, ring_clocks
+from wakeful.core.deciding.clock_bindings import first_positions, update_clocks
 from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.decision import DAEMON, Decision
 from wakeful.core.record import events as ev
@@ -47,7 +47,7 @@ def declare(core: Core, decision: Decision, declaration: Declaration, *, author:
     decision.forget += forget
     for target in follow:
         core.want_look(decision, core.looked.targets[target.key])
-    ring_clocks(core, decision, session.id)
+    update_clocks(core, decision, session.id)
     decision.touch(session.id)
     return session
 

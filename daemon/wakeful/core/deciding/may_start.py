@@ -101,7 +101,7 @@ def judge_start(core: Core, session: Session, moment: Moment) -> Verdict:
     if writing is not None:
         # An activation waits as well, because the run would start on half of the files (rule 44).
         return WaitsForOther(f"files written by {writing.words}")
-    if (unseen := _find_unseen(core, session)) is not None:
+    if (unseen := _find_unclear_input(core, session)) is not None:
         return unseen
     if (held := find_hold_of_start(core, session, moment)) is not None:
         return WaitsForOther(held)
@@ -118,7 +118,7 @@ def judge_start(core: Core, session: Session, moment: Moment) -> Verdict:
     return Sleeps(question) if question is not None else verdict
 
 
-def _find_unseen(core: Core, session: Session) -> WaitsForOther | WaitsForFedInput | None:
+def _find_unclear_input(core: Core, session: Session) -> WaitsForOther | WaitsForFedInput | None:
     """Find a binding that must be looked at before the start (rule 13), or that has no known version (rule 5)."""
     is_urgent = is_activation_owed(session)
     for bound in core.looked.bounds.get(session.id, ()):

@@ -111,14 +111,6 @@ def is_attributed(run: OpenRun) -> bool:
     return run.agent is not None and not run.spec.is_staged and find_unattributed_writer(run.spec, run.agent) is None
 
 
-def is_exact(run: OpenRun) -> bool:
-    """Is the result of every write of this run known?
-
-    It is not if a write call began and did not return.
-    """
-    return is_attributed(run) and not run.progress.writing
-
-
 def judge_change(look: TargetLook, run: OpenRun, key: str) -> Whose:
     """Find the author of the changes since the run started."""
     began = run.versions.get(key)

@@ -102,7 +102,7 @@ def find_activation(session: Session, *, is_aside: bool) -> int:
     return min((one - 1 for one in others if one > seen), default=session.activation.position)
 
 
-def find_unseen(session: Session, run: OpenRun) -> tuple[int, int]:
+def find_new_messages(session: Session, run: OpenRun) -> tuple[int, int]:
     """Return two positions. The messages after the first, up to the second, were handled by no run before this one."""
     return int(session.marks.seen.get("message", "0")), int(run.versions.get("message", "0"))
 

@@ -18,7 +18,6 @@ from wakeful.core.deciding.outputs import (
     find_conflicts,
     has_succeeded,
     is_attributed,
-    is_exact,
     is_left_alone,
     judge_change,
     stage_outputs,
@@ -286,8 +285,9 @@ def _add_findings(
     written: dict[str, str] = {}
     touched: list[str] = []
     conflicted = find_conflicts(run)
-    is_own, is_certain = is_attributed(run), is_exact(run)
-    is_known = is_certain
+    is_own = is_attributed(run)
+    # A write call that began and did not return has an unknown result.
+    is_known = is_certain = is_own and not run.progress.writing
     for bound in core.looked.bounds.get(session.id, ()):
         look = core.looked.target(bound)
         # A run aside handles none of the inputs.

@@ -19,7 +19,6 @@ from wakeful.core.deciding.loop_guard import find_pace, is_backlog
 from wakeful.core.deciding.owed import describe_causes, find_activation, is_owed, list_addressed, start_versions
 from wakeful.core.deciding.rule_of_two import find_rule_of_two_breach
 from wakeful.core.record import events as ev
-from wakeful.core.record.events import TraceWord
 from wakeful.core.record.fold import fold
 from wakeful.core.record.fold_runs import OWN, find_interrupted_run
 from wakeful.core.record.state import ACTIVATION, Session
@@ -45,6 +44,10 @@ def make_start(core: Core, session: Session, wall: int, is_mixed: bool = False) 
     attempt = _find_attempt(core, session, versions)
     asker = _find_asker(session) if is_aside else None
     resumed_from = _resumed_from(session, asker, is_aside=is_aside)
+    trace = session.activation.trace
+    # The permission to observe may have ended since the request.
+    if trace == "observed" and refuse_observing(core, session) is not None:
+        trace = "declared"
     return ev.RunStarted(
         run=session.tally.runs + 1,
         run_id=f"{session.id}.{session.tally.runs + 1}",
@@ -60,7 +63,7 @@ def make_start(core: Core, session: Session, wall: int, is_mixed: bool = False) 
         is_backlog=is_backlog(core, session, wake.causes),
         paced=session.tally.paced + 1 if find_pace(core, session, wall) is not None else 0,
         is_fresh=_begins_anew(session, asker, attempt, resumed_from),
-        trace=_find_trace(core, session),
+        trace=trace,
         agent=agent,
         is_aside=is_aside,
         asker=asker,
@@ -146,12 +149,6 @@ def _list_own_writes(core: Core, session: Session, versions: dict[str, str]) -> 
         if (bound.is_written and not bound.wake) or ((bound.is_written or bound.is_both) and is_unchanged):
             own.add(bound.key)
     return own
-
-
-def _find_trace(core: Core, session: Session) -> TraceWord | None:
-    """Decide how the run that starts now is traced. The permission to observe may have ended since the request."""
-    wanted = session.activation.trace
-    return "declared" if wanted == "observed" and refuse_observing(core, session) is not None else wanted
 
 
 def refuse_observing(core: Core, session: Session) -> str | None:
