@@ -12,13 +12,13 @@ from typing import Any
 from wakeful.core.calls.roles import find_called, refuse_damaged
 from wakeful.core.calls.rules import CALL_RULES, refuse_by_role
 from wakeful.core.calls.values import Called
-from wakeful.core.deciding.acting_agent import has_prompt, list_needed
+from wakeful.core.deciding.acting_agent import has_prompt, list_secrets_of_start
 from wakeful.core.deciding.clock_bindings import update_clocks
 from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.decision import Decision
 from wakeful.core.deciding.declare import declare, new_id
 from wakeful.core.deciding.outputs import land_outputs
-from wakeful.core.deciding.run_end import begin_run_end, finish_run, take_kept_outputs
+from wakeful.core.deciding.run_end import begin_run_end, finish_run
 from wakeful.core.deciding.written_files import end_writing
 from wakeful.core.looking.observed_state import TargetLook
 from wakeful.core.record import events as ev
@@ -117,7 +117,7 @@ def _take_secrets_seen(observation: SecretsSeen, core: Core, decision: Decision)
     before, core.looked.secrets = core.looked.secrets, observation.found
     for session in core.state:
         if session.spec is not None and any(
-            before.get(name, "") != observation.found.get(name, "") for name in list_needed(core, session)
+            before.get(name, "") != observation.found.get(name, "") for name in list_secrets_of_start(core, session)
         ):
             decision.touch(session.id)
 
@@ -163,7 +163,7 @@ def _take_specs_read(observation: SpecsRead, core: Core, decision: Decision) -> 
             if one.declaration.is_declared and one.name not in named and one.declaration.needs_trust is None
         }
     elif unread:
-        declared += _reopened(core, unread)
+        declared += _list_reopened(core, unread)
     # A run under way ends under its spec, and its edges stay until then (rule 26).
     leaving = {name for name in removed if _is_running(core, name)}
     for name in sorted(removed):
@@ -229,7 +229,7 @@ def _place_last_good(core: Core, declared: list[Declaration], refused: dict[str,
     return [one for one in kept if one.spec.name not in conflicts]
 
 
-def _reopened(core: Core, refused: dict[str, str]) -> list[Declaration]:
+def _list_reopened(core: Core, refused: dict[str, str]) -> list[Declaration]:
     """List the last good specs of sessions that were reopened while their file was refused. These specs count too."""
     unread = (
         session
@@ -298,7 +298,7 @@ def _take_targets_hinted(observation: TargetsHinted, core: Core, decision: Decis
         look = core.looked.targets.get(key)
         if look is None:
             continue
-        look.dirty(decision.moment.mono)
+        look.mark_dirty(decision.moment.mono)
         _touch_subscribers(decision, look)
     for key in observation.targets:
         look = core.looked.targets.get(key)
@@ -316,7 +316,7 @@ def _take_target_looked(observation: TargetLooked, core: Core, decision: Decisio
     for key in result.also_dirty:
         other = core.looked.targets.get(key)
         if other is not None and other is not look:
-            other.dirty(moment.mono)
+            other.mark_dirty(moment.mono)
             core.want_look(decision, other)
             _touch_subscribers(decision, other)
     core.want_look(decision, look)
@@ -355,9 +355,14 @@ def _take_process_ended(observation: ProcessEnded, core: Core, decision: Decisio
 
 
 def _take_outputs_kept(observation: OutputsKept, core: Core, decision: Decision) -> None:
+    """Note that the outputs of the ended run are saved, as far as possible. Inputs are saved later, and never delay
+    the end of the run."""
     session = _session_of(core, observation.session, observation.run_id)
-    if session is not None:
-        take_kept_outputs(core, decision, session, observation.files)
+    ended = core.looked.ended.get(session.id) if session is not None else None
+    if session is None or ended is None or not ended.is_keeping:
+        return
+    ended.is_keeping, ended.files = False, observation.files
+    decision.touch(session.id)
 
 
 def _take_landing_ended(observation: LandingEnded, core: Core, decision: Decision) -> None:

@@ -4,6 +4,7 @@ If a spec names no people, everyone who can reach the daemon is a maintainer of 
 person whom it does not name is a maintainer too, because the daemon assumes that they declared it. Roles are for
 people; the API judges calls of runs. The daemon checks the role before it judges a call. For a person who is not the
 daemon's owner, the API has a check of its own before that (api/gate/people.py), which a spec can only narrow.
+A module of its own, because `rules.py` imports the modules that judge calls, and those import this one.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def has_prompt(session: Session) -> bool:
     return session.spec is not None and isinstance(session.spec.run, PromptRun)
 
 
-def list_keys(core: Core, session: Session) -> tuple[str, ...]:
+def list_agent_keys(core: Core, session: Session) -> tuple[str, ...]:
     """List the secrets that the agent of the next run needs to answer, without the secrets of the spec."""
     # The usual case: a command, and no messages that an agent must answer.
     if not session.mailbox.unread and not has_prompt(session):
@@ -65,13 +65,13 @@ def list_keys(core: Core, session: Session) -> tuple[str, ...]:
     return agent.secrets if agent is not None else ()
 
 
-def list_needed(core: Core, session: Session) -> tuple[str, ...]:
+def list_secrets_of_start(core: Core, session: Session) -> tuple[str, ...]:
     """List all secrets without which no run of the session starts: those in its spec, and the keys of its agent."""
     own = session.spec.secrets if session.spec is not None else ()
-    return tuple(dict.fromkeys((*own, *list_keys(core, session))))
+    return tuple(dict.fromkeys((*own, *list_agent_keys(core, session))))
 
 
-def list_signing(session: Session) -> tuple[str, ...]:
+def list_signing_secrets(session: Session) -> tuple[str, ...]:
     """List the secrets that sign deliveries to the session's webhooks. Runs do not get them or wait for them."""
     bindings = session.spec.webhooks if session.spec is not None else ()
     return tuple(dict.fromkeys(name for binding in bindings for name in binding.secrets))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, assert_never
 
 from wakeful.core.deciding.acting_agent import find_acting
-from wakeful.core.deciding.clock_bindings import account_slots
+from wakeful.core.deciding.clock_bindings import record_skipped_slots
 from wakeful.core.deciding.core import Core, Lane
 from wakeful.core.deciding.decision import Decision
 from wakeful.core.deciding.holds import find_hold_deadline, find_hold_words, find_retry_deadline, say_length
@@ -60,11 +60,11 @@ def dispatch(core: Core, decision: Decision, session_id: str) -> None:
     if session.run is not None or not session.is_armed or session_id not in core.looked.bounds:
         return
     session = _adopt_first_versions(core, decision, session)
-    session = account_slots(core, decision, session)
+    session = record_skipped_slots(core, decision, session)
     session = _skip_empty_slots(core, decision, session)
     _look_for_next_commits(core, decision, session)
     session = _end_hold(core, decision, session)
-    session, is_due = _settle_wake(core, decision, session)
+    session, is_due = _update_wake(core, decision, session)
     if is_due:
         _queue_or_hold(core, decision, session)
 
@@ -115,7 +115,7 @@ def _look_for_next_commits(core: Core, decision: Decision, session: Session) -> 
             continue
         look = core.looked.targets[bound.target]
         if look.is_clear and look.base != session.marks.seen.get(bound.key):
-            look.dirty(decision.moment.mono, urgent=True)
+            look.mark_dirty(decision.moment.mono, urgent=True)
             core.want_look(decision, look)
 
 
@@ -173,7 +173,7 @@ def _deny_unanswered(core: Core, decision: Decision, session: Session) -> Sessio
 # -- wakes ------------------------------------------------------------------------------------
 
 
-def _settle_wake(core: Core, decision: Decision, session: Session) -> tuple[Session, bool]:
+def _update_wake(core: Core, decision: Decision, session: Session) -> tuple[Session, bool]:
     """Bring the wake up to date with the owed causes. Returns the session, and whether its wake is due."""
     wake = session.wake
     if wake is None:

@@ -49,7 +49,7 @@ class Graph:
         """Take in a batch of specs. Returns refusals with their reasons. A refused session keeps its last good spec."""
         for name in removed:
             self.remove(name)
-        batch = sorted((spec for spec in declared if not self._stands(spec)), key=lambda spec: spec.name)
+        batch = sorted((spec for spec in declared if not self._is_placed(spec)), key=lambda spec: spec.name)
         before = {spec.name: self._placed[spec.name].spec for spec in batch if spec.name in self._placed}
         for spec in batch:
             self.place(spec)
@@ -58,7 +58,7 @@ class Graph:
             return {}
         return self._admit_in_order(batch, before)
 
-    def _stands(self, spec: SessionSpec) -> bool:
+    def _is_placed(self, spec: SessionSpec) -> bool:
         placed = self._placed.get(spec.name)
         return placed is not None and placed.spec == spec and spec.name not in self._leaving
 

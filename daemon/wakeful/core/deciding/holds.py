@@ -7,7 +7,13 @@ a clock that is set back does not prolong it (rule 37). `dispatch` denies a ques
 
 from __future__ import annotations
 
-from wakeful.core.deciding.acting_agent import find_acting, find_ambiguous_binding, find_owner, has_prompt, list_keys
+from wakeful.core.deciding.acting_agent import (
+    find_acting,
+    find_ambiguous_binding,
+    find_owner,
+    has_prompt,
+    list_agent_keys,
+)
 from wakeful.core.deciding.core import Core, Deadline
 from wakeful.core.deciding.owed import is_activation_owed
 from wakeful.core.record.events import Hold
@@ -140,7 +146,7 @@ def _find_missing_secret(core: Core, session: Session) -> str | None:
         words = core.looked.secrets.get(name, say_missing(name))
         if words is not None:
             return words
-    for name in list_keys(core, session):
+    for name in list_agent_keys(core, session):
         words = core.looked.secrets.get(name, say_missing(name))
         if words is not None:
             return say_missing(name, "key") if words == say_missing(name) else words

@@ -111,7 +111,7 @@ def judge_start(core: Core, session: Session, moment: Moment) -> Verdict:
         return Sleeps(Hold(kind="loop", words=loop))
     if (spent := _find_spent(session, moment)) is not None:
         return Sleeps(spent)
-    verdict = _judge_turn(core, session)
+    verdict = _judge_graph_and_slots(core, session)
     if not isinstance(verdict, Ready):
         return verdict
     question = _find_question(core, session, moment)
@@ -224,7 +224,7 @@ def _find_question(core: Core, session: Session, moment: Moment) -> Hold | None:
     )
 
 
-def _judge_turn(core: Core, session: Session) -> Verdict:
+def _judge_graph_and_slots(core: Core, session: Session) -> Verdict:
     """Judge the conditions that depend on other sessions: the graph, yielding to readers, and slots."""
     is_mixed = False
     if not is_activation_owed(session):
@@ -286,7 +286,7 @@ def _find_favoured_reader(core: Core, session: Session) -> Session | None:
     return None
 
 
-class Queue(NamedTuple):
+class QueueReason(NamedTuple):
     """The reason why a wake waits, and the moment of its next try, if known."""
 
     words: str
@@ -295,34 +295,34 @@ class Queue(NamedTuple):
 
 def find_queue_words(core: Core, session: Session, moment: Moment) -> str | None:
     """Say why a wake waits, with the time until its next try. None if nothing is queued."""
-    queue = find_queue(core, session, moment)
-    return say_queue(queue, moment) if queue is not None else None
+    queue = find_queue_reason(core, session, moment)
+    return say_queue_reason(queue, moment) if queue is not None else None
 
 
-def find_queue(core: Core, session: Session, moment: Moment) -> Queue | None:
+def find_queue_reason(core: Core, session: Session, moment: Moment) -> QueueReason | None:
     if session.run is not None or not session.is_armed:
         return None
     if session.wake is None:
         looks = (core.looked.target(bound) for bound in core.looked.bounds.get(session.id, ()))
         held = next((look.held for look in looks if look is not None and look.held is not None), None)
-        return Queue(held) if held is not None else None
+        return QueueReason(held) if held is not None else None
     verdict = judge_start(core, session, moment)
     match verdict:
         case Ready():
-            return Queue(STARTING)
+            return QueueReason(STARTING)
         case WaitsForUpstream(upstream=upstream):
-            return Queue(find_root_words(core, upstream))
+            return QueueReason(find_root_words(core, upstream))
         case WaitsForTime(words=words, deadline=deadline):
-            return Queue(words, deadline.until)
+            return QueueReason(words, deadline.until)
         case WaitsForSlot() | WaitsForFedInput() | YieldsToReader() | WaitsForOther():
-            return Queue(verdict.words)
+            return QueueReason(verdict.words)
         case Sleeps(hold=hold):
-            return Queue(hold.words)
+            return QueueReason(hold.words)
         case _:
             assert_never(verdict)
 
 
-def say_queue(queue: Queue, moment: Moment) -> str:
+def say_queue_reason(queue: QueueReason, moment: Moment) -> str:
     return queue.words if queue.until is None else f"{queue.words}; next start {_say_wait(queue.until, moment)}"
 
 

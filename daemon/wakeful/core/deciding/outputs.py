@@ -73,7 +73,7 @@ def find_conflicts(run: OpenRun) -> frozenset[str]:
     """Return the identities of the bindings with an output that was kept aside."""
     kept = run.landed.kept if run.landed is not None else ()
     return frozenset(
-        binding.identity for binding in run.spec.files if any(_means(run.spec, binding, one.path) for one in kept)
+        binding.identity for binding in run.spec.files if any(_writes(run.spec, binding, one.path) for one in kept)
     )
 
 
@@ -85,7 +85,7 @@ def is_left_alone(look: TargetLook, run: OpenRun, key: str) -> bool:
     return began is not None and changed is not None and changed <= landed
 
 
-def _means(spec: SessionSpec, binding: FileBinding, path: str) -> bool:
+def _writes(spec: SessionSpec, binding: FileBinding, path: str) -> bool:
     whole = path if path.startswith("/") else f"{spec.root}/{path}"
     return binding.access != "read" and parse_under(binding.pattern, spec.root).matches(whole)
 

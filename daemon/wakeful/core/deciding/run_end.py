@@ -69,23 +69,13 @@ def begin_run_end(core: Core, decision: Decision, session: Session, report: Proc
         look = core.looked.target(bound)
         if look is None or not _is_last_looked_at(session, bound, look):
             continue
-        look.dirty(decision.moment.mono, urgent=True)
+        look.mark_dirty(decision.moment.mono, urgent=True)
         # An input that is still being written counts as touched, whatever its final content. The run's own outputs
         # are complete, even if still open.
         look.takes_open = bound.is_written or bound.is_both
         core.want_look(decision, look)
         awaited[look.target.key] = look.generation
     core.looked.ended[session.id] = Ended(report, decision.moment.mono, awaited, report.is_keeping)
-    decision.touch(session.id)
-
-
-def take_kept_outputs(core: Core, decision: Decision, session: Session, files: str | None) -> None:
-    """Note that the outputs of the ended run are saved, as far as possible. Inputs are saved later, and never delay
-    the end of the run."""
-    ended = core.looked.ended.get(session.id)
-    if ended is None or not ended.is_keeping:
-        return
-    ended.is_keeping, ended.files = False, files
     decision.touch(session.id)
 
 
@@ -357,7 +347,7 @@ def dirty_readers(
             # Writer and reader share this target, and a look since the end of the process was taken already.
             if look.target.key in looked_at and not look.is_dirty:
                 continue
-            look.dirty(decision.moment.mono, urgent=True)
+            look.mark_dirty(decision.moment.mono, urgent=True)
             core.want_look(decision, look)
         decision.touch(reader_id)
     followers = core.graph.readers.get(session.name, set()) | core.graph.failure_readers.get(session.name, set())

@@ -52,7 +52,7 @@ def end_writing(core: Core, decision: Decision, session_id: str, paths: Iterable
     for bound in core.looked.bounds.get(session_id, ()):
         look = core.looked.target(bound)
         if look is not None and bound.is_written:
-            look.dirty(decision.moment.mono, urgent=True)
+            look.mark_dirty(decision.moment.mono, urgent=True)
             core.want_look(decision, look)
             writing.awaited[look.target.key] = look.generation
     decision.touch(session_id)

@@ -156,7 +156,7 @@ class TargetLook:
         quiet_seconds = settle if self.growths < GROWTHS_TO_ADAPT else max(settle, 2 * self.growth_gap)
         return min(self.last_dirt + quiet_seconds, self.first_dirt + self.target.settle_max_seconds)
 
-    def dirty(self, mono: float, *, urgent: bool = False) -> None:
+    def mark_dirty(self, mono: float, *, urgent: bool = False) -> None:
         self.generation += 1
         self.last_dirt = mono
         if self.first_dirt is None:
