@@ -1,11 +1,11 @@
-"""Landing: outputs that a run made in a private write area are put in place after its success is certain,
-and before the success is recorded (rule 27).
+"""The outputs of a run: how they are put in place, and whose changes they are.
 
-`run_end` stages the outputs when the process has ended. The plan then contains `LandOutputs` until they are in place,
-and after that the run ends as any other. The event `outputs_staged` holds all that landing needs, so the next daemon
-can continue after a crash.
-Outputs that are not staged are attributed at the end of the run (rule 28). If an agent writes only through our tools,
-each of its writes is on record, so every other change is by others. The writes of a program cannot be attributed.
+- Landing (rule 27): outputs that a run made in a private write area are put in place after its success is certain, and
+  before the success is recorded. `run_end` stages them when the process has ended. The plan then contains `LandOutputs`
+  until they are in place, and after that the run ends as any other. The event `outputs_staged` holds all that landing
+  needs, so the next daemon can continue after a crash.
+- Attribution (rule 28): if an agent writes only through our tools, each of its writes is on record, so every other
+  change is by others. The writes of a program cannot be attributed, and staged outputs need no attribution.
 """
 
 from __future__ import annotations
