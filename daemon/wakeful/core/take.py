@@ -181,8 +181,7 @@ def _take_specs_read(observation: SpecsRead, core: Core, decision: Decision) -> 
             declare(core, decision, declaration)
         elif (kept := _keep_last_good(core, name)) is not None:
             declare(core, decision, kept)
-        _touch_named(
-            core,
+        core.touch_named(
             decision,
             (*before[name], *sorted(core.graph.readers.get(name, ())), *core.graph.upstreams.get(name, ())),
         )
@@ -249,7 +248,7 @@ def _keep_last_good(core: Core, name: str) -> Declaration | None:
     None if the last good spec conflicts as well. A session that was closed has no place in the graph, so another
     session may have taken its paths before it was opened again.
     """
-    session = core.state.by_name(name) if name in core.state.ids else None
+    session = core.state.find_named(name)
     if session is None or not session.declaration.is_declared or session.spec is None:
         return None
     if core.graph.admit([session.spec], ()):
@@ -258,29 +257,22 @@ def _keep_last_good(core: Core, name: str) -> Declaration | None:
 
 
 def _is_shut(core: Core, name: str) -> bool:
-    session_id = core.state.ids.get(name)
-    return session_id is not None and core.state.get(session_id).is_shut
+    session = core.state.find_named(name)
+    return session is not None and session.is_shut
 
 
 def _is_unfiled(core: Core, name: str) -> bool:
-    session_id = core.state.ids.get(name)
-    return session_id is not None and not core.state.get(session_id).declaration.is_filed
+    session = core.state.find_named(name)
+    return session is not None and not session.declaration.is_filed
 
 
 def _is_running(core: Core, name: str) -> bool:
-    session_id = core.state.ids.get(name)
-    return session_id is not None and core.state.get(session_id).run is not None and session_id in core.looked.bounds
-
-
-def _touch_named(core: Core, decision: Decision, names: Iterable[str]) -> None:
-    for name in names:
-        if name in core.state.ids:
-            decision.touch(core.state.ids[name])
+    session = core.state.find_named(name)
+    return session is not None and session.run is not None and session.id in core.looked.bounds
 
 
 def _remove(core: Core, decision: Decision, name: str, *, is_leaving: bool) -> None:
-    session_id = core.state.ids.get(name)
-    session = core.state.get(session_id) if session_id is not None else None
+    session = core.state.find_named(name)
     # The log of a closed session accepts no records.
     if session is None or not session.declaration.is_declared or session.is_shut:
         return

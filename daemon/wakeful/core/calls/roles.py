@@ -24,8 +24,8 @@ def find_called(core: Core, call: calls.Call) -> list[Session]:
     """List the sessions that a call is about. Empty if there is no such session."""
     if isinstance(call, calls.SleepAll | calls.ResumeAll):
         return list(core.state)
-    session_id = core.state.ids.get(call.name)
-    return [core.state.get(session_id)] if session_id is not None else []
+    session = core.state.find_named(call.name)
+    return [session] if session is not None else []
 
 
 def refuse_damaged(session: Session) -> None:

@@ -30,10 +30,7 @@ def refresh_busy(core: Core, decision: Decision, session_id: str) -> None:
         core.busy[session.name] = now
     if before is not None and now is not None and before.is_stuck == now.is_stuck:
         return
-    for reader in sorted(readers or ()):
-        reader_id = core.state.ids.get(reader)
-        if reader_id is not None:
-            decision.touch(reader_id)
+    core.touch_named(decision, sorted(readers or ()))
 
 
 def _find_busy_reason(core: Core, session: Session, moment: Moment) -> BusyReason | None:
@@ -106,8 +103,8 @@ def find_root_words(core: Core, upstream: str) -> str:
     """Name the first session that holds a reader of this upstream, not the ones between: `upstream payroll failed`."""
     passed = {upstream}
     while (business := core.busy.get(upstream)) is not None and business.words is None:
-        session_id = core.state.ids.get(upstream)
-        above = find_holding_upstreams(core, core.state.get(session_id)) if session_id is not None else ()
+        session = core.state.find_named(upstream)
+        above = find_holding_upstreams(core, session) if session is not None else ()
         further = next((name for name in above if name not in passed), None)
         if further is None:
             break

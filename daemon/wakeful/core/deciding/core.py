@@ -292,10 +292,13 @@ class Core:
 
     def touch_around(self, decision: Decision, name: str) -> None:
         """Dispatch the readers and upstreams of a session, because it may hold them, or they may yield to it."""
-        for other in (*sorted(self.graph.readers.get(name, ())), *sorted(self.graph.all_upstreams(name))):
-            other_id = self.state.ids.get(other)
-            if other_id is not None:
-                decision.touch(other_id)
+        self.touch_named(decision, (*sorted(self.graph.readers.get(name, ())), *sorted(self.graph.all_upstreams(name))))
+
+    def touch_named(self, decision: Decision, names: Iterable[str]) -> None:
+        """Dispatch the sessions of these names. The graph also has names that no session has."""
+        for name in names:
+            if name in self.state.ids:
+                decision.touch(self.state.ids[name])
 
     def plan(self, session_id: str, attached: frozenset[str] | set[str]) -> list[Action]:
         return plan(self.state.get(session_id), self.incarnation, attached)

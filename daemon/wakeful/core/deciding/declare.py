@@ -18,8 +18,7 @@ from wakeful.core.spec.session import digest_noticed
 
 def declare(core: Core, decision: Decision, declaration: Declaration, *, author: str = DAEMON) -> Session:
     spec, wall = declaration.spec, decision.moment.wall
-    session_id = core.state.ids.get(spec.name)
-    session = core.state.get(session_id) if session_id is not None else None
+    session = core.state.find_named(spec.name)
     if session is None:
         session_id = new_id(core, spec.name, wall)
         session = core.emit(decision, session_id, ev.SessionOpened(id=session_id, name=spec.name))

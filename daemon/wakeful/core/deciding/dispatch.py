@@ -276,10 +276,9 @@ def _find_feeding_chain(core: Core, session: Session, causes: tuple[ev.Cause, ..
         if bound.key not in changed or not isinstance(bound.binding, FileBinding):
             continue
         for writer in sorted(core.graph.feeders(session.name, bound.binding.pattern)):
-            writer_id = core.state.ids.get(writer)
-            last = core.state.get(writer_id).last_run if writer_id is not None else None
-            if writer_id is not None and last is not None and last.finished_at >= since:
-                longest = max(longest, (*last.chain, writer_id), key=len)
+            other = core.state.find_named(writer)
+            if other is not None and other.last_run is not None and other.last_run.finished_at >= since:
+                longest = max(longest, (*other.last_run.chain, other.id), key=len)
     return longest
 
 
@@ -340,8 +339,7 @@ def _queue(core: Core, session: Session) -> None:
     assert session.wake is not None and session.spec is not None
     priority = session.spec.priority
     for reader in core.graph.all_readers(session.name):
-        reader_id = core.state.ids.get(reader)
-        other = core.state.get(reader_id) if reader_id is not None else None
+        other = core.state.find_named(reader)
         # An upstream takes the highest priority among the readers that it holds (rule 35).
         if other is not None and other.wake is not None and other.spec is not None:
             priority = max(priority, other.spec.priority)
@@ -357,11 +355,9 @@ def _mark_held(core: Core, session: Session) -> None:
     if not core.ready:
         return
     for name in sorted(core.graph.all_upstreams(session.name)):
-        upstream_id = core.state.ids.get(name)
-        if upstream_id is not None and upstream_id in core.ready:
-            upstream = core.state.sessions[upstream_id]
-            if upstream.wake is not None:
-                _queue(core, upstream)
+        upstream = core.state.find_named(name)
+        if upstream is not None and upstream.id in core.ready and upstream.wake is not None:
+            _queue(core, upstream)
 
 
 def _release_upstreams(core: Core, decision: Decision, session: Session) -> None:

@@ -266,8 +266,8 @@ def _is_stuck(core: Core, session: Session) -> bool:
 
 
 def _runs_upstream(core: Core, session: Session) -> bool:
-    ids = (core.state.ids.get(name) for name in core.graph.all_upstreams(session.name))
-    return any(core.state.get(one).run is not None for one in ids if one is not None)
+    upstreams = (core.state.find_named(name) for name in core.graph.all_upstreams(session.name))
+    return any(upstream is not None and upstream.run is not None for upstream in upstreams)
 
 
 def _find_favoured_reader(core: Core, session: Session) -> Session | None:
@@ -278,11 +278,9 @@ def _find_favoured_reader(core: Core, session: Session) -> Session | None:
     if not core.looked.fairness.anyone_may_starve():
         return None
     for reader in sorted(core.graph.all_readers(session.name)):
-        reader_id = core.state.ids.get(reader)
-        if reader_id is not None and core.looked.fairness.may_starve(reader_id):
-            other = core.state.get(reader_id)
-            if other.run is None and _is_starving(core, other) and not _is_stuck(core, other):
-                return other
+        other = core.state.find_named(reader)
+        if other is not None and other.run is None and _is_starving(core, other) and not _is_stuck(core, other):
+            return other
     return None
 
 

@@ -159,10 +159,10 @@ def find_following_slot(binding: ClockBinding, seen: str, session_id: str) -> st
 
 def upstream_position(state: State, binding: SessionBinding) -> int:
     """Return the position of a `session` binding: the number of upstream runs with an end that the binding counts."""
-    session_id = state.ids.get(binding.session)
-    if session_id is None:
+    upstream = state.find_named(binding.session)
+    if upstream is None:
         return 0
-    tally = state.get(session_id).tally
+    tally = upstream.tally
     match binding.on:
         case "succeeded":
             return tally.successes
@@ -324,8 +324,8 @@ def _describe(state: State, looked: Looked, session: Session, bound: Bound, at: 
 
 def _say_end(state: State, binding: SessionBinding) -> str | None:
     """Describe the end of the upstream's last run, if the binding counts failures. The woken run gets this text."""
-    session_id = state.ids.get(binding.session) if binding.counts_failures else None
-    last = state.get(session_id).last_run if session_id is not None else None
+    upstream = state.find_named(binding.session) if binding.counts_failures else None
+    last = upstream.last_run if upstream is not None else None
     if last is None or last.outcome not in ("succeeded", "failed"):
         return None
     words = f": {last.reason}" if last.outcome == "failed" and last.reason else ""
@@ -337,9 +337,10 @@ def _chain_of(state: State, session: Session, bound: Bound) -> tuple[str, ...]:
         return session.mailbox.chain
     if not isinstance(bound.binding, SessionBinding):
         return ()
-    session_id = state.ids.get(bound.binding.session)
-    last = state.get(session_id).last_run if session_id is not None else None
-    return (*last.chain, session_id) if last is not None and session_id is not None else ()
+    upstream = state.find_named(bound.binding.session)
+    if upstream is None or upstream.last_run is None:
+        return ()
+    return (*upstream.last_run.chain, upstream.id)
 
 
 def start_versions(state: State, looked: Looked, session: Session) -> dict[str, str]:

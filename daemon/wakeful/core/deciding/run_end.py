@@ -351,9 +351,7 @@ def dirty_readers(
             core.want_look(decision, look)
         decision.touch(reader_id)
     followers = core.graph.readers.get(session.name, set()) | core.graph.failure_readers.get(session.name, set())
-    for reader in sorted(followers):
-        if reader in core.state.ids:
-            decision.touch(core.state.ids[reader])
+    core.touch_named(decision, sorted(followers))
 
 
 def _sleep_if_needed(core: Core, decision: Decision, session: Session, event: ev.RunFinished, run: OpenRun) -> None:

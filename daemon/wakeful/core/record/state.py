@@ -542,6 +542,10 @@ class State:
         except KeyError:
             raise UnknownSession(f"no session is called {name!r}; `wakeful list` shows those there are") from None
 
+    def find_named(self, name: str) -> Session | None:
+        session_id = self.ids.get(name)
+        return self.sessions[session_id] if session_id is not None else None
+
     def get(self, session_id: str) -> Session:
         return self.sessions[session_id]
 
