@@ -26,7 +26,7 @@ CHANGE_NOTHING = (
     ("wakeful", "core", "record", "fold_runs"),
     ("wakeful", "core", "record", "fold_history"),
     ("wakeful", "core", "record", "flat_state"),
-    ("wakeful", "core", "record", "lifecycle"),
+    ("wakeful", "core", "record", "stages"),
     ("wakeful", "core", "deciding", "owed"),
     ("wakeful", "core", "deciding", "may_start"),
     ("wakeful", "core", "deciding", "holds"),

@@ -269,8 +269,6 @@ def _add_findings(
     core: Core, session: Session, run: OpenRun, event: ev.RunFinished, awaited: dict[str, int]
 ) -> ev.RunFinished:
     """Add the outputs as found at the end of the run (rule 28), and the inputs touched meanwhile (rule 17)."""
-    stamps = core.looked.stamps.get(session.id, {})
-    doubts = core.looked.doubts.get(session.id, {})
     known = {binding.identity for binding in run.spec.bindings}
     written: dict[str, str] = {}
     touched: list[str] = []
@@ -305,16 +303,7 @@ def _add_findings(
         elif bound.is_both and judged is not None and whose == "own":
             # Only the run wrote here: the present version is the one it left (rules 7, 15).
             written[bound.name] = judged
-        elif bound.key in known and bound.key not in run.versions and not bound.is_ordered and bound.kind != "service":
-            # An activation started the run although this input was unknown (rule 5), so the version it saw is unknown.
-            touched.append(bound.key)
-        elif run.daemons > 1 and bound.is_file and bound.key in run.versions and look.is_moved:
-            # The stamp from the start of the run is lost with the earlier daemon. The time of the last change is not.
-            touched.append(bound.key)
-        elif bound.key in stamps and (stamps[bound.key] != look.stamp or judged is None):
-            touched.append(bound.key)
-        elif bound.key in doubts and doubts[bound.key] != look.doubt and not _is_follow_up(run, bound.key):
-            # Only the stat changed, and the contents are equal. This causes one follow-up run, and never a second one.
+        elif _is_touched(core, session, run, bound, look, is_judged=judged is not None):
             touched.append(bound.key)
     if is_own:
         event = replace(
@@ -325,6 +314,24 @@ def _add_findings(
     if not event.is_final:
         return replace(event, written=written)
     return replace(event, written=written, touched=tuple(touched), self_fed=list_self_fed(core, session, run, touched))
+
+
+def _is_touched(core: Core, session: Session, run: OpenRun, bound: Bound, look: TargetLook, *, is_judged: bool) -> bool:
+    """Did this input change during the run, or can nobody say that it did not (rule 17)?"""
+    key = bound.key
+    is_unknown = key not in run.versions and not bound.is_ordered and bound.kind != "service"
+    if is_unknown and any(key == binding.identity for binding in run.spec.bindings):
+        # An activation started the run although this input was unknown (rule 5), so the version it saw is unknown.
+        return True
+    if run.daemons > 1 and bound.is_file and key in run.versions and look.is_moved:
+        # The stamp from the start of the run is lost with the earlier daemon. The time of the last change is not.
+        return True
+    stamp = core.looked.stamps.get(session.id, {}).get(key)
+    if stamp is not None and (stamp != look.stamp or not is_judged):
+        return True
+    # Only the stat changed, and the contents are equal. This causes one follow-up run, and never a second one.
+    doubt = core.looked.doubts.get(session.id, {}).get(key)
+    return doubt is not None and doubt != look.doubt and not _is_follow_up(run, key)
 
 
 def _is_follow_up(run: OpenRun, key: str) -> bool:
