@@ -17,8 +17,8 @@ from waiting import PATIENCE_SECONDS
 from wakeful.agents.contract import ModelRequest, ProviderFault
 from wakeful.agents.models import provider_model as models
 from wakeful.agents.models.provider_model import make_model
+from wakeful.core.agents.model_text import complete_usage, estimate_tokens
 from wakeful.core.agents.prices import find_cost
-from wakeful.core.agents.token_count import complete_usage, estimate_tokens
 from wakeful.core.agents.turns import INTERRUPTED, Answered, Asked, Entry, Returned, TokenUsage, ToolCall
 from wakeful.core.spec.agent import ModelSpec
 from wakeful.core.spec.budget import Price

@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from assembling.world import AGENT, Talk, World, make_cause
-from wakeful.core.agents.token_count import estimate_tokens
+from wakeful.core.agents.model_text import estimate_tokens
 from wakeful.core.looking.path_reports import Changed, Compared
 from wakeful.core.record import events as ev
 from wakeful.core.spec.agent import TokenWindow

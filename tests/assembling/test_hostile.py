@@ -11,8 +11,7 @@ from msgspec.structs import replace
 
 from assembling.test_changes import run_once
 from assembling.world import ADA, AGENT, World, make_call, make_cause
-from wakeful.core.agents.quoting import make_mark, quote_block, quote_line
-from wakeful.core.agents.token_count import estimate_entry
+from wakeful.core.agents.model_text import estimate_entry, make_mark, quote_block, quote_line
 from wakeful.core.agents.turns import Answered, Asked, Entry, Returned
 from wakeful.core.record import events as ev
 from wakeful.core.spec.agent import TokenWindow

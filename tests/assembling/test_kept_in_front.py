@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from assembling.world import ADA, AGENT, Talk, World, make_call, make_cause
-from wakeful.core.agents.quoting import quote_line
+from wakeful.core.agents.model_text import quote_line
 from wakeful.core.agents.turns import Answered, Asked, Returned
 from wakeful.core.record import events as ev
 from wakeful.core.record.knowledge import Conflict, Fact

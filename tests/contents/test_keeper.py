@@ -13,7 +13,7 @@ from contents.world import World as Files
 from core.specs import read, session, write
 from core.world import World as CoreWorld
 from waiting import eventually_async
-from wakeful.core.deciding.queue import Lane
+from wakeful.core.deciding.core import Lane
 from wakeful.core.record.observations import OutputsKept, ProcessEnded, RunRecovered
 from wakeful.run_files import content_recorder as keeper_module
 from wakeful.run_files import pending_contents as backlog_module

@@ -9,8 +9,7 @@ from core.world import World
 from wakeful.core.agents.prices import find_cost, find_worst_case
 from wakeful.core.agents.turns import TokenUsage
 from wakeful.core.calls import values as calls
-from wakeful.core.deciding.acting_agent import find_acting, find_owner
-from wakeful.core.deciding.agent_obstacles import list_keys, list_needed
+from wakeful.core.deciding.acting_agent import find_acting, find_owner, list_agent_keys, list_secrets_of_start
 from wakeful.core.looking.targets import ServiceTarget, target_of
 from wakeful.core.record.observations import AgentsRead, SecretsSeen
 from wakeful.core.spec.agent import AgentSpec, McpServer, ModelSpec
@@ -107,7 +106,7 @@ def test_a_session_needs_its_own_secrets_and_its_agents_keys() -> None:
     """Each once, and words for what its spec names come first."""
     world = World(asking(secrets=("token", "ANTHROPIC_API_KEY")), files={"in": "1"})
     world.observe(AgentsRead(agents={"docs": DOCS}))
-    assert list_needed(world.core, world.session("s")) == ("token", "ANTHROPIC_API_KEY")
+    assert list_secrets_of_start(world.core, world.session("s")) == ("token", "ANTHROPIC_API_KEY")
     assert world.hold("s") == "needs a secret: token (wakeful secret set token)"
 
 
@@ -203,7 +202,7 @@ def test_a_session_that_binds_servers_gets_those_and_no_others() -> None:
     found = {name: find_acting(world.core, world.core.state.by_name(name))[0] for name in ("some", "all")}
     assert found["all"] == agent
     assert found["some"] is not None and found["some"].mcp == servers[:1] and found["some"].secrets == ("GH",)
-    assert list_keys(world.core, world.core.state.by_name("some")) == ("GH",)
+    assert list_agent_keys(world.core, world.core.state.by_name("some")) == ("GH",)
 
 
 def test_while_a_bound_server_is_down_the_session_sleeps() -> None:

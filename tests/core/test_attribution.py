@@ -13,7 +13,7 @@ from core.world import World
 from wakeful.core.agents import steps as work
 from wakeful.core.agents.turns import ToolCall, WroteFile
 from wakeful.core.calls import values as calls
-from wakeful.core.deciding.attribution import find_ambiguous_binding
+from wakeful.core.deciding.acting_agent import find_ambiguous_binding
 from wakeful.core.record import events as ev
 from wakeful.core.record.observations import AgentsRead
 from wakeful.core.spec.agent import AgentSpec, McpServer

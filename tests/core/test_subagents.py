@@ -9,8 +9,7 @@ from core.test_turns import DOCS, answer, end, last, make_world, post, request, 
 from core.world import World
 from wakeful.core.agents import steps as work
 from wakeful.core.agents.turns import SubSpent, SubWork, ToolCall, WroteFile
-from wakeful.core.deciding.acting_agent import narrow_for_sub
-from wakeful.core.deciding.agent_obstacles import list_needed
+from wakeful.core.deciding.acting_agent import list_secrets_of_start, narrow_for_sub
 from wakeful.core.record import events as ev
 from wakeful.core.record.observations import AgentsRead
 from wakeful.core.spec.agent import AgentLimits, AgentSpec, McpServer, ModelSpec, ToolPolicy
@@ -162,10 +161,10 @@ def test_a_session_waits_for_the_key_of_a_sub_agent() -> None:
     """And finds out when the sub-agent is declared later, or its file names another key."""
     world = make_world(thinking(), agents=(LEADER,))
     end(world)
-    assert list_needed(world.core, the(world)) == ()
+    assert list_secrets_of_start(world.core, the(world)) == ()
     locked = replace(AUDITOR, models=(replace(OTHER, key="OTHER_KEY"),))
     world.observe(AgentsRead(agents={"docs": LEADER, "auditor": locked}))
-    assert list_needed(world.core, the(world)) == ("OTHER_KEY",)
+    assert list_secrets_of_start(world.core, the(world)) == ("OTHER_KEY",)
     world.write("code.py", "2")
     world.look()
     assert the(world).run is None

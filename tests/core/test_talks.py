@@ -10,7 +10,7 @@ from core.world import World
 from wakeful.core.agents import steps as work
 from wakeful.core.calls import values as calls
 from wakeful.core.deciding.acting_agent import find_hand_off_rule
-from wakeful.core.record.conversations import MOST_TALKS, OWN
+from wakeful.core.record.fold_runs import MOST_TALKS, OWN
 from wakeful.core.record.knowledge import RecordRange
 from wakeful.core.record.state import OpenRun
 

@@ -11,7 +11,7 @@ from wakeful.core.calls import values as calls
 from wakeful.core.decide import decide
 from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.holds import find_hold_words
-from wakeful.core.deciding.rule_of_two import find_rule_of_two_breach, find_source, find_way_out
+from wakeful.core.deciding.rule_of_two import find_rule_of_two_breach, find_untrusted_source, find_way_out
 from wakeful.core.record.observations import DaemonStarted, SecretsSeen, SpecsRead
 from wakeful.core.record.state import Session
 from wakeful.core.spec.session import (
@@ -432,11 +432,11 @@ def test_reads_that_are_granted_without_a_binding_bring_strangers_words_as_well(
     mail = session("mail", FileBinding(name="letters", pattern="letters", is_untrusted=True), write("desk/mail.txt"))
     world = World(mail, *readers.values(), files={"letters": "1", "go": "1", "desk/a.csv": "1"})
     give(world, "token")
-    assert {name: find_source(world.core, world.core.state.by_name(name)) for name in readers} == dict.fromkeys(
-        readers, "mail"
-    ) | {"elsewhere": None}
+    assert {
+        name: find_untrusted_source(world.core.untrusted_text, world.core.state.by_name(name)) for name in readers
+    } == dict.fromkeys(readers, "mail") | {"elsewhere": None}
     for name in readers:
-        words = find_rule_of_two_breach(world.core, world.core.state.by_name(name))
+        words = find_rule_of_two_breach(world.core.untrusted_text, world.core.state.by_name(name))
         assert (words is None) == (name == "elsewhere"), name
 
 
@@ -444,7 +444,7 @@ def test_who_waits_for_a_session_that_reads_strangers_hears_them() -> None:
     """No file is between them: what it does, it does because the other was done."""
     agent = session("agent", SessionBinding(name="after", session="mail"), secrets=("token",), confinement=NETWORK)
     world = World(stranger(), agent, files={"letters": "1"})
-    assert find_source(world.core, world.core.state.by_name("agent")) == "mail"
+    assert find_untrusted_source(world.core.untrusted_text, world.core.state.by_name("agent")) == "mail"
 
 
 def test_strangers_words_are_what_they_are_whoever_says_so() -> None:
@@ -470,9 +470,9 @@ def test_private_reads_are_as_good_as_secrets_to_who_carries_them_out() -> None:
 def test_a_label_that_goes_takes_the_question_with_it() -> None:
     agent = session("agent", read("mail.out"), secrets=("token",), confinement=NETWORK)
     world = World(stranger(), agent, files={"letters": "1"})
-    assert find_source(world.core, world.core.state.by_name("agent")) == "mail"
+    assert find_untrusted_source(world.core.untrusted_text, world.core.state.by_name("agent")) == "mail"
     world.declare(session("mail", read("letters"), write("mail.out")))
-    assert find_source(world.core, world.core.state.by_name("agent")) is None
+    assert find_untrusted_source(world.core.untrusted_text, world.core.state.by_name("agent")) is None
 
 
 @pytest.mark.parametrize(

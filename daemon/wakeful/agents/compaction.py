@@ -39,8 +39,8 @@ from wakeful.agents.summary import (
 from wakeful.client.async_client import DaemonClient
 from wakeful.client.refusals import DaemonRefused
 from wakeful.core.agents import steps as work
+from wakeful.core.agents.model_text import complete_usage, cut_to_tokens, estimate_tokens
 from wakeful.core.agents.rule_summary import list_lines, read_summary
-from wakeful.core.agents.token_count import complete_usage, cut_to_tokens, estimate_tokens
 from wakeful.core.agents.turns import Answered, Asked, Entry
 from wakeful.core.spec.agent import ModelSettings
 

@@ -11,8 +11,8 @@ from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
+from wakeful.core.agents.model_text import complete_usage
 from wakeful.core.agents.steps import SurroundingText
-from wakeful.core.agents.token_count import complete_usage
 from wakeful.core.agents.turns import Answered, Entry, TokenUsage
 from wakeful.core.spec.agent import ModelSettings
 from wakeful.errors import OperatorError

@@ -30,7 +30,7 @@ from wakeful.agents.contract import (
 from wakeful.agents.tools.image import find_image
 from wakeful.agents.tools.tool_set import ToolBox, read_arguments
 from wakeful.core.agents import steps as work
-from wakeful.core.agents.token_count import complete_usage, estimate_definition, estimate_entry, estimate_tokens
+from wakeful.core.agents.model_text import complete_usage, estimate_definition, estimate_entry, estimate_tokens
 from wakeful.core.agents.turns import Answered, Entry, Image, Returned, ToolCall, ToolDefinition
 from wakeful.core.spec.agent import AgentSpec
 

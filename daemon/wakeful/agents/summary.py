@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from wakeful.agents.contract import ToolOffer
 from wakeful.core.agents import steps as work
+from wakeful.core.agents.model_text import cut_to_tokens, estimate_tokens
 from wakeful.core.agents.rule_summary import (
     DECISIONS,
     FILES,
@@ -27,7 +28,6 @@ from wakeful.core.agents.rule_summary import (
     list_lines,
     read_summary,
 )
-from wakeful.core.agents.token_count import cut_to_tokens, estimate_tokens
 from wakeful.core.agents.turns import Answered, Asked, Entry, Returned
 from wakeful.text.unicode import make_json_sendable
 

@@ -7,7 +7,7 @@ from wakeful.core.deciding.busy_upstreams import refresh_busy
 from wakeful.core.deciding.clock_bindings import follow_set_clock
 from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.decision import Decision
-from wakeful.core.deciding.dispatch import dispatch, offer_slots, settle_finished
+from wakeful.core.deciding.dispatch import dispatch, offer_slots, suspend_finished
 from wakeful.core.deciding.holds import find_hold_of_start
 from wakeful.core.deciding.may_start import find_queue_words
 from wakeful.core.deciding.owed import is_activation_owed
@@ -22,7 +22,7 @@ def decide(core: Core, observation: Observation, moment: Moment) -> Decision:
     _dispatch_affected(core, decision)
     while offer_slots(core, decision):
         _dispatch_affected(core, decision)
-    settle_finished(core, decision)
+    suspend_finished(core, decision)
     if isinstance(observation, Called):
         _answer_activation(core, decision, observation.call)
     if decision.forget:

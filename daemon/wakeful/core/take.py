@@ -5,19 +5,20 @@ One function for each kind of observation. Whether a session runs is decided by 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from wakeful.core.calls.roles import find_called, refuse_damaged
 from wakeful.core.calls.rules import CALL_RULES, refuse_by_role
 from wakeful.core.calls.values import Called
-from wakeful.core.deciding.agent_obstacles import has_prompt, list_needed
-from wakeful.core.deciding.clock_bindings import ring_clocks
+from wakeful.core.deciding.acting_agent import has_prompt, list_secrets_of_start
+from wakeful.core.deciding.clock_bindings import update_clocks
 from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.decision import Decision
 from wakeful.core.deciding.declare import declare, new_id
 from wakeful.core.deciding.outputs import land_outputs
-from wakeful.core.deciding.run_end import begin_end, finish_run, take_kept_outputs
+from wakeful.core.deciding.run_end import begin_run_end, finish_run
 from wakeful.core.deciding.written_files import end_writing
 from wakeful.core.looking.observed_state import TargetLook
 from wakeful.core.record import events as ev
@@ -105,7 +106,7 @@ def _take_room_seen(observation: RoomSeen, core: Core, decision: Decision) -> No
 
 
 def _take_strictness_seen(observation: StrictnessSeen, core: Core, decision: Decision) -> None:
-    core.looked.laxity = observation.words
+    core.looked.strict_problem = observation.words
     for session in core.state:
         if session.spec is not None and session.spec.confinement.level == "strict":
             decision.touch(session.id)
@@ -116,7 +117,7 @@ def _take_secrets_seen(observation: SecretsSeen, core: Core, decision: Decision)
     before, core.looked.secrets = core.looked.secrets, observation.found
     for session in core.state:
         if session.spec is not None and any(
-            before.get(name, "") != observation.found.get(name, "") for name in list_needed(core, session)
+            before.get(name, "") != observation.found.get(name, "") for name in list_secrets_of_start(core, session)
         ):
             decision.touch(session.id)
 
@@ -162,7 +163,7 @@ def _take_specs_read(observation: SpecsRead, core: Core, decision: Decision) -> 
             if one.declaration.is_declared and one.name not in named and one.declaration.needs_trust is None
         }
     elif unread:
-        declared += _reopened(core, unread)
+        declared += _list_reopened(core, unread)
     # A run under way ends under its spec, and its edges stay until then (rule 26).
     leaving = {name for name in removed if _is_running(core, name)}
     for name in sorted(removed):
@@ -180,8 +181,7 @@ def _take_specs_read(observation: SpecsRead, core: Core, decision: Decision) -> 
             declare(core, decision, declaration)
         elif (kept := _keep_last_good(core, name)) is not None:
             declare(core, decision, kept)
-        _touch_named(
-            core,
+        core.touch_named(
             decision,
             (*before[name], *sorted(core.graph.readers.get(name, ())), *core.graph.upstreams.get(name, ())),
         )
@@ -228,7 +228,7 @@ def _place_last_good(core: Core, declared: list[Declaration], refused: dict[str,
     return [one for one in kept if one.spec.name not in conflicts]
 
 
-def _reopened(core: Core, refused: dict[str, str]) -> list[Declaration]:
+def _list_reopened(core: Core, refused: dict[str, str]) -> list[Declaration]:
     """List the last good specs of sessions that were reopened while their file was refused. These specs count too."""
     unread = (
         session
@@ -248,7 +248,7 @@ def _keep_last_good(core: Core, name: str) -> Declaration | None:
     None if the last good spec conflicts as well. A session that was closed has no place in the graph, so another
     session may have taken its paths before it was opened again.
     """
-    session = core.state.by_name(name) if name in core.state.ids else None
+    session = core.state.find_named(name)
     if session is None or not session.declaration.is_declared or session.spec is None:
         return None
     if core.graph.admit([session.spec], ()):
@@ -257,29 +257,22 @@ def _keep_last_good(core: Core, name: str) -> Declaration | None:
 
 
 def _is_shut(core: Core, name: str) -> bool:
-    session_id = core.state.ids.get(name)
-    return session_id is not None and core.state.get(session_id).is_shut
+    session = core.state.find_named(name)
+    return session is not None and session.is_shut
 
 
 def _is_unfiled(core: Core, name: str) -> bool:
-    session_id = core.state.ids.get(name)
-    return session_id is not None and not core.state.get(session_id).declaration.is_filed
+    session = core.state.find_named(name)
+    return session is not None and not session.declaration.is_filed
 
 
 def _is_running(core: Core, name: str) -> bool:
-    session_id = core.state.ids.get(name)
-    return session_id is not None and core.state.get(session_id).run is not None and session_id in core.looked.bounds
-
-
-def _touch_named(core: Core, decision: Decision, names: Iterable[str]) -> None:
-    for name in names:
-        if name in core.state.ids:
-            decision.touch(core.state.ids[name])
+    session = core.state.find_named(name)
+    return session is not None and session.run is not None and session.id in core.looked.bounds
 
 
 def _remove(core: Core, decision: Decision, name: str, *, is_leaving: bool) -> None:
-    session_id = core.state.ids.get(name)
-    session = core.state.get(session_id) if session_id is not None else None
+    session = core.state.find_named(name)
     # The log of a closed session accepts no records.
     if session is None or not session.declaration.is_declared or session.is_shut:
         return
@@ -297,7 +290,7 @@ def _take_targets_hinted(observation: TargetsHinted, core: Core, decision: Decis
         look = core.looked.targets.get(key)
         if look is None:
             continue
-        look.dirty(decision.moment.mono)
+        look.mark_dirty(decision.moment.mono)
         _touch_subscribers(decision, look)
     for key in observation.targets:
         look = core.looked.targets.get(key)
@@ -311,14 +304,11 @@ def _take_target_looked(observation: TargetLooked, core: Core, decision: Decisio
     # The target was forgotten in the meantime.
     if look is None:
         return
-    if look.is_applicable(result, moment.mono):
-        look.apply(result, moment)
-    elif not look.is_outdated(result):
-        look.look_again(moment.mono)
+    look.take_result(result, moment)
     for key in result.also_dirty:
         other = core.looked.targets.get(key)
         if other is not None and other is not look:
-            other.dirty(moment.mono)
+            other.mark_dirty(moment.mono)
             core.want_look(decision, other)
             _touch_subscribers(decision, other)
     core.want_look(decision, look)
@@ -335,23 +325,16 @@ def _touch_subscribers(decision: Decision, look: TargetLook) -> None:
 
 
 def _take_clock_ticked(observation: ClockTicked, core: Core, decision: Decision) -> None:
-    for kind, key in core.mono.pop_due(decision.moment.mono):
-        _ring(core, decision, kind, key)
-    for kind, key in core.wall.pop_due(decision.moment.wall):
-        _ring(core, decision, kind, key)
-
-
-def _ring(core: Core, decision: Decision, kind: str, key: str) -> None:
-    if kind == "target":
-        look = core.looked.targets.get(key)
-        if look is not None:
-            core.want_look(decision, look)
-        return
-    if key not in core.state.sessions:
-        return
-    if kind == "clock":
-        ring_clocks(core, decision, key)
-    decision.touch(key)
+    moment = decision.moment
+    for kind, key in itertools.chain(core.mono.pop_due(moment.mono), core.wall.pop_due(moment.wall)):
+        if kind == "target":
+            look = core.looked.targets.get(key)
+            if look is not None:
+                core.want_look(decision, look)
+        elif key in core.state.sessions:
+            if kind == "clock":
+                update_clocks(core, decision, key)
+            decision.touch(key)
 
 
 # -- runs -------------------------------------------------------------------------------------
@@ -360,20 +343,25 @@ def _ring(core: Core, decision: Decision, kind: str, key: str) -> None:
 def _take_process_ended(observation: ProcessEnded, core: Core, decision: Decision) -> None:
     session = _session_of(core, observation.session, observation.run_id)
     if session is not None:
-        begin_end(core, decision, session, observation)
+        begin_run_end(core, decision, session, observation)
 
 
 def _take_outputs_kept(observation: OutputsKept, core: Core, decision: Decision) -> None:
+    """Note that the outputs of the ended run are saved, as far as possible. Inputs are saved later, and never delay
+    the end of the run."""
     session = _session_of(core, observation.session, observation.run_id)
-    if session is not None:
-        take_kept_outputs(core, decision, session, observation.files)
+    ended = core.looked.ended.get(session.id) if session is not None else None
+    if session is None or ended is None or not ended.is_keeping:
+        return
+    ended.is_keeping, ended.files = False, observation.files
+    decision.touch(session.id)
 
 
 def _take_landing_ended(observation: LandingEnded, core: Core, decision: Decision) -> None:
     session = _session_of(core, observation.session, observation.run_id)
     report = land_outputs(core, decision, session, observation.kept) if session is not None else None
     if report is not None:
-        begin_end(core, decision, core.state.get(observation.session), report)
+        begin_run_end(core, decision, core.state.get(observation.session), report)
 
 
 def _take_files_written(observation: FilesWritten, core: Core, decision: Decision) -> None:

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from wakeful.core.agents.rule_summary import Message, digest_messages
 from wakeful.core.calls.values import Compress
-from wakeful.core.deciding.owed import find_unseen
+from wakeful.core.deciding.owed import find_new_messages
 from wakeful.core.record import events as ev
 from wakeful.core.record.knowledge import RecordRange, count_bytes, split_stretches
 from wakeful.core.record.state import OpenRun, Session
@@ -210,7 +210,7 @@ def read_received(log: LogReader, session: Session, run: OpenRun) -> list[tuple[
 
     If no message arrived, nothing is read.
     """
-    seen, until = find_unseen(session, run)
+    seen, until = find_new_messages(session, run)
     received: list[tuple[int, ev.MessageAdded]] = []
     if until <= seen:
         return received

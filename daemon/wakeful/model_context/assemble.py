@@ -14,9 +14,9 @@ from types import MappingProxyType
 from msgspec import Struct
 from msgspec.structs import replace
 
+from wakeful.core.agents.model_text import estimate_entry
 from wakeful.core.agents.rule_summary import Message, digest_messages
 from wakeful.core.agents.steps import HandOffRule
-from wakeful.core.agents.token_count import estimate_entry
 from wakeful.core.agents.turns import Answered, Asked, Entry, Returned, ToolCall
 from wakeful.core.deciding.acting_agent import find_hand_off_rule
 from wakeful.core.looking.path_reports import Compared

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from wakeful.core.agents.quoting import quote_block, quote_line
-from wakeful.core.agents.token_count import estimate_tokens
+from wakeful.core.agents.model_text import estimate_tokens, quote_block, quote_line
 from wakeful.core.looking.path_reports import Delivered
 from wakeful.core.record.events import Cause, ChangedPath
 from wakeful.core.spec.session import SessionBinding, SessionSpec

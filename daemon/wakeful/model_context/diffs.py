@@ -11,7 +11,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 
-from wakeful.core.agents.quoting import quote_line
+from wakeful.core.agents.model_text import quote_line
 from wakeful.core.deciding.owed import list_new_deliveries
 from wakeful.core.looking.path_reports import Changed, Compared, Delivered, Side
 from wakeful.core.record.deliveries import Delivery

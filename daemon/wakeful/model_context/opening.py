@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from wakeful.core.agents.quoting import quote_block, quote_line
-from wakeful.core.agents.token_count import estimate_tokens
+from wakeful.core.agents.model_text import estimate_tokens, quote_block, quote_line
 from wakeful.core.agents.turns import Answered, Entry
 from wakeful.core.calls.roles import PERSON, find_role
 from wakeful.core.record.knowledge import Conflict, Fact

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from wakeful.core.agents.token_count import estimate_tokens
+from wakeful.core.agents.model_text import estimate_tokens
 from wakeful.core.spec.agent import AgentSpec
 
 

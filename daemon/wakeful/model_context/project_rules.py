@@ -15,7 +15,7 @@ import posixpath
 import stat
 from collections.abc import Callable, Iterable
 
-from wakeful.core.agents.quoting import quote_block
+from wakeful.core.agents.model_text import quote_block
 from wakeful.core.looking.patterns import contains, parse_under
 from wakeful.core.record.events import Cause
 from wakeful.core.spec.session import CommitsBinding, SessionSpec

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wakeful.core.agents.quoting import quote_line
+from wakeful.core.agents.model_text import quote_line
 from wakeful.core.agents.steps import STOPPED
 from wakeful.core.agents.turns import DELEGATE, INTERRUPTED, Answered, Asked, Entry, Returned, SubWork, ToolCall
 from wakeful.core.record import events as ev

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.holds import find_doubt, find_hold_words
-from wakeful.core.deciding.may_start import find_queue
+from wakeful.core.deciding.may_start import find_queue_reason
 from wakeful.core.record.observations import Moment
 from wakeful.core.record.stages import StateWord, name_state
 from wakeful.core.record.state import Archived, DamagedSession, Departed, Session
@@ -145,7 +145,7 @@ class SessionSurvey:
         leaning_on = (
             core.settings.allow_unisolated,
             core.settings.limits,
-            core.looked.laxity,
+            core.looked.strict_problem,
             tuple(core.looked.secrets.items()),
             tuple(core.looked.untrusted.items()),
             tuple(map(id, core.agents.values())),
@@ -256,7 +256,7 @@ def _find_held(core: Core, waiting: list[Session], moment: Moment) -> Iterator[F
     late.sort(key=_find_requested)
     reasons: dict[str, list[Session]] = {}
     for session in late[:MOST_HELD_ASKED]:
-        queue = find_queue(core, session, moment)
+        queue = find_queue_reason(core, session, moment)
         # A wait with a known end is not reported. The reason why a session sleeps is already a finding.
         if queue is not None and queue.until is None and queue.words != find_hold_words(core, session, moment):
             reasons.setdefault(queue.words, []).append(session)

@@ -21,7 +21,7 @@ import msgspec
 from msgspec.structs import replace
 
 from wakeful.core.deciding.core import Core
-from wakeful.core.deciding.run_end import has_last_look
+from wakeful.core.deciding.run_end import are_looked_at
 from wakeful.core.record.observations import OutputsKept, ProcessEnded, RunRecovered
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.session import FileBinding
@@ -235,7 +235,7 @@ class Keeper:
             if ended is None or ended.report.run_id != run_id:
                 # The core closed the run without the record: a look hung, or the session was removed.
                 del self._ending[run_id]
-            elif has_last_look(self._core, ended):
+            elif are_looked_at(self._core, ended.awaited):
                 del self._ending[run_id]
                 self._close_record(record)
 

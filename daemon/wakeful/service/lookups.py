@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from wakeful.core.deciding.agent_obstacles import list_needed, list_signing
+from wakeful.core.deciding.acting_agent import list_secrets_of_start, list_signing_secrets
 from wakeful.core.deciding.core import Core
 from wakeful.core.spec.agent import McpServer
 from wakeful.core.spec.session import SessionSpec
@@ -24,7 +24,9 @@ def list_specs(core: Core) -> Iterator[SessionSpec | None]:
 def list_needed_secrets(core: Core) -> set[str]:
     """List the names of all secrets that declared sessions need."""
     declared = [session for session in core.state if session.declaration.is_declared]
-    return {name for session in declared for name in (*list_needed(core, session), *list_signing(session))}
+    return {
+        name for session in declared for name in (*list_secrets_of_start(core, session), *list_signing_secrets(session))
+    }
 
 
 def list_loaded(core: Core) -> list[LoadedSession]:

@@ -19,7 +19,7 @@ import msgspec
 
 from wakeful.api.service import RunIdentity
 from wakeful.core.deciding.core import Core
-from wakeful.core.deciding.owed import find_unseen
+from wakeful.core.deciding.owed import find_new_messages
 from wakeful.core.looking.targets import target_of
 from wakeful.core.record.events import MessageAdded
 from wakeful.core.record.observations import ProcessEnded
@@ -123,7 +123,7 @@ class RunStarter:
 
         Nothing visible happens before the start is recorded. An error is reported by the start.
         """
-        seen, until = find_unseen(session, run)
+        seen, until = find_new_messages(session, run)
         # The text of a message is read from the log, and may not be there yet.
         if _needs_files(run) or run.agent is not None or until > seen:
             return

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, assert_never
 
 from wakeful.core.deciding.clock_slots import find_cron_problem
-from wakeful.core.deciding.rule_of_two import find_untrusted, find_way_out
+from wakeful.core.deciding.rule_of_two import find_untrusted_binding, find_way_out
 from wakeful.core.looking.granted_places import find_private
 from wakeful.core.looking.patterns import contains, parse_under
 from wakeful.core.spec.agent import MCP_TOOL_PREFIX
@@ -537,7 +537,7 @@ def _refuse_three_legs(spec: SessionSpec, built: Built) -> None:
     Refuse a session that acts on untrusted text, has secrets and can send them out, because the text could make it do
     so.
     """
-    binding, way_out = find_untrusted(spec), find_way_out(spec)
+    binding, way_out = find_untrusted_binding(spec), find_way_out(spec)
     private = find_private(spec) if binding is not None and way_out is not None else None
     if binding is None or private is None:
         return

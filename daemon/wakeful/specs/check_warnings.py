@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from wakeful.core.agents.prices import Prices, find_price
 from wakeful.core.deciding.acting_agent import merge_tools
-from wakeful.core.deciding.question_timeouts import find_timeout
+from wakeful.core.deciding.holds import find_ask_timeout
 from wakeful.core.looking.patterns import Excludes, Pattern, intersects, parse_under
 from wakeful.core.spec.agent import AgentSpec
 from wakeful.core.spec.budget import OF_REQUESTS, PERIODS, Budget, counts_money
@@ -356,7 +356,7 @@ def _find_of_session(session: SessionSpec, agent: AgentSpec | None) -> Iterator[
         yield UnkeptPromise(session.name, ("budget",), words)
     if (
         (asks := find_asking(session, agent)) is not None
-        and find_timeout(session, agent) is None
+        and find_ask_timeout(session, agent) is None
         and is_unattended(session)
     ):
         words = (

@@ -20,7 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from pydantic import ValidationError
 
-from wakeful.core.deciding.attribution import find_ambiguous_binding
+from wakeful.core.deciding.acting_agent import find_ambiguous_binding
 from wakeful.core.spec.agent import AgentSpec
 from wakeful.core.spec.session import (
     TEMPLATE_MARK,

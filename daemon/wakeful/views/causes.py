@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import asdict, replace
 
-from wakeful.core.deciding.owed import find_unseen, list_new_deliveries
+from wakeful.core.deciding.owed import find_new_messages, list_new_deliveries
 from wakeful.core.record.events import Cause, MessageAdded
 from wakeful.core.record.state import LastRun, OpenRun, Session
 from wakeful.views.times import show_time, show_time_or_none
@@ -48,7 +48,7 @@ def view_causes_file(
     `received` are the messages that no earlier run has handled, oldest first, with their times.
     """
     messages = _view_messages(received)
-    seen, until = find_unseen(session, run)
+    seen, until = find_new_messages(session, run)
     return {
         "session": session.name,
         "run": run.run,

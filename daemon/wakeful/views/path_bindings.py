@@ -125,7 +125,7 @@ def plan_paths(core: Core, paths: list[str], moment: Moment) -> dict[str, Any]:
             "causes": causes.get(name, []),
             "upstream": sorted(because.get(name, ())),
             # The plan assumes that every run succeeds. These sessions wake if this session fails.
-            "on_failure": sorted(core.graph.listeners.get(name, ())),
+            "on_failure": sorted(core.graph.failure_readers.get(name, ())),
             "held": find_hold_words(core, session, moment),
             "outputs": list(session.spec.written_patterns) if session.spec is not None else [],
         }

@@ -72,7 +72,7 @@ def show(
         "upstream": sorted(core.graph.upstreams.get(session.name, {})),
         "readers": sorted(core.graph.readers.get(session.name, ())),
         # The sessions that a failure of this one wakes, and the sessions whose failure wakes this one.
-        "wakes_on_failure": sorted(core.graph.listeners.get(session.name, ())),
+        "wakes_on_failure": sorted(core.graph.failure_readers.get(session.name, ())),
         "woken_by_failure_of": sorted(core.graph.find_failure_upstreams(session.name)),
         "forks": view_forks(core.state, session),
         "last_runs": runs,

@@ -14,7 +14,7 @@ import msgspec
 
 from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.holds import find_doubt, find_hold_words
-from wakeful.core.deciding.may_start import Queue, find_queue, say_queue
+from wakeful.core.deciding.may_start import QueueReason, find_queue_reason, say_queue_reason
 from wakeful.core.deciding.owed import owed_names
 from wakeful.core.looking.targets import ServiceTarget
 from wakeful.core.record.events import HoldWord
@@ -51,12 +51,12 @@ class DayCost(NamedTuple):
 
 def list_row(core: Core, session: Session, moment: Moment, today: DayCost | None = None) -> dict[str, Any]:
     slot = find_next_slot(core, session)
-    queue = find_queue(core, session, moment)
+    queue = find_queue_reason(core, session, moment)
     return _build_row(core, session, moment, queue, slot.at if slot is not None else None, today)
 
 
 def _build_row(
-    core: Core, session: Session, moment: Moment, queue: Queue | None, slot_at: int | None, today: DayCost | None
+    core: Core, session: Session, moment: Moment, queue: QueueReason | None, slot_at: int | None, today: DayCost | None
 ) -> dict[str, Any]:
     state, hold_words = _find_state(core, session, moment)
     spec, run = session.spec, session.run
@@ -67,7 +67,7 @@ def _build_row(
         "reason": hold_words if state == "sleeping" else None,
         "agent": session.owner,
         "priority": spec.priority if spec is not None else None,
-        "queued": say_queue(queue, moment) if queue is not None else None,
+        "queued": say_queue_reason(queue, moment) if queue is not None else None,
         "owed": _find_owed(core, session),
         "runs": session.tally.runs,
         "last_run": view_last_run(session.last_run),
@@ -181,7 +181,7 @@ class Rows:
         leaning_on = (
             core.settings.allow_unisolated,
             core.settings.limits,
-            core.looked.laxity,
+            core.looked.strict_problem,
             core.looked.secrets,
             core.agents,
             core.agent_problems,
@@ -259,7 +259,7 @@ class Round:
         if kept is not None and kept.session is session and kept.slot_at == slot_at and kept.today == today:
             return kept.row
         # A quiet session has no queue. Asking each of 10,000 sessions would take a third of the time.
-        queue = None if is_quiet else find_queue(core, session, moment)
+        queue = None if is_quiet else find_queue_reason(core, session, moment)
         row = _build_row(core, session, moment, queue, slot_at, today)
         encode = rows.encoder.encode
         whole = live = encode(row)
@@ -318,7 +318,9 @@ def find_restless(core: Core) -> set[str]:
     return restless
 
 
-def brief_row(row: dict[str, Any], session: Session, queue: Queue | None, slot_at: int | None) -> tuple[object, ...]:
+def brief_row(
+    row: dict[str, Any], session: Session, queue: QueueReason | None, slot_at: int | None
+) -> tuple[object, ...]:
     """Make a row for a table. Times are microseconds.
 
     Its fields are the name, state, runs, last outcome and its time, the most important remark, the next automatic
@@ -332,7 +334,7 @@ def brief_row(row: dict[str, Any], session: Session, queue: Queue | None, slot_a
 
 
 def _find_next(
-    row: dict[str, Any], session: Session, queue: Queue | None, slot_at: int | None
+    row: dict[str, Any], session: Session, queue: QueueReason | None, slot_at: int | None
 ) -> tuple[NextWord, int] | None:
     hold, wake = session.hold, session.wake
     if row["state"] == "sleeping" and hold is not None and hold.until is not None and row["reason"] == hold.words:
@@ -364,7 +366,7 @@ def is_wanted(core: Core, session: Session, moment: Moment, word: str) -> bool:
     return _find_state(core, session, moment)[0] == word
 
 
-def _remark(row: dict[str, Any], session: Session, queue: Queue | None, long_tokens: int) -> str:
+def _remark(row: dict[str, Any], session: Session, queue: QueueReason | None, long_tokens: int) -> str:
     """Return the most important of these: why the session sleeps, what its wake waits for, what is new, that it is not
     isolated, how long its conversation is.
     """

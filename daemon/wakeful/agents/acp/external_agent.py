@@ -31,7 +31,7 @@ from wakeful.agents.tools.result_pages import Redaction
 from wakeful.agents.tools.tool_set import ToolBox
 from wakeful.client.async_client import DaemonClient
 from wakeful.core.agents import steps as work
-from wakeful.core.agents.token_count import estimate_entry, estimate_tokens
+from wakeful.core.agents.model_text import estimate_entry, estimate_tokens
 from wakeful.core.agents.turns import Answered
 from wakeful.core.spec.agent import AgentSpec, ExternalAgentSettings
 from wakeful.errors import OperatorError

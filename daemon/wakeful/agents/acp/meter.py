@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from wakeful.agents.acp.tool_calls import find_texts
-from wakeful.core.agents.token_count import estimate_tokens
+from wakeful.core.agents.model_text import estimate_tokens
 from wakeful.core.agents.turns import TokenUsage
 
 # The tokens of the own instructions and tools that a coding agent sends with each request. The four programs of

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from wakeful.agents.summary import digest_piece, list_whole, tell_entries
 from wakeful.core.agents import steps as work
-from wakeful.core.agents.token_count import estimate_tokens
+from wakeful.core.agents.model_text import estimate_tokens
 from wakeful.core.agents.turns import Answered, Asked, Entry, Returned
 
 _GO_ON = "Go on where you stopped."

@@ -22,7 +22,7 @@ from wakeful.agents.contract import Tool
 from wakeful.agents.tools import html_text
 from wakeful.agents.tools.tool import Arguments, CheckedTool, ResultLimit
 from wakeful.agents.tools.web_request import MOST_BYTES, FetchRefused, Page, request_page
-from wakeful.core.agents.quoting import quote_block
+from wakeful.core.agents.model_text import quote_block
 from wakeful.text.display import count
 
 # The accepted encodings of text. Codecs that decompress, or take long, are left out.

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from wakeful.api.live_words import Said
 from wakeful.api.service import FollowLine, LiveLine, RecordFilter, Service
-from wakeful.core.deciding.may_start import STARTING, find_queue
+from wakeful.core.deciding.may_start import STARTING, find_queue_reason
 from wakeful.core.record.state import Session
 from wakeful.eventlog.contract import LogReader, Record
 
@@ -92,7 +92,7 @@ class LiveFollower:
             return None
         if session.run is not None:
             return f"the end of run {session.run.run}" if _is_asked_again(session) else None
-        queue = find_queue(core, session, self._service.moment()) if session.wake is not None else None
+        queue = find_queue_reason(core, session, self._service.moment()) if session.wake is not None else None
         return queue.words if queue is not None and queue.words != STARTING else None
 
 

@@ -16,9 +16,9 @@ from starlette.responses import Response
 from wakeful.api.operations.offered_tools import read_offered
 from wakeful.api.requests import Handlers, answer_json, find_session, service_of
 from wakeful.api.service import Service
-from wakeful.core.agents.token_count import estimate_definition, estimate_entry
+from wakeful.core.agents.model_text import estimate_definition, estimate_entry
 from wakeful.core.agents.turns import Answered, Asked, Entry, Returned, ToolCall
-from wakeful.core.deciding.preview import imagine_run, is_wanted
+from wakeful.core.deciding.run_start import is_run_due, preview_run
 from wakeful.core.looking.observed_state import PATHS_IN_A_CAUSE
 from wakeful.core.looking.path_reports import Bounds, Compared
 from wakeful.core.looking.targets import target_of
@@ -100,8 +100,8 @@ async def _compare_commits(service: Service, session: Session) -> dict[str, Comp
 async def read_context(request: Request) -> Response:
     service = service_of(request)
     present = find_session(request, service)
-    imagined = imagine_run(service.core, present, request.query_params.get("agent"), service.moment().wall)
-    is_due = is_wanted(service.core, present)
+    imagined = preview_run(service.core, present, request.query_params.get("agent"), service.moment().wall)
+    is_due = is_run_due(service.core, present)
     agent, source = imagined.agent, None
     if agent.asks_window:
         agent, source = await asyncio.to_thread(fit_found_window, service.log, present, agent)

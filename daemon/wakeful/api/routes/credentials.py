@@ -18,7 +18,7 @@ from wakeful.api.gate.access_tokens import LONGEST_NOTE, Token, Tokens
 from wakeful.api.problems import WrongBody
 from wakeful.api.requests import Handlers, answer_json, change_credentials, service_of
 from wakeful.api.service import Service, find_named
-from wakeful.core.deciding.agent_obstacles import list_needed, list_signing
+from wakeful.core.deciding.acting_agent import list_secrets_of_start, list_signing_secrets
 from wakeful.verbs.verb import SCOPES
 from wakeful.views.times import show_time, show_time_or_none
 
@@ -92,7 +92,7 @@ async def read_secrets(request: Request) -> Response:
     users: dict[str, list[str]] = {}
     for session in sorted(service.core.state, key=lambda session: session.name):
         if session.declaration.is_declared:
-            for name in dict.fromkeys((*list_needed(service.core, session), *list_signing(session))):
+            for name in dict.fromkeys((*list_secrets_of_start(service.core, session), *list_signing_secrets(session))):
                 users.setdefault(name, []).append(session.name)
     known, folder = service.secrets()
     rows = [

@@ -18,7 +18,7 @@ from wakeful.core.calls.lifecycle import CallRule, check_level, check_size, emit
 from wakeful.core.deciding.acting_agent import find_owner
 from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.decision import Decision
-from wakeful.core.deciding.question_timeouts import find_timeout, make_asking, say_denial
+from wakeful.core.deciding.holds import find_ask_timeout, make_question_hold, say_ask_timeout
 from wakeful.core.record import events as ev
 from wakeful.core.record.knowledge import count_bytes
 from wakeful.core.record.state import OpenRun, Session
@@ -249,10 +249,12 @@ def _take_ask_person(step: work.AskPerson, core: Core, session: Session, run: Op
     asked = ev.QuestionAsked(
         run=run.run, call=step.call, name=step.name, text=step.text, is_permission=step.is_permission
     )
-    seconds = find_timeout(run.spec, run.agent)
+    seconds = find_ask_timeout(run.spec, run.agent)
     return [
         asked,
-        ev.WorkHalted(run=run.run, hold=make_asking(seconds, f"asks: {step.text} ({how}{say_denial(seconds)})", wall)),
+        ev.WorkHalted(
+            run=run.run, hold=make_question_hold(seconds, f"asks: {step.text} ({how}{say_ask_timeout(seconds)})", wall)
+        ),
     ]
 
 

@@ -105,7 +105,7 @@ def _versions_now(core: Core, session: Session) -> dict[str, str]:
 
 def _judge_fork(call: calls.Fork, core: Core, decision: Decision, called: calls.Called) -> str:
     past = call.past
-    known = core.state.sessions.get(core.state.ids.get(call.new, ""))
+    known = core.state.find_named(call.new)
     if (
         known is not None
         and known.lineage.origin is not None

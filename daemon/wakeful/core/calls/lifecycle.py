@@ -18,7 +18,7 @@ from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.decision import Decision
 from wakeful.core.deciding.declare import declare, declare_again, new_id
 from wakeful.core.deciding.owed import start_versions
-from wakeful.core.deciding.rule_of_two import find_source
+from wakeful.core.deciding.rule_of_two import find_untrusted_source
 from wakeful.core.deciding.run_start import refuse_observing
 from wakeful.core.record import events as ev
 from wakeful.core.record.knowledge import count_bytes
@@ -352,7 +352,9 @@ def _judge_send(call: calls.Send, core: Core, decision: Decision, called: calls.
     position = receiver.mailbox.position + 1
     # The mark names the sender, not the session that first read the untrusted text, because the sender's own knowledge
     # can come along.
-    source = sender.name if sender is not None and find_source(core, sender) is not None else None
+    source = (
+        sender.name if sender is not None and find_untrusted_source(core.untrusted_text, sender) is not None else None
+    )
     message = ev.MessageAdded(
         position=position, sender=called.author, text=call.text, wake=call.wake, chain=chain, untrusted_by=source
     )

@@ -4,6 +4,7 @@ If a spec names no people, everyone who can reach the daemon is a maintainer of 
 person whom it does not name is a maintainer too, because the daemon assumes that they declared it. Roles are for
 people; the API judges calls of runs. The daemon checks the role before it judges a call. For a person who is not the
 daemon's owner, the API has a check of its own before that (api/gate/people.py), which a spec can only narrow.
+A module of its own, because `rules.py` imports the modules that judge calls, and those import this one.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ def find_called(core: Core, call: calls.Call) -> list[Session]:
     """List the sessions that a call is about. Empty if there is no such session."""
     if isinstance(call, calls.SleepAll | calls.ResumeAll):
         return list(core.state)
-    session_id = core.state.ids.get(call.name)
-    return [core.state.get(session_id)] if session_id is not None else []
+    session = core.state.find_named(call.name)
+    return [session] if session is not None else []
 
 
 def refuse_damaged(session: Session) -> None:

@@ -1,7 +1,8 @@
 """The agent of a session's next run: its own, the one it was migrated to, or the one a message is addressed to.
 
-Agents are declared in files and are not in the log; a run records the agent it began with. The start of a run, the
-holds and the views call this module.
+Also the keys, tools and servers that it has in the session, and whether each of its writes is on record. Agents are
+declared in files and are not in the log; a run records the agent it began with. The start of a run, the holds, the
+search for secrets and the views call this module. The obstacles that keep an agent from answering are in `holds.py`.
 """
 
 from __future__ import annotations
@@ -46,8 +47,34 @@ def find_acting(core: Core, session: Session) -> tuple[AgentSpec | None, bool]:
         and agent.can_answer
     ):
         return gather_team(core, select_servers(session.spec, agent) if session.spec is not None else agent), True
-    is_prompt = session.spec is not None and isinstance(session.spec.run, PromptRun)
-    return (find_owner(core, session), asked is not None and asked.asker is not None) if is_prompt else (None, False)
+    if not has_prompt(session):
+        return None, False
+    return find_owner(core, session), asked is not None and asked.asker is not None
+
+
+def has_prompt(session: Session) -> bool:
+    return session.spec is not None and isinstance(session.spec.run, PromptRun)
+
+
+def list_agent_keys(core: Core, session: Session) -> tuple[str, ...]:
+    """List the secrets that the agent of the next run needs to answer, without the secrets of the spec."""
+    # The usual case: a command, and no messages that an agent must answer.
+    if not session.mailbox.unread and not has_prompt(session):
+        return ()
+    agent, _ = find_acting(core, session)
+    return agent.secrets if agent is not None else ()
+
+
+def list_secrets_of_start(core: Core, session: Session) -> tuple[str, ...]:
+    """List all secrets without which no run of the session starts: those in its spec, and the keys of its agent."""
+    own = session.spec.secrets if session.spec is not None else ()
+    return tuple(dict.fromkeys((*own, *list_agent_keys(core, session))))
+
+
+def list_signing_secrets(session: Session) -> tuple[str, ...]:
+    """List the secrets that sign deliveries to the session's webhooks. Runs do not get them or wait for them."""
+    bindings = session.spec.webhooks if session.spec is not None else ()
+    return tuple(dict.fromkeys(name for binding in bindings for name in binding.secrets))
 
 
 def select_servers(spec: SessionSpec, agent: AgentSpec) -> AgentSpec:
@@ -71,6 +98,17 @@ def gather_team(core: Core, agent: AgentSpec) -> AgentSpec:
     return agent if team == agent.team else replace(agent, team=team)
 
 
+def merge_tools(own: dict[str, ToolPolicy], narrowed: dict[str, ToolPolicy]) -> dict[str, ToolPolicy]:
+    """Return the tool policies of an agent in a session: the stricter of the two policies counts.
+
+    A session cannot give a tool of GIVEN_BY_NAME that the agent's own file does not give.
+    """
+    merged = dict(own)
+    for name, policy in narrowed.items():
+        merged[name] = max(policy, own.get(name, GIVEN_BY_NAME.get(name, policy)), key=_STRICTNESS.__getitem__)
+    return merged
+
+
 def narrow_for_sub(given: dict[str, ToolPolicy], agent: AgentSpec) -> dict[str, ToolPolicy]:
     """Return the tools of a sub-agent: its own, as far as the agent of the run has them (`given`).
 
@@ -92,12 +130,25 @@ def find_hand_off_rule(session: Session, run: OpenRun) -> HandOffRule:
     return "kept" if is_question and all(cause.kind in (ACTIVATION, "message") for cause in run.causes) else "replaced"
 
 
-def merge_tools(own: dict[str, ToolPolicy], narrowed: dict[str, ToolPolicy]) -> dict[str, ToolPolicy]:
-    """Return the tool policies of an agent in a session: the stricter of the two policies counts.
+def find_unattributed_writer(spec: SessionSpec, agent: AgentSpec) -> str | None:
+    """Describe a program in this agent's runs that could write without our tools.
 
-    A session cannot give a tool of GIVEN_BY_NAME that the agent's own file does not give.
+    None if there is none, so that each write of the agent is known.
     """
-    merged = dict(own)
-    for name, policy in narrowed.items():
-        merged[name] = max(policy, own.get(name, GIVEN_BY_NAME.get(name, policy)), key=_STRICTNESS.__getitem__)
-    return merged
+    if agent.acp:
+        return f"agent {agent.name} is an external program"
+    if merge_tools(agent.tools, spec.tools).get("shell", "deny") != "deny":
+        return f"agent {agent.name} has a shell"
+    if (server := next((one.name for one in select_servers(spec, agent).mcp if one.argv), None)) is not None:
+        return f"the server {server} of agent {agent.name} is a program"
+    if spec.run is not None and spec.run.check is not None:
+        return "run.check is a program"
+    return None
+
+
+def find_ambiguous_binding(spec: SessionSpec, agent: AgentSpec) -> tuple[str, str] | None:
+    """Find a binding with `access: both` whose writers could not be told apart, and why. None if there is none."""
+    name = next((binding.name for binding in spec.files if binding.access == "both"), None)
+    if name is None or spec.is_staged or (hand := find_unattributed_writer(spec, agent)) is None:
+        return None
+    return name, f"access 'both' needs a run whose own writes are told from those of others, and {hand}"

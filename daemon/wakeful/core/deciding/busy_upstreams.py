@@ -21,7 +21,7 @@ def refresh_busy(core: Core, decision: Decision, session_id: str) -> None:
     readers = core.graph.readers.get(session.name)
     before = core.busy.get(session.name)
     # A session without readers needs no mark. A new reader touches the session, which sets the mark.
-    now = _find_business(core, session, decision.moment) if readers else None
+    now = _find_busy_reason(core, session, decision.moment) if readers else None
     if now == before:
         return
     if now is None:
@@ -30,14 +30,11 @@ def refresh_busy(core: Core, decision: Decision, session_id: str) -> None:
         core.busy[session.name] = now
     if before is not None and now is not None and before.is_stuck == now.is_stuck:
         return
-    for reader in sorted(readers or ()):
-        reader_id = core.state.ids.get(reader)
-        if reader_id is not None:
-            decision.touch(reader_id)
+    core.touch_named(decision, sorted(readers or ()))
 
 
-def _find_business(core: Core, session: Session, moment: Moment) -> BusyReason | None:
-    own = find_own_business(core, session, moment)
+def _find_busy_reason(core: Core, session: Session, moment: Moment) -> BusyReason | None:
+    own = find_own_busy_reason(core, session, moment)
     # A run ends by itself, whatever holds the upstreams.
     if session.run is not None or (own is not None and own.is_stuck):
         return own
@@ -47,7 +44,7 @@ def _find_business(core: Core, session: Session, moment: Moment) -> BusyReason |
     return own or (BusyReason(None) if holding else None)
 
 
-def find_own_business(core: Core, session: Session, moment: Moment) -> BusyReason | None:
+def find_own_busy_reason(core: Core, session: Session, moment: Moment) -> BusyReason | None:
     """Say why this session itself is busy, or None. A sleeping session that owes nothing is not busy (rule 31)."""
     if session.run is not None:
         return BusyReason("is running")
@@ -106,8 +103,8 @@ def find_root_words(core: Core, upstream: str) -> str:
     """Name the first session that holds a reader of this upstream, not the ones between: `upstream payroll failed`."""
     passed = {upstream}
     while (business := core.busy.get(upstream)) is not None and business.words is None:
-        session_id = core.state.ids.get(upstream)
-        above = find_holding_upstreams(core, core.state.get(session_id)) if session_id is not None else ()
+        session = core.state.find_named(upstream)
+        above = find_holding_upstreams(core, session) if session is not None else ()
         further = next((name for name in above if name not in passed), None)
         if further is None:
             break

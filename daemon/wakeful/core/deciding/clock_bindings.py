@@ -69,7 +69,7 @@ def follow_set_clock(core: Core, decision: Decision) -> None:
         for bound in core.looked.bounds[session_id]:
             if isinstance(bound.binding, EveryBinding):
                 _move_slots(core, decision, core.state.get(session_id), bound, step)
-        ring_clocks(core, decision, session_id)
+        update_clocks(core, decision, session_id)
         decision.touch(session_id)
 
 
@@ -87,14 +87,14 @@ def _move_slots(core: Core, decision: Decision, session: Session, bound: Bound, 
     )
 
 
-def ring_clocks(core: Core, decision: Decision, session_id: str) -> None:
+def update_clocks(core: Core, decision: Decision, session_id: str) -> None:
     """Update the latest slot of all clock bindings of a session, and set the alarm for the next slot."""
     for bound in core.looked.bounds.get(session_id, ()):
         if bound.is_clock:
-            _ring(core, decision, core.state.get(session_id), bound)
+            _update_clock(core, decision, core.state.get(session_id), bound)
 
 
-def _ring(core: Core, decision: Decision, session: Session, bound: Bound) -> None:
+def _update_clock(core: Core, decision: Decision, session: Session, bound: Bound) -> None:
     binding = bound.binding
     assert isinstance(binding, CronBinding | EveryBinding)
     moment = decision.moment
@@ -156,7 +156,7 @@ def _find_nearer(binding: AnyBinding | None, taken: str, latest: str, wall: int)
     return latest if ahead_us > DAY_US else None
 
 
-def account_slots(core: Core, decision: Decision, session: Session) -> Session:
+def record_skipped_slots(core: Core, decision: Decision, session: Session) -> Session:
     """Record the slots that will not run: too old, or overtaken under `catch_up: none` (rule 36)."""
     for bound in core.looked.bounds[session.id]:
         if not bound.is_clock:
@@ -169,11 +169,11 @@ def account_slots(core: Core, decision: Decision, session: Session) -> Session:
             slot, count, reason = skipped
             event = ev.SlotSkipped(binding=bound.name, key=bound.key, slot=slot, count=count, reason=reason)
             session = core.emit(decision, session.id, event)
-        _keep_following(session, bound, clock)
+        _cache_following_slot(session, bound, clock)
     return session
 
 
-def _keep_following(session: Session, bound: Bound, clock: ClockLook) -> None:
+def _cache_following_slot(session: Session, bound: Bound, clock: ClockLook) -> None:
     """Cache the slot after seen for `catch_up: all` (rule 36), because it is needed often."""
     seen = session.marks.seen.get(bound.key)
     assert isinstance(bound.binding, CronBinding | EveryBinding)

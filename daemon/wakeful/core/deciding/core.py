@@ -1,4 +1,4 @@
-"""State and looked together, with the functions that `take` and `dispatch` share: emitting, slots, deadlines, looks.
+"""State and looked together, with what `take` and `dispatch` share: emitting, slots and their queue, deadlines, looks.
 
 Only `decide` changes it. It does no I/O and reads no clock: the moment comes with each observation,
 so a test can replay years in minutes from a seed.
@@ -7,20 +7,19 @@ so a test can replay years in minutes from a seed.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from wakeful.core.deciding.decision import DAEMON, Decision, Entry
-from wakeful.core.deciding.event_envelope import find_parent, note_periods
+from wakeful.core.deciding.decision import DAEMON, Decision, Entry, find_parent, note_periods
 from wakeful.core.deciding.graph import Graph
 from wakeful.core.deciding.plan import Action, Look, plan
-from wakeful.core.deciding.queue import ReadyQueue
-from wakeful.core.deciding.untrusted_text import UntrustedTextFlow
+from wakeful.core.deciding.rule_of_two import UntrustedTextFlow
 from wakeful.core.looking.observed_state import Looked, TargetLook
 from wakeful.core.record.events import Event
 from wakeful.core.record.fold import fold
 from wakeful.core.record.observations import Moment
-from wakeful.core.record.state import AGENT_POOL, GENERAL_POOL, DamagedSession, OpenRun, Session, State
+from wakeful.core.record.state import AGENT_POOL, GENERAL_POOL, DamagedSession, Session, State
 from wakeful.core.spec.agent import AgentSpec
 from wakeful.core.spec.session import CommitsBinding, Settings
 from wakeful.errors import InternalError
@@ -84,6 +83,66 @@ class BusyReason:
     is_stuck: bool = False
 
 
+class Lane(NamedTuple):
+    """The slots that a session needs: one of its pool, if it has one, and one for commands or for agents."""
+
+    pool: str | None
+    is_agent: bool
+
+
+class ReadyQueue:
+    """Sessions that wait for nothing but a slot, in the order in which they get one (rule 35).
+
+    Sessions that need the same slots wait in one lane, so free slots are checked once per lane and not once per
+    session. Only `dispatch` changes the queue. Views show the order of the waiting sessions.
+    """
+
+    def __init__(self) -> None:
+        self._lanes: dict[Lane, list[tuple[float, str]]] = {}
+        # The rank and lane of each waiting session. A heap entry that differs is out of date.
+        self._places: dict[str, tuple[float, Lane]] = {}
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __contains__(self, session_id: str) -> bool:
+        return session_id in self._places
+
+    def find_rank(self, session_id: str) -> float | None:
+        place = self._places.get(session_id)
+        return place[0] if place is not None else None
+
+    def put(self, session_id: str, rank: float, lane: Lane) -> None:
+        """Queue a session; the smallest rank goes first. A session that waits already moves to its new rank."""
+        if self._places.get(session_id) != (rank, lane):
+            self._places[session_id] = rank, lane
+            heapq.heappush(self._lanes.setdefault(lane, []), (rank, session_id))
+
+    def remove(self, session_id: str) -> None:
+        self._places.pop(session_id, None)
+
+    def take(self, has_slot: Callable[[Lane], bool]) -> str | None:
+        """Remove and return the first session for which a slot is free."""
+        open_lanes = [lane for lane in list(self._lanes) if has_slot(lane)]
+        firsts = [(*first, lane) for lane in open_lanes if (first := self._pass_over_removed(lane)) is not None]
+        if not firsts:
+            return None
+        _, session_id, lane = min(firsts, key=lambda one: one[:2])
+        heapq.heappop(self._lanes[lane])
+        del self._places[session_id]
+        return session_id
+
+    def _pass_over_removed(self, lane: Lane) -> tuple[float, str] | None:
+        """Return the first valid entry of a lane. Drops entries of sessions that were removed or have another place."""
+        entries = self._lanes[lane]
+        while entries and self._places.get(entries[0][1]) != (entries[0][0], lane):
+            heapq.heappop(entries)
+        if not entries:
+            del self._lanes[lane]
+            return None
+        return entries[0]
+
+
 class Core:
     def __init__(self, sessions: Iterable[Session] = ()) -> None:
         self.state = State()
@@ -93,7 +152,7 @@ class Core:
         # The declared agents by name, and the reasons why files of agents are not in force.
         self.agents: dict[str, AgentSpec] = {}
         self.agent_problems: dict[str, str] = {}
-        self.words = UntrustedTextFlow()
+        self.untrusted_text = UntrustedTextFlow(self.graph, self.state)
         self.incarnation = ""
         # Sessions with a run that an earlier daemon began.
         self.inheriting: frozenset[str] = frozenset()
@@ -142,10 +201,12 @@ class Core:
         return session
 
     def has_slot(self, pool: str | None, *, is_agent: bool) -> bool:
-        used = self.state.used
-        if self.looked.shortage is not None or not self._has_free(is_agent):
+        """Is a slot free? Agents have separate slots, so waiting for a model blocks no command."""
+        settings, used = self.settings, self.state.used
+        kind, limit = (AGENT_POOL, settings.agent_concurrency) if is_agent else (GENERAL_POOL, settings.concurrency)
+        if self.looked.shortage is not None or used.get(kind, 0) >= limit:
             return False
-        return pool is None or used.get(pool, 0) < self.settings.pools.get(pool, 1)
+        return pool is None or used.get(pool, 0) < settings.pools.get(pool, 1)
 
     def view_slots(self) -> dict[str, dict[str, int]]:
         """Count the used slots and all slots, for `commands` and for `agents`."""
@@ -154,12 +215,6 @@ class Core:
             "commands": {"used": used.get(GENERAL_POOL, 0), "of": self.settings.concurrency},
             "agents": {"used": used.get(AGENT_POOL, 0), "of": self.settings.agent_concurrency},
         }
-
-    def _has_free(self, is_agent: bool) -> bool:
-        """Is a slot of this kind free? Agents have separate slots, so waiting for a model blocks no command."""
-        if is_agent:
-            return self.state.used.get(AGENT_POOL, 0) < self.settings.agent_concurrency
-        return self.state.used.get(GENERAL_POOL, 0) < self.settings.concurrency
 
     def want_look(self, decision: Decision, look: TargetLook) -> None:
         """Begin the look if it is due, else set a deadline for it."""
@@ -182,15 +237,17 @@ class Core:
         None if there is no such run.
         """
         look = self.looked.targets.get(target) if self.inheriting else None
-        runs = (
-            (self.state.get(session_id).run for session_id in self.inheriting & look.subscribers)
-            if look is not None
-            else ()
+        if look is None:
+            return None
+        runs = (self.state.get(session_id).run for session_id in self.inheriting & look.subscribers)
+        return min(
+            (
+                run.started_at
+                for run in runs
+                if run is not None and (run.daemons > 1 or run.incarnation != self.incarnation)
+            ),
+            default=None,
         )
-        return min((run.started_at for run in runs if run is not None and self._is_inherited(run)), default=None)
-
-    def _is_inherited(self, run: OpenRun) -> bool:
-        return run.daemons > 1 or run.incarnation != self.incarnation
 
     def _base_of(self, look: TargetLook) -> str | None:
         """Return the commit that a look at commits starts from. None for other kinds of targets."""
@@ -235,10 +292,13 @@ class Core:
 
     def touch_around(self, decision: Decision, name: str) -> None:
         """Dispatch the readers and upstreams of a session, because it may hold them, or they may yield to it."""
-        for other in (*sorted(self.graph.readers.get(name, ())), *sorted(self.graph.all_upstreams(name))):
-            other_id = self.state.ids.get(other)
-            if other_id is not None:
-                decision.touch(other_id)
+        self.touch_named(decision, (*sorted(self.graph.readers.get(name, ())), *sorted(self.graph.all_upstreams(name))))
+
+    def touch_named(self, decision: Decision, names: Iterable[str]) -> None:
+        """Dispatch the sessions of these names. The graph also has names that no session has."""
+        for name in names:
+            if name in self.state.ids:
+                decision.touch(self.state.ids[name])
 
     def plan(self, session_id: str, attached: frozenset[str] | set[str]) -> list[Action]:
         return plan(self.state.get(session_id), self.incarnation, attached)

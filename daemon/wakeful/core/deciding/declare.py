@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 
-from wakeful.core.deciding.clock_bindings import first_positions, ring_clocks
+from wakeful.core.deciding.clock_bindings import first_positions, update_clocks
 from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.decision import DAEMON, Decision
 from wakeful.core.record import events as ev
@@ -18,8 +18,7 @@ from wakeful.core.spec.session import digest_noticed
 
 def declare(core: Core, decision: Decision, declaration: Declaration, *, author: str = DAEMON) -> Session:
     spec, wall = declaration.spec, decision.moment.wall
-    session_id = core.state.ids.get(spec.name)
-    session = core.state.get(session_id) if session_id is not None else None
+    session = core.state.find_named(spec.name)
     if session is None:
         session_id = new_id(core, spec.name, wall)
         session = core.emit(decision, session_id, ev.SessionOpened(id=session_id, name=spec.name))
@@ -47,7 +46,7 @@ def declare(core: Core, decision: Decision, declaration: Declaration, *, author:
     decision.forget += forget
     for target in follow:
         core.want_look(decision, core.looked.targets[target.key])
-    ring_clocks(core, decision, session.id)
+    update_clocks(core, decision, session.id)
     decision.touch(session.id)
     return session
 

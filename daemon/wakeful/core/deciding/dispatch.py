@@ -7,16 +7,13 @@ the ready queue. `offer_slots` starts sessions in order, after all touched sessi
 
 from __future__ import annotations
 
-from typing import assert_never
-
-from msgspec.structs import replace
+from typing import Any, assert_never
 
 from wakeful.core.deciding.acting_agent import find_acting
-from wakeful.core.deciding.clock_bindings import account_slots
-from wakeful.core.deciding.core import Core
+from wakeful.core.deciding.clock_bindings import record_skipped_slots
+from wakeful.core.deciding.core import Core, Lane
 from wakeful.core.deciding.decision import Decision
-from wakeful.core.deciding.holds import find_hold_deadline, find_hold_words, find_retry_deadline
-from wakeful.core.deciding.loop_guard import find_pace, is_backlog
+from wakeful.core.deciding.holds import find_hold_deadline, find_hold_words, find_retry_deadline, say_length
 from wakeful.core.deciding.may_start import (
     Ready,
     Sleeps,
@@ -26,60 +23,53 @@ from wakeful.core.deciding.may_start import (
     WaitsForTime,
     WaitsForUpstream,
     YieldsToReader,
+    find_time_wait,
     judge_start,
-    waits_for_time,
 )
 from wakeful.core.deciding.owed import (
     describe_causes,
-    find_activation,
     has_other_news,
     is_activation_owed,
     is_new,
     is_owed,
-    list_addressed,
     start_versions,
     takes_first_run,
 )
-from wakeful.core.deciding.question_timeouts import deny_unanswered
-from wakeful.core.deciding.queue import Lane
-from wakeful.core.deciding.run_end import attend_run
-from wakeful.core.deciding.run_start import find_attempt, find_trace
-from wakeful.core.deciding.written_files import attend_writing
+from wakeful.core.deciding.run_end import try_finish_run
+from wakeful.core.deciding.run_start import make_start
+from wakeful.core.deciding.written_files import try_finish_writing
 from wakeful.core.looking.observed_state import Looked
 from wakeful.core.record import events as ev
-from wakeful.core.record.conversations import OWN, find_interrupted_run
-from wakeful.core.record.state import ACTIVATION, Session
+from wakeful.core.record.state import Session
 from wakeful.core.spec.session import FileBinding
 
 # Waiting raises the priority by one every two seconds, so nothing starves (rule 35).
 SECONDS_PER_PRIORITY = 2.0
-# The causes that a run aside handles.
-ASIDE_KEYS = ("message", ACTIVATION)
 
 
 def dispatch(core: Core, decision: Decision, session_id: str) -> None:
     session = core.state.get(session_id)
     if session.run is not None:
-        attend_run(core, decision, session)
+        try_finish_run(core, decision, session)
         session = core.state.get(session_id)
     if session_id in core.looked.writing:
-        if not attend_writing(core, decision, session):
+        if not try_finish_writing(core, decision, session):
             return
         session = core.state.get(session_id)
     # This incarnation has not read the spec of a session without bounds yet, so nothing is known about it.
     if session.run is not None or not session.is_armed or session_id not in core.looked.bounds:
         return
-    session = _take_first_sight(core, decision, session)
-    session = account_slots(core, decision, session)
+    session = _adopt_first_versions(core, decision, session)
+    session = record_skipped_slots(core, decision, session)
     session = _skip_empty_slots(core, decision, session)
-    _look_onward(core, decision, session)
-    session = _lift_spent_hold(core, decision, session)
-    session, is_due = _settle_wake(core, decision, session)
+    _look_for_next_commits(core, decision, session)
+    session = _end_hold(core, decision, session)
+    session, is_due = _update_wake(core, decision, session)
     if is_due:
-        _line_up(core, decision, session)
+        _queue_or_hold(core, decision, session)
 
 
-def _take_first_sight(core: Core, decision: Decision, session: Session) -> Session:
+def _adopt_first_versions(core: Core, decision: Decision, session: Session) -> Session:
     """Adopt the present versions as seen for `first: adopt`, once all bindings were looked at (rule 25)."""
     assert session.spec is not None
     if session.marks.is_first_taken or takes_first_run(session.spec):
@@ -118,18 +108,18 @@ def _is_all_clear(looked: Looked, session: Session) -> bool:
     return all(look is None or look.is_clear for look in looks)
 
 
-def _look_onward(core: Core, decision: Decision, session: Session) -> None:
+def _look_for_next_commits(core: Core, decision: Decision, session: Session) -> None:
     """Look for the next commit of each_commit bindings whenever their base has moved (rules 11, 38)."""
     for bound in core.looked.bounds[session.id]:
         if not bound.is_each_commit or bound.target is None:
             continue
         look = core.looked.targets[bound.target]
         if look.is_clear and look.base != session.marks.seen.get(bound.key):
-            look.dirty(decision.moment.mono, urgent=True)
+            look.mark_dirty(decision.moment.mono, urgent=True)
             core.want_look(decision, look)
 
 
-def _lift_spent_hold(core: Core, decision: Decision, session: Session) -> Session:
+def _end_hold(core: Core, decision: Decision, session: Session) -> Session:
     """End a hold whose time is over, or a hold `failed` when something newer is owed (rule 21).
 
     A question whose time is over is denied.
@@ -140,7 +130,7 @@ def _lift_spent_hold(core: Core, decision: Decision, session: Session) -> Sessio
     deadline = find_hold_deadline(hold)
     if deadline is not None and core.has_passed(session.id, deadline, decision.moment):
         if hold.kind == "asking":
-            return deny_unanswered(core, decision, session)
+            return _deny_unanswered(core, decision, session)
         return core.emit(decision, session.id, ev.SessionResumed(reason="its time came"))
     _await_end_of_hold(core, decision, session.id, hold)
     if hold.kind == "failed" and is_owed(core.state, core.looked, session):
@@ -154,15 +144,41 @@ def _await_end_of_hold(core: Core, decision: Decision, session_id: str, hold: ev
         core.await_deadline(session_id, deadline, decision.moment)
 
 
+def _deny_unanswered(core: Core, decision: Decision, session: Session) -> Session:
+    """Deny a question that no person answered in time."""
+    hold, wake, question = session.hold, session.wake, session.question
+    within = say_length(hold.length_seconds) if hold is not None and hold.length_seconds is not None else "its time"
+    if wake is None:
+        return core.emit(decision, session.id, ev.SessionResumed(reason=f"nobody answered within {within}"))
+    if question is None:
+        told: dict[str, Any] = {cause.key: cause.new for cause in wake.causes if cause.new is not None}
+        versions = told | start_versions(core.state, core.looked, session)
+        return core.emit(
+            decision,
+            session.id,
+            ev.WakeWithdrawn(
+                wake=session.tally.wakes, reason=f"denied: nobody answered within {within}", versions=versions
+            ),
+        )
+    text = (
+        "no"
+        if question.is_permission
+        else f"nobody answered within {within}; go on without an answer, or say what is missing and end"
+    )
+    return core.emit(
+        decision, session.id, ev.QuestionAnswered(wake=wake.wake, text=text, call=question.call, is_unanswered=True)
+    )
+
+
 # -- wakes ------------------------------------------------------------------------------------
 
 
-def _settle_wake(core: Core, decision: Decision, session: Session) -> tuple[Session, bool]:
+def _update_wake(core: Core, decision: Decision, session: Session) -> tuple[Session, bool]:
     """Bring the wake up to date with the owed causes. Returns the session, and whether its wake is due."""
     wake = session.wake
     if wake is None:
         # A person gave the wake up, so upstreams no longer yield to this session.
-        _free_upstreams(core, decision, session)
+        _release_upstreams(core, decision, session)
     if is_owed(core.state, core.looked, session):
         session = _extend_wake(core, decision, session) if wake is not None else _request_wake(core, decision, session)
         return session, session.wake is not None
@@ -176,7 +192,7 @@ def _settle_wake(core: Core, decision: Decision, session: Session) -> tuple[Sess
     if not core.looked.is_clear(session.id):
         return session, False
     session = core.emit(decision, session.id, ev.WakeWithdrawn(wake=wake.wake, reason="undone"))
-    _free_upstreams(core, decision, session)
+    _release_upstreams(core, decision, session)
     return session, False
 
 
@@ -222,7 +238,7 @@ def _extend_wake(core: Core, decision: Decision, session: Session) -> Session:
         return session
     # A binding that changes every second is recorded again when the wake may start, not every second (rule 34 c).
     is_told = {cause.key for cause in causes} == {cause.key for cause in wake.causes}
-    if is_told and waits_for_time(core, session, decision.moment):
+    if is_told and find_time_wait(core, session, decision.moment) is not None:
         return session
     chain = max(chain, wake.chain, _find_feeding_chain(core, session, causes), key=len)
     return core.emit(decision, session.id, ev.WakeExtended(wake=wake.wake, causes=causes, chain=chain))
@@ -260,17 +276,16 @@ def _find_feeding_chain(core: Core, session: Session, causes: tuple[ev.Cause, ..
         if bound.key not in changed or not isinstance(bound.binding, FileBinding):
             continue
         for writer in sorted(core.graph.feeders(session.name, bound.binding.pattern)):
-            writer_id = core.state.ids.get(writer)
-            last = core.state.get(writer_id).last_run if writer_id is not None else None
-            if writer_id is not None and last is not None and last.finished_at >= since:
-                longest = max(longest, (*last.chain, writer_id), key=len)
+            other = core.state.find_named(writer)
+            if other is not None and other.last_run is not None and other.last_run.finished_at >= since:
+                longest = max(longest, (*other.last_run.chain, other.id), key=len)
     return longest
 
 
 # -- starts -----------------------------------------------------------------------------------
 
 
-def _line_up(core: Core, decision: Decision, session: Session) -> None:
+def _queue_or_hold(core: Core, decision: Decision, session: Session) -> None:
     """Act on the verdict for a session whose wake is due: queue it, put it to sleep, or let it wait."""
     if core.state.braked and session.brake is None:
         # The session was declared, forked or opened after the brake was set, so it sleeps as well.
@@ -287,7 +302,7 @@ def _line_up(core: Core, decision: Decision, session: Session) -> None:
         case Sleeps(hold=hold):
             core.emit(decision, session.id, ev.SessionSlept(hold=hold))
             _await_end_of_hold(core, decision, session.id, hold)
-            _free_upstreams(core, decision, session)
+            _release_upstreams(core, decision, session)
         case WaitsForUpstream() | WaitsForFedInput():
             _mark_held(core, session)
         case YieldsToReader(reader_id=reader):
@@ -295,9 +310,9 @@ def _line_up(core: Core, decision: Decision, session: Session) -> None:
             decision.touch(reader)
         case WaitsForTime(deadline=deadline):
             core.await_deadline(session.id, deadline, decision.moment)
-            _free_upstreams(core, decision, session)
+            _release_upstreams(core, decision, session)
         case WaitsForOther():
-            _free_upstreams(core, decision, session)
+            _release_upstreams(core, decision, session)
         case _:
             assert_never(verdict)
 
@@ -320,22 +335,16 @@ def offer_slots(core: Core, decision: Decision) -> bool:
 
 
 def _queue(core: Core, session: Session) -> None:
-    assert session.spec is not None
-    lane = Lane(session.spec.pool, is_agent=find_acting(core, session)[0] is not None)
-    core.ready.put(session.id, _rank(core, session), lane)
-
-
-def _rank(core: Core, session: Session) -> float:
-    """Return the rank in the queue, smallest first. All sessions age at the same rate, so a rank stays valid."""
+    """Queue the session by its rank, smallest first. All sessions age at the same rate, so a rank stays valid."""
     assert session.wake is not None and session.spec is not None
     priority = session.spec.priority
     for reader in core.graph.all_readers(session.name):
-        reader_id = core.state.ids.get(reader)
-        other = core.state.get(reader_id) if reader_id is not None else None
+        other = core.state.find_named(reader)
         # An upstream takes the highest priority among the readers that it holds (rule 35).
         if other is not None and other.wake is not None and other.spec is not None:
             priority = max(priority, other.spec.priority)
-    return session.wake.requested_at / 1e6 / SECONDS_PER_PRIORITY - priority
+    rank = session.wake.requested_at / 1e6 / SECONDS_PER_PRIORITY - priority
+    core.ready.put(session.id, rank, Lane(session.spec.pool, is_agent=find_acting(core, session)[0] is not None))
 
 
 def _mark_held(core: Core, session: Session) -> None:
@@ -346,14 +355,12 @@ def _mark_held(core: Core, session: Session) -> None:
     if not core.ready:
         return
     for name in sorted(core.graph.all_upstreams(session.name)):
-        upstream_id = core.state.ids.get(name)
-        if upstream_id is not None and upstream_id in core.ready:
-            upstream = core.state.sessions[upstream_id]
-            if upstream.wake is not None:
-                _queue(core, upstream)
+        upstream = core.state.find_named(name)
+        if upstream is not None and upstream.id in core.ready and upstream.wake is not None:
+            _queue(core, upstream)
 
 
-def _free_upstreams(core: Core, decision: Decision, session: Session) -> None:
+def _release_upstreams(core: Core, decision: Decision, session: Session) -> None:
     """Dispatch the upstreams that yielded to this session."""
     for upstream_id in core.looked.fairness.release(session.id):
         decision.touch(upstream_id)
@@ -364,43 +371,7 @@ def _start(core: Core, decision: Decision, session: Session, is_mixed: bool) -> 
     if not event.is_aside:
         _remember_inputs(core, session)
     core.emit(decision, session.id, event)
-    _free_upstreams(core, decision, session)
-
-
-def make_start(core: Core, session: Session, wall: int, is_mixed: bool = False) -> ev.RunStarted:
-    """Build the start that the open wake would lead to now. Records nothing."""
-    wake = session.wake
-    assert wake is not None
-    agent, is_aside = find_acting(core, session)
-    versions = start_versions(core.state, core.looked, session)
-    if is_aside:
-        # A run aside deals with the question alone. All other causes stay owed.
-        versions = {key: version for key, version in versions.items() if key in ASIDE_KEYS}
-    if session.activation.position:
-        versions[ACTIVATION] = str(find_activation(session, is_aside=is_aside))
-    attempt = find_attempt(core, session, versions)
-    asker = _find_asker(session) if is_aside else None
-    resumed_from = _resumed_from(session, asker, is_aside=is_aside)
-    return ev.RunStarted(
-        run=session.tally.runs + 1,
-        run_id=f"{session.id}.{session.tally.runs + 1}",
-        wake=wake.wake,
-        # Attempts belong to the start versions. Changed versions start again at 0 (rule 21).
-        attempt=attempt,
-        incarnation=core.incarnation,
-        versions=versions,
-        causes=_select_causes(session, wake.causes, versions, is_aside=is_aside),
-        chain=wake.chain,
-        mixed=is_mixed,
-        resumed_from=resumed_from,
-        is_backlog=is_backlog(core, session, wake.causes),
-        paced=session.tally.paced + 1 if find_pace(core, session, wall) is not None else 0,
-        is_fresh=_begins_anew(session, asker, attempt, resumed_from),
-        trace=find_trace(core, session),
-        agent=agent,
-        is_aside=is_aside,
-        asker=asker,
-    )
+    _release_upstreams(core, decision, session)
 
 
 def _remember_inputs(core: Core, session: Session) -> None:
@@ -422,58 +393,7 @@ def _remember_inputs(core: Core, session: Session) -> None:
         core.looked.backlogs[session.id] = frozenset(waiting)
 
 
-def _select_causes(
-    session: Session, causes: tuple[ev.Cause, ...], versions: dict[str, str], *, is_aside: bool
-) -> tuple[ev.Cause, ...]:
-    """Select the causes that the run deals with. Activations for another run are left out."""
-    taken = versions.get(ACTIVATION, "0")
-    selected: list[ev.Cause] = []
-    for cause in causes:
-        if is_aside and cause.key not in ASIDE_KEYS:
-            continue
-        if cause.key != ACTIVATION or cause.new == taken:
-            selected.append(cause)
-        elif int(taken) > int(session.marks.seen.get(ACTIVATION, "0")):
-            selected.append(replace(cause, new=taken))
-    return tuple(selected)
-
-
-def _find_asker(session: Session) -> str | None:
-    """Return the person in whose own conversation a question is answered.
-
-    None if the session has one conversation for all.
-    """
-    assert session.spec is not None
-    return next((one.asker for one in list_addressed(session)), None) if session.spec.conversation == "fresh" else None
-
-
-def _resumed_from(session: Session, asker: str | None, *, is_aside: bool) -> int | None:
-    """Return the run that this run continues: the last run of its conversation, if that was interrupted or lost.
-
-    A new question continues no run.
-    """
-    last = session.last_run
-    if is_aside and (last is None or last.seq == session.knowledge.dealt_until):
-        return None
-    if asker != session.knowledge.asker:
-        return session.knowledge.talks[asker or OWN].cut_run if (asker or OWN) in session.knowledge.talks else None
-    return find_interrupted_run(session)
-
-
-def _begins_anew(session: Session, asker: str | None, attempt: int, resumed_from: int | None) -> bool:
-    """Does the run begin a new conversation, because a person asked for it or its spec says so?
-
-    A retry, and a run that continues an interrupted run, keep the conversation.
-    """
-    if asker is not None:
-        return attempt == 0 and resumed_from is None and any(one.is_fresh for one in list_addressed(session))
-    if session.activation.is_fresh:
-        return True
-    assert session.spec is not None
-    return session.spec.conversation == "fresh" and attempt == 0 and resumed_from is None
-
-
-def settle_finished(core: Core, decision: Decision) -> None:
+def suspend_finished(core: Core, decision: Decision) -> None:
     """Record each session as suspended whose run has ended, and which has no new wake and no hold."""
     for session_id in decision.finished:
         session = core.state.get(session_id)

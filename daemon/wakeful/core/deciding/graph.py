@@ -38,9 +38,9 @@ class Graph:
         self.upstreams: dict[str, dict[str, bool]] = {}
         self.readers: dict[str, set[str]] = {}
         # session -> sessions that wake when it fails, and do not wait for it.
-        self.listeners: dict[str, set[str]] = {}
+        self.failure_readers: dict[str, set[str]] = {}
         # Sessions with untrusted text from a binding or `fetch`, and a counter of all changes of the graph.
-        self.labelled: set[str] = set()
+        self.untrusted_readers: set[str] = set()
         self.generation = 0
         # (reader, text of a read pattern) -> the sessions that write into it.
         self._feeders: dict[tuple[str, str], set[str]] = {}
@@ -49,7 +49,7 @@ class Graph:
         """Take in a batch of specs. Returns refusals with their reasons. A refused session keeps its last good spec."""
         for name in removed:
             self.remove(name)
-        batch = sorted((spec for spec in declared if not self._stands(spec)), key=lambda spec: spec.name)
+        batch = sorted((spec for spec in declared if not self._is_placed(spec)), key=lambda spec: spec.name)
         before = {spec.name: self._placed[spec.name].spec for spec in batch if spec.name in self._placed}
         for spec in batch:
             self.place(spec)
@@ -58,7 +58,7 @@ class Graph:
             return {}
         return self._admit_in_order(batch, before)
 
-    def _stands(self, spec: SessionSpec) -> bool:
+    def _is_placed(self, spec: SessionSpec) -> bool:
         placed = self._placed.get(spec.name)
         return placed is not None and placed.spec == spec and spec.name not in self._leaving
 
@@ -85,7 +85,7 @@ class Graph:
         self._placed[spec.name] = placed
         self.generation += 1
         if spec.fetch or any([binding.is_untrusted for binding in spec.bindings]):
-            self.labelled.add(spec.name)
+            self.untrusted_readers.add(spec.name)
         for pattern, stale_allowed in placed.reads:
             for _, writer in self._writes.meeting(pattern):
                 self._feed(writer, spec.name, pattern, stale_allowed)
@@ -98,7 +98,7 @@ class Graph:
             if not isinstance(binding, SessionBinding):
                 continue
             if binding.on == "failed":
-                self.listeners.setdefault(binding.session, set()).add(spec.name)
+                self.failure_readers.setdefault(binding.session, set()).add(spec.name)
             else:
                 self._link(binding.session, spec.name, binding.stale_allowed)
 
@@ -112,7 +112,7 @@ class Graph:
         if placed is None:
             return
         self._leaving.discard(name)
-        self.labelled.discard(name)
+        self.untrusted_readers.discard(name)
         self.generation += 1
         for pattern, _ in placed.reads:
             self._reads.remove(pattern, (pattern, name))
@@ -124,7 +124,7 @@ class Graph:
         for upstream in self.upstreams.pop(name, {}):
             self.readers[upstream].discard(name)
         for upstream in placed.failure_upstreams:
-            self.listeners.get(upstream, _NOBODY).discard(name)
+            self.failure_readers.get(upstream, _NOBODY).discard(name)
         for reader in list(self.readers.get(name, ())):
             if not self._names_session(reader, name):
                 self.readers[name].discard(reader)

@@ -96,7 +96,7 @@ def find_pause(session: Session) -> Pause | None:
 def find_self_fed(core: Core, session: Session) -> str | None:
     """Return the name of an input that changed during each of the last runs and never between them, or None."""
     often = {key for key, fed in session.marks.self_fed.items() if fed.runs >= RUNS_IN_A_ROW}
-    return name_binding(core, session, often)
+    return name_binding(core, session, often) if often else None
 
 
 def name_binding(core: Core, session: Session, keys: Iterable[str]) -> str | None:

@@ -14,10 +14,9 @@ from wakeful.core.deciding.acting_agent import find_acting
 from wakeful.core.deciding.busy_upstreams import find_holding_upstreams, find_root_words
 from wakeful.core.deciding.clock_slots import is_inside_window, window_opens_at
 from wakeful.core.deciding.core import Core, Deadline
-from wakeful.core.deciding.holds import find_hold_of_start
+from wakeful.core.deciding.holds import find_ask_timeout, find_hold_of_start, make_question_hold, say_ask_timeout
 from wakeful.core.deciding.loop_guard import RUNS_IN_A_ROW, find_pace, find_pause, find_self_fed, name_binding
 from wakeful.core.deciding.owed import is_activation_owed
-from wakeful.core.deciding.question_timeouts import find_timeout, make_asking, say_denial
 from wakeful.core.deciding.rule_of_two import find_rule_of_two_breach
 from wakeful.core.looking.observed_state import Bound
 from wakeful.core.record.events import Hold
@@ -102,23 +101,24 @@ def judge_start(core: Core, session: Session, moment: Moment) -> Verdict:
     if writing is not None:
         # An activation waits as well, because the run would start on half of the files (rule 44).
         return WaitsForOther(f"files written by {writing.words}")
-    waits = _find_unseen(core, session) or _find_hold(core, session, moment) or _find_timing(core, session, moment)
-    if waits is not None:
-        return waits
-    loop = _find_loop(core, session)
-    if loop is not None and not is_activation_owed(session):
+    if (unseen := _find_unclear_input(core, session)) is not None:
+        return unseen
+    if (held := find_hold_of_start(core, session, moment)) is not None:
+        return WaitsForOther(held)
+    if (wait := find_time_wait(core, session, moment)) is not None:
+        return wait
+    if not is_activation_owed(session) and (loop := _find_loop(core, session)) is not None:
         return Sleeps(Hold(kind="loop", words=loop))
-    spent = _find_spent(session, moment)
-    if spent is not None:
+    if (spent := _find_spent(session, moment)) is not None:
         return Sleeps(spent)
-    verdict = _judge_turn(core, session)
+    verdict = _judge_graph_and_slots(core, session)
     if not isinstance(verdict, Ready):
         return verdict
     question = _find_question(core, session, moment)
     return Sleeps(question) if question is not None else verdict
 
 
-def _find_unseen(core: Core, session: Session) -> WaitsForOther | WaitsForFedInput | None:
+def _find_unclear_input(core: Core, session: Session) -> WaitsForOther | WaitsForFedInput | None:
     """Find a binding that must be looked at before the start (rule 13), or that has no known version (rule 5)."""
     is_urgent = is_activation_owed(session)
     for bound in core.looked.bounds.get(session.id, ()):
@@ -135,7 +135,7 @@ def _find_unseen(core: Core, session: Session) -> WaitsForOther | WaitsForFedInp
             return WaitsForOther(f"cannot see {bound.name}: {look.problem}")
         if look.is_absent and _waits_when_missing(bound):
             return WaitsForOther(f"{bound.name} is not there yet")
-        if look.is_dirty and is_fed(core, session, bound):
+        if look.is_dirty and _is_fed(core, session, bound):
             # Only a change of an input that an upstream writes delays a queued wake (rule 12).
             return WaitsForFedInput(f"looking at {bound.name}")
     return None
@@ -145,25 +145,19 @@ def _waits_when_missing(bound: Bound) -> bool:
     return isinstance(bound.binding, FileBinding) and bound.binding.missing == "wait"
 
 
-def is_fed(core: Core, session: Session, bound: Bound) -> bool:
+def _is_fed(core: Core, session: Session, bound: Bound) -> bool:
     return isinstance(bound.binding, FileBinding) and bool(core.graph.feeders(session.name, bound.binding.pattern))
 
 
-def _find_hold(core: Core, session: Session, moment: Moment) -> WaitsForOther | None:
-    words = find_hold_of_start(core, session, moment)
-    return WaitsForOther(words) if words is not None else None
-
-
-def _find_timing(core: Core, session: Session, moment: Moment) -> WaitsForTime | None:
+def find_time_wait(core: Core, session: Session, moment: Moment) -> WaitsForTime | None:
+    """Return the wait of an open wake for its pace, its window or the loop guard. None if it waits for no time."""
     if is_activation_owed(session):
         return None
-    waits = (
-        one for one in _list_timings(core, session, moment) if not core.has_passed(session.id, one.deadline, moment)
-    )
-    return next(waits, None)
+    waits = _list_time_waits(core, session, moment)
+    return next((one for one in waits if not core.has_passed(session.id, one.deadline, moment)), None)
 
 
-def _list_timings(core: Core, session: Session, moment: Moment) -> Iterator[WaitsForTime]:
+def _list_time_waits(core: Core, session: Session, moment: Moment) -> Iterator[WaitsForTime]:
     """Yield the waits of the session: its pace, its window, and the two waits of the loop guard."""
     spec, wake = session.spec, session.wake
     assert spec is not None and wake is not None
@@ -183,11 +177,6 @@ def _list_timings(core: Core, session: Session, moment: Moment) -> Iterator[Wait
     pace = find_pace(core, session, moment.wall)
     if pace is not None:
         yield WaitsForTime(pace.words, Deadline("paced", pace.until, pace.wait_seconds))
-
-
-def waits_for_time(core: Core, session: Session, moment: Moment) -> bool:
-    """Does an open wake wait for its pace, its window or the loop guard?"""
-    return _find_timing(core, session, moment) is not None
 
 
 def _find_loop(core: Core, session: Session) -> str | None:
@@ -222,20 +211,20 @@ def _find_question(core: Core, session: Session, moment: Moment) -> Hold | None:
     assert session.spec is not None and session.wake is not None
     if session.approved == session.wake.wake:
         return None
-    danger = find_rule_of_two_breach(core, session)
+    danger = find_rule_of_two_breach(core.untrusted_text, session)
     if danger is None and not session.spec.is_approved_first:
         return None
     told = ", ".join(dict.fromkeys(cause.binding for cause in session.wake.causes))
     why = f"; {danger}" if danger is not None else ""
-    seconds = find_timeout(session.spec, find_acting(core, session)[0])
-    return make_asking(
+    seconds = find_ask_timeout(session.spec, find_acting(core, session)[0])
+    return make_question_hold(
         seconds,
-        f"may it run? woken by {told}{why}: wakeful answer {session.name} yes, or no{say_denial(seconds)}",
+        f"may it run? woken by {told}{why}: wakeful answer {session.name} yes, or no{say_ask_timeout(seconds)}",
         moment.wall,
     )
 
 
-def _judge_turn(core: Core, session: Session) -> Verdict:
+def _judge_graph_and_slots(core: Core, session: Session) -> Verdict:
     """Judge the conditions that depend on other sessions: the graph, yielding to readers, and slots."""
     is_mixed = False
     if not is_activation_owed(session):
@@ -277,8 +266,8 @@ def _is_stuck(core: Core, session: Session) -> bool:
 
 
 def _runs_upstream(core: Core, session: Session) -> bool:
-    ids = (core.state.ids.get(name) for name in core.graph.all_upstreams(session.name))
-    return any(core.state.get(one).run is not None for one in ids if one is not None)
+    upstreams = (core.state.find_named(name) for name in core.graph.all_upstreams(session.name))
+    return any(upstream is not None and upstream.run is not None for upstream in upstreams)
 
 
 def _find_favoured_reader(core: Core, session: Session) -> Session | None:
@@ -289,15 +278,13 @@ def _find_favoured_reader(core: Core, session: Session) -> Session | None:
     if not core.looked.fairness.anyone_may_starve():
         return None
     for reader in sorted(core.graph.all_readers(session.name)):
-        reader_id = core.state.ids.get(reader)
-        if reader_id is not None and core.looked.fairness.may_starve(reader_id):
-            other = core.state.get(reader_id)
-            if other.run is None and _is_starving(core, other) and not _is_stuck(core, other):
-                return other
+        other = core.state.find_named(reader)
+        if other is not None and other.run is None and _is_starving(core, other) and not _is_stuck(core, other):
+            return other
     return None
 
 
-class Queue(NamedTuple):
+class QueueReason(NamedTuple):
     """The reason why a wake waits, and the moment of its next try, if known."""
 
     words: str
@@ -306,34 +293,34 @@ class Queue(NamedTuple):
 
 def find_queue_words(core: Core, session: Session, moment: Moment) -> str | None:
     """Say why a wake waits, with the time until its next try. None if nothing is queued."""
-    queue = find_queue(core, session, moment)
-    return say_queue(queue, moment) if queue is not None else None
+    queue = find_queue_reason(core, session, moment)
+    return say_queue_reason(queue, moment) if queue is not None else None
 
 
-def find_queue(core: Core, session: Session, moment: Moment) -> Queue | None:
+def find_queue_reason(core: Core, session: Session, moment: Moment) -> QueueReason | None:
     if session.run is not None or not session.is_armed:
         return None
     if session.wake is None:
         looks = (core.looked.target(bound) for bound in core.looked.bounds.get(session.id, ()))
         held = next((look.held for look in looks if look is not None and look.held is not None), None)
-        return Queue(held) if held is not None else None
+        return QueueReason(held) if held is not None else None
     verdict = judge_start(core, session, moment)
     match verdict:
         case Ready():
-            return Queue(STARTING)
+            return QueueReason(STARTING)
         case WaitsForUpstream(upstream=upstream):
-            return Queue(find_root_words(core, upstream))
+            return QueueReason(find_root_words(core, upstream))
         case WaitsForTime(words=words, deadline=deadline):
-            return Queue(words, deadline.until)
+            return QueueReason(words, deadline.until)
         case WaitsForSlot() | WaitsForFedInput() | YieldsToReader() | WaitsForOther():
-            return Queue(verdict.words)
+            return QueueReason(verdict.words)
         case Sleeps(hold=hold):
-            return Queue(hold.words)
+            return QueueReason(hold.words)
         case _:
             assert_never(verdict)
 
 
-def say_queue(queue: Queue, moment: Moment) -> str:
+def say_queue_reason(queue: QueueReason, moment: Moment) -> str:
     return queue.words if queue.until is None else f"{queue.words}; next start {_say_wait(queue.until, moment)}"
 
 

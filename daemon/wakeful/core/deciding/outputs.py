@@ -1,24 +1,32 @@
-"""Landing: outputs that a run made in a private write area are put in place after its success is certain,
-and before the success is recorded (rule 27).
+"""The outputs of a run: how they are put in place, and whose changes they are.
 
-`run_end` stages the outputs when the process has ended. The plan then contains `LandOutputs` until they are in place,
-and after that the run ends as any other. The event `outputs_staged` holds all that landing needs, so the next daemon
-can continue after a crash.
+- Landing (rule 27): outputs that a run made in a private write area are put in place after its success is certain, and
+  before the success is recorded. `run_end` stages them when the process has ended. The plan then contains `LandOutputs`
+  until they are in place, and after that the run ends as any other. The event `outputs_staged` holds all that landing
+  needs, so the next daemon can continue after a crash.
+- Attribution (rule 28): if an agent writes only through our tools, each of its writes is on record, so every other
+  change is by others. The writes of a program cannot be attributed, and staged outputs need no attribution.
 """
 
 from __future__ import annotations
 
+from typing import Literal
+
+from wakeful.core.agents.steps import OwnFile
+from wakeful.core.deciding.acting_agent import find_unattributed_writer
 from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.decision import Decision
 from wakeful.core.looking.observed_state import TargetLook
 from wakeful.core.looking.patterns import parse_under
 from wakeful.core.record import events as ev
-from wakeful.core.record.observations import KeptOutput, ProcessEnded
+from wakeful.core.record.observations import KeptOutput, PathChange, ProcessEnded
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.session import FileBinding, SessionSpec
 
 # Stops after which a run has not succeeded, whatever its exit code. None of its outputs is put in place.
 _ABANDONING = ("interrupt", "cancel", "terminate")
+# The author of a change. `none`: unchanged. `own`: this run alone. `unknown`: the looks do not cover every change.
+Whose = Literal["none", "own", "others", "unknown"]
 
 
 def has_succeeded(run: OpenRun, report: ProcessEnded) -> bool:
@@ -65,7 +73,7 @@ def find_conflicts(run: OpenRun) -> frozenset[str]:
     """Return the identities of the bindings with an output that was kept aside."""
     kept = run.landed.kept if run.landed is not None else ()
     return frozenset(
-        binding.identity for binding in run.spec.files if any(_means(run.spec, binding, one.path) for one in kept)
+        binding.identity for binding in run.spec.files if any(_writes(run.spec, binding, one.path) for one in kept)
     )
 
 
@@ -77,7 +85,7 @@ def is_left_alone(look: TargetLook, run: OpenRun, key: str) -> bool:
     return began is not None and changed is not None and changed <= landed
 
 
-def _means(spec: SessionSpec, binding: FileBinding, path: str) -> bool:
+def _writes(spec: SessionSpec, binding: FileBinding, path: str) -> bool:
     whole = path if path.startswith("/") else f"{spec.root}/{path}"
     return binding.access != "read" and parse_under(binding.pattern, spec.root).matches(whole)
 
@@ -96,3 +104,37 @@ def _recall_end(session: Session, run: OpenRun, staged: ev.OutputsStaged) -> Pro
         staged=staged.outputs,
         workspace=staged.workspace,
     )
+
+
+def is_attributed(run: OpenRun) -> bool:
+    """Is every write of this run on record?"""
+    return run.agent is not None and not run.spec.is_staged and find_unattributed_writer(run.spec, run.agent) is None
+
+
+def judge_change(look: TargetLook, run: OpenRun, key: str) -> Whose:
+    """Find the author of the changes since the run started."""
+    began = run.versions.get(key)
+    if began is None:
+        return "unknown"
+    if began == look.version:
+        return "none"
+    changes = look.list_changes_since(began)
+    if changes is None:
+        return "unknown"
+    return "own" if all(_is_own(change, run.progress.wrote.get(change.path)) for change in changes) else "others"
+
+
+def _is_own(change: PathChange, own: OwnFile | None) -> bool:
+    """Did the run alone make this change, from start to end? A change of the x bit always counts as made by others."""
+    if own is None or own.is_mixed or change.after is None:
+        return False
+    (before_kind, before), (after_kind, after) = (_split_digest(digest) for digest in (change.before, change.after))
+    return (before, after) == (own.base, own.digest) and (change.before is None or before_kind == after_kind)
+
+
+def _split_digest(digest: str | None) -> tuple[str, str | None]:
+    """Split the digest that a look has for a path into the path's kind and the digest of its content."""
+    if digest is None:
+        return "", None
+    kind, _, content = digest.rpartition(":")
+    return kind, content

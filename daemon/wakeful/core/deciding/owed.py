@@ -102,7 +102,7 @@ def find_activation(session: Session, *, is_aside: bool) -> int:
     return min((one - 1 for one in others if one > seen), default=session.activation.position)
 
 
-def find_unseen(session: Session, run: OpenRun) -> tuple[int, int]:
+def find_new_messages(session: Session, run: OpenRun) -> tuple[int, int]:
     """Return two positions. The messages after the first, up to the second, were handled by no run before this one."""
     return int(session.marks.seen.get("message", "0")), int(run.versions.get("message", "0"))
 
@@ -159,10 +159,10 @@ def find_following_slot(binding: ClockBinding, seen: str, session_id: str) -> st
 
 def upstream_position(state: State, binding: SessionBinding) -> int:
     """Return the position of a `session` binding: the number of upstream runs with an end that the binding counts."""
-    session_id = state.ids.get(binding.session)
-    if session_id is None:
+    upstream = state.find_named(binding.session)
+    if upstream is None:
         return 0
-    tally = state.get(session_id).tally
+    tally = upstream.tally
     match binding.on:
         case "succeeded":
             return tally.successes
@@ -301,6 +301,12 @@ def _describe(state: State, looked: Looked, session: Session, bound: Bound, at: 
             at=at,
             delta="known",
         )
+    if bound.key in session.marks.touched:
+        reason = TOUCHED
+    elif bound.key in session.marks.conflicted:
+        reason = "conflict"
+    else:
+        reason = "history-rewritten" if bound.is_each_commit and target.is_rewritten else None
     delta = target.delta_since(old)
     return Cause(
         binding=bound.name,
@@ -308,7 +314,7 @@ def _describe(state: State, looked: Looked, session: Session, bound: Bound, at: 
         key=bound.key,
         old=old,
         new=version,
-        reason=_reason(session, bound, target),
+        reason=reason,
         paths=delta.paths,
         delta="known" if delta.is_known else "unknown",
         commits=(find_commit(version),) if bound.is_each_commit and version else delta.commits,
@@ -318,20 +324,12 @@ def _describe(state: State, looked: Looked, session: Session, bound: Bound, at: 
 
 def _say_end(state: State, binding: SessionBinding) -> str | None:
     """Describe the end of the upstream's last run, if the binding counts failures. The woken run gets this text."""
-    session_id = state.ids.get(binding.session) if binding.counts_failures else None
-    last = state.get(session_id).last_run if session_id is not None else None
+    upstream = state.find_named(binding.session) if binding.counts_failures else None
+    last = upstream.last_run if upstream is not None else None
     if last is None or last.outcome not in ("succeeded", "failed"):
         return None
     words = f": {last.reason}" if last.outcome == "failed" and last.reason else ""
     return f"run {last.run} {last.outcome}{words}"
-
-
-def _reason(session: Session, bound: Bound, target: TargetLook) -> str | None:
-    if bound.key in session.marks.touched:
-        return TOUCHED
-    if bound.key in session.marks.conflicted:
-        return "conflict"
-    return "history-rewritten" if bound.is_each_commit and target.is_rewritten else None
 
 
 def _chain_of(state: State, session: Session, bound: Bound) -> tuple[str, ...]:
@@ -339,9 +337,10 @@ def _chain_of(state: State, session: Session, bound: Bound) -> tuple[str, ...]:
         return session.mailbox.chain
     if not isinstance(bound.binding, SessionBinding):
         return ()
-    session_id = state.ids.get(bound.binding.session)
-    last = state.get(session_id).last_run if session_id is not None else None
-    return (*last.chain, session_id) if last is not None and session_id is not None else ()
+    upstream = state.find_named(bound.binding.session)
+    if upstream is None or upstream.last_run is None:
+        return ()
+    return (*upstream.last_run.chain, upstream.id)
 
 
 def start_versions(state: State, looked: Looked, session: Session) -> dict[str, str]:

@@ -11,15 +11,21 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from wakeful.core.deciding.attribution import is_attributed, is_exact, judge_change
 from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.decision import DAEMON, Decision
 from wakeful.core.deciding.loop_guard import could_commit, list_self_fed
-from wakeful.core.deciding.outputs import find_conflicts, has_succeeded, is_left_alone, stage_outputs
+from wakeful.core.deciding.outputs import (
+    find_conflicts,
+    has_succeeded,
+    is_attributed,
+    is_left_alone,
+    judge_change,
+    stage_outputs,
+)
 from wakeful.core.deciding.owed import TOUCHED, is_owed
 from wakeful.core.looking.observed_state import Bound, Ended, TargetLook
 from wakeful.core.record import events as ev
-from wakeful.core.record.fold_agent_steps import add_spent
+from wakeful.core.record.fold_runs import add_spent
 from wakeful.core.record.observations import ProcessEnded, Usage
 from wakeful.core.record.state import OpenRun, Session, Stop
 from wakeful.core.spec.session import CommitsBinding, CronBinding, EveryBinding, SessionSpec
@@ -31,18 +37,24 @@ FIRST_BACKOFF_SECONDS = 1.0
 LONGEST_BACKOFF_SECONDS = 300.0
 
 
-def attend_run(core: Core, decision: Decision, session: Session) -> None:
+def try_finish_run(core: Core, decision: Decision, session: Session) -> None:
+    """Close the run if its process has ended, the last looks are done and the outputs saved. After
+    LONGEST_LAST_LOOK_SECONDS it is closed anyway."""
     ended = core.looked.ended.get(session.id)
-    # The outputs of the run are being put in place.
-    if ended is None and session.run is not None and session.run.staged is not None:
-        return
     if ended is None:
-        _mind_overlap(core, decision, session)
-    elif _await_last_look(core, decision, session, ended):
+        # Staged outputs are being put in place: then no slot skips or replaces the run any more.
+        if session.run is not None and session.run.staged is None:
+            _apply_overlap(core, decision, session)
+        return
+    deadline = ended.mono + LONGEST_LAST_LOOK_SECONDS
+    is_complete = are_looked_at(core, ended.awaited) and not ended.is_keeping
+    if is_complete or decision.moment.mono >= deadline:
         finish_run(core, decision, session, ended)
+    else:
+        core.mono.add(deadline, "end", session.id)
 
 
-def begin_end(core: Core, decision: Decision, session: Session, report: ProcessEnded) -> None:
+def begin_run_end(core: Core, decision: Decision, session: Session, report: ProcessEnded) -> None:
     """Begin the end of a run whose process has ended: look at its outputs and its dirty inputs first (rule 29)."""
     # A repeated report changes nothing.
     if session.id in core.looked.ended:
@@ -57,23 +69,13 @@ def begin_end(core: Core, decision: Decision, session: Session, report: ProcessE
         look = core.looked.target(bound)
         if look is None or not _is_last_looked_at(session, bound, look):
             continue
-        look.dirty(decision.moment.mono, urgent=True)
+        look.mark_dirty(decision.moment.mono, urgent=True)
         # An input that is still being written counts as touched, whatever its final content. The run's own outputs
         # are complete, even if still open.
         look.takes_open = bound.is_written or bound.is_both
         core.want_look(decision, look)
         awaited[look.target.key] = look.generation
     core.looked.ended[session.id] = Ended(report, decision.moment.mono, awaited, report.is_keeping)
-    decision.touch(session.id)
-
-
-def take_kept_outputs(core: Core, decision: Decision, session: Session, files: str | None) -> None:
-    """Note that the outputs of the ended run are saved, as far as possible. Inputs are saved later, and never delay
-    the end of the run."""
-    ended = core.looked.ended.get(session.id)
-    if ended is None or not ended.is_keeping:
-        return
-    ended.is_keeping, ended.files = False, files
     decision.touch(session.id)
 
 
@@ -87,30 +89,14 @@ def _is_last_looked_at(session: Session, bound: Bound, look: TargetLook) -> bool
     return bound.is_file and (bound.is_written or bound.is_both or look.is_dirty)
 
 
-def has_last_look(core: Core, ended: Ended) -> bool:
-    """Were the run's outputs and its dirty inputs looked at since its process ended?"""
-    return are_looked_at(core, ended.awaited)
-
-
 def are_looked_at(core: Core, awaited: dict[str, int]) -> bool:
-    """Has each of these targets an answer of the given generation or a newer one? A target that is held counts as
-    answered."""
+    """Was each of these targets looked at since the process ended: has it an answer of the given generation or a newer
+    one? A target that is held counts as answered."""
     looks = ((core.looked.targets.get(key), generation) for key, generation in awaited.items())
     return all(look is None or look.applied >= generation or look.held is not None for look, generation in looks)
 
 
-def _await_last_look(core: Core, decision: Decision, session: Session, ended: Ended) -> bool:
-    """True if the last looks are done and the outputs saved, or if that took too long."""
-    if has_last_look(core, ended) and not ended.is_keeping:
-        return True
-    deadline = ended.mono + LONGEST_LAST_LOOK_SECONDS
-    if decision.moment.mono >= deadline:
-        return True
-    core.mono.add(deadline, "end", session.id)
-    return False
-
-
-def _mind_overlap(core: Core, decision: Decision, session: Session) -> None:
+def _apply_overlap(core: Core, decision: Decision, session: Session) -> None:
     """Apply `overlap` to the slots that fell due while the run is under way (rule 36)."""
     run = session.run
     assert run is not None
@@ -283,14 +269,13 @@ def _add_findings(
     core: Core, session: Session, run: OpenRun, event: ev.RunFinished, awaited: dict[str, int]
 ) -> ev.RunFinished:
     """Add the outputs as found at the end of the run (rule 28), and the inputs touched meanwhile (rule 17)."""
-    stamps = core.looked.stamps.get(session.id, {})
-    doubts = core.looked.doubts.get(session.id, {})
     known = {binding.identity for binding in run.spec.bindings}
     written: dict[str, str] = {}
     touched: list[str] = []
     conflicted = find_conflicts(run)
-    is_own, is_certain = is_attributed(run), is_exact(run)
-    is_known = is_certain
+    is_own = is_attributed(run)
+    # A write call that began and did not return has an unknown result.
+    is_known = is_certain = is_own and not run.progress.writing
     for bound in core.looked.bounds.get(session.id, ()):
         look = core.looked.target(bound)
         # A run aside handles none of the inputs.
@@ -318,16 +303,7 @@ def _add_findings(
         elif bound.is_both and judged is not None and whose == "own":
             # Only the run wrote here: the present version is the one it left (rules 7, 15).
             written[bound.name] = judged
-        elif bound.key in known and bound.key not in run.versions and not bound.is_ordered and bound.kind != "service":
-            # An activation started the run although this input was unknown (rule 5), so the version it saw is unknown.
-            touched.append(bound.key)
-        elif run.daemons > 1 and bound.is_file and bound.key in run.versions and look.is_moved:
-            # The stamp from the start of the run is lost with the earlier daemon. The time of the last change is not.
-            touched.append(bound.key)
-        elif bound.key in stamps and (stamps[bound.key] != look.stamp or judged is None):
-            touched.append(bound.key)
-        elif bound.key in doubts and doubts[bound.key] != look.doubt and not _is_follow_up(run, bound.key):
-            # Only the stat changed, and the contents are equal. This causes one follow-up run, and never a second one.
+        elif _is_touched(core, session, run, bound, look, is_judged=judged is not None):
             touched.append(bound.key)
     if is_own:
         event = replace(
@@ -338,6 +314,24 @@ def _add_findings(
     if not event.is_final:
         return replace(event, written=written)
     return replace(event, written=written, touched=tuple(touched), self_fed=list_self_fed(core, session, run, touched))
+
+
+def _is_touched(core: Core, session: Session, run: OpenRun, bound: Bound, look: TargetLook, *, is_judged: bool) -> bool:
+    """Did this input change during the run, or can nobody say that it did not (rule 17)?"""
+    key = bound.key
+    is_unknown = key not in run.versions and not bound.is_ordered and bound.kind != "service"
+    if is_unknown and any(key == binding.identity for binding in run.spec.bindings):
+        # An activation started the run although this input was unknown (rule 5), so the version it saw is unknown.
+        return True
+    if run.daemons > 1 and bound.is_file and key in run.versions and look.is_moved:
+        # The stamp from the start of the run is lost with the earlier daemon. The time of the last change is not.
+        return True
+    stamp = core.looked.stamps.get(session.id, {}).get(key)
+    if stamp is not None and (stamp != look.stamp or not is_judged):
+        return True
+    # Only the stat changed, and the contents are equal. This causes one follow-up run, and never a second one.
+    doubt = core.looked.doubts.get(session.id, {}).get(key)
+    return doubt is not None and doubt != look.doubt and not _is_follow_up(run, key)
 
 
 def _is_follow_up(run: OpenRun, key: str) -> bool:
@@ -360,13 +354,11 @@ def dirty_readers(
             # Writer and reader share this target, and a look since the end of the process was taken already.
             if look.target.key in looked_at and not look.is_dirty:
                 continue
-            look.dirty(decision.moment.mono, urgent=True)
+            look.mark_dirty(decision.moment.mono, urgent=True)
             core.want_look(decision, look)
         decision.touch(reader_id)
-    followers = core.graph.readers.get(session.name, set()) | core.graph.listeners.get(session.name, set())
-    for reader in sorted(followers):
-        if reader in core.state.ids:
-            decision.touch(core.state.ids[reader])
+    followers = core.graph.readers.get(session.name, set()) | core.graph.failure_readers.get(session.name, set())
+    core.touch_named(decision, sorted(followers))
 
 
 def _sleep_if_needed(core: Core, decision: Decision, session: Session, event: ev.RunFinished, run: OpenRun) -> None:

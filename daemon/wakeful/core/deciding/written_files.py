@@ -52,13 +52,13 @@ def end_writing(core: Core, decision: Decision, session_id: str, paths: Iterable
     for bound in core.looked.bounds.get(session_id, ()):
         look = core.looked.target(bound)
         if look is not None and bound.is_written:
-            look.dirty(decision.moment.mono, urgent=True)
+            look.mark_dirty(decision.moment.mono, urgent=True)
             core.want_look(decision, look)
             writing.awaited[look.target.key] = look.generation
     decision.touch(session_id)
 
 
-def attend_writing(core: Core, decision: Decision, session: Session) -> bool:
+def try_finish_writing(core: Core, decision: Decision, session: Session) -> bool:
     """Record the adopted outputs once they were looked at. True when the session is no longer held."""
     writing = core.looked.writing[session.id]
     if writing.awaited is None:

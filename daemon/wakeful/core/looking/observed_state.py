@@ -146,25 +146,17 @@ class TargetLook:
     def due(self) -> float:
         """Return the time at which the look should begin (rule 12).
 
-        That is after quiet for `settle`, but at most `settle_max` after the first hint.
+        That is after quiet for `settle`, but at most `settle_max` after the first hint. For a writer that keeps
+        appending to a file, quiet lasts twice the writer's pause.
         """
         assert self.first_dirt is not None
         if self.is_urgent:
             return self.first_dirt
-        return min(self.last_dirt + self._quiet_seconds, self.first_dirt + self.target.settle_max_seconds)
-
-    @property
-    def _quiet_seconds(self) -> float:
-        """Return `settle`, or twice the pause of a writer that keeps appending to a file (rule 12)."""
         settle = self.target.settle_seconds
-        return settle if self.growths < GROWTHS_TO_ADAPT else max(settle, 2 * self.growth_gap)
+        quiet_seconds = settle if self.growths < GROWTHS_TO_ADAPT else max(settle, 2 * self.growth_gap)
+        return min(self.last_dirt + quiet_seconds, self.first_dirt + self.target.settle_max_seconds)
 
-    def _note_growth(self, is_growing: bool, mono: float) -> None:
-        gap, self.grown_at = mono - self.grown_at, mono
-        self.growths = self.growths + 1 if is_growing and gap <= self.target.settle_max_seconds else int(is_growing)
-        self.growth_gap = gap
-
-    def dirty(self, mono: float, *, urgent: bool = False) -> None:
+    def mark_dirty(self, mono: float, *, urgent: bool = False) -> None:
         self.generation += 1
         self.last_dirt = mono
         if self.first_dirt is None:
@@ -173,74 +165,72 @@ class TargetLook:
         if urgent:
             self.first_dirt, self.is_urgent = mono, True
 
-    def is_outdated(self, result: LookResult) -> bool:
-        """Is this result older than the applied one (rule 11)?"""
-        return result.generation < self.applied
-
-    def is_applicable(self, result: LookResult, mono: float) -> bool:
-        """May this result be applied? An outdated result may not. If a file changed while it was read, the result may
-        be applied only after `settle_max` (rule 12)."""
-        return not self.is_outdated(result) and (
-            not result.is_unstable
-            or self.first_dirt is None
-            or mono >= self.first_dirt + self.target.settle_max_seconds
-        )
-
-    def look_again(self, mono: float) -> None:
-        """Let the next look wait for quiet, because a file changed while it was read (rule 12)."""
-        self.looking, self.last_dirt, self.is_urgent = None, mono, False
-
-    def apply(self, result: LookResult, moment: Moment) -> None:
-        """Take over the result of a look."""
-        self.looking, self.degraded = None, result.degraded
+    def take_result(self, result: LookResult, moment: Moment) -> None:
+        """Take over the result of a look, unless it is older than the one taken over last (rule 11)."""
+        if result.generation < self.applied:
+            return
+        self.looking = None
+        settle_max_seconds = self.target.settle_max_seconds
+        is_unstable = result.is_unstable
+        if is_unstable and self.first_dirt is not None and moment.mono < self.first_dirt + settle_max_seconds:
+            # A file changed while it was read. Before `settle_max` has passed, the next look waits for quiet (rule 12).
+            self.last_dirt, self.is_urgent = moment.mono, False
+            return
+        self.degraded = result.degraded
         self.held, self.held_generation = result.held, result.generation
         if result.held is not None:
             return
         self.applied = result.generation
         self.takes_open = False
-        self.problem = result.problem
-        self.is_moved = result.is_moved
-        self.is_absent, self.base, self.pending, self.is_rewritten = (
-            result.is_absent,
-            result.base,
-            result.pending,
-            result.is_rewritten,
-        )
+        self.problem, self.is_moved, self.is_absent = result.problem, result.is_moved, result.is_absent
+        self.base, self.pending, self.is_rewritten = result.base, result.pending, result.is_rewritten
         if result.version is not None and result.version != self.version:
-            step = Step(
-                previous=result.previous,
-                version=result.version,
-                changes=result.changes,
-                commits=result.commits,
-                at=moment.wall,
-            )
-            self.steps = (*self.steps, step)[-STEPS_REMEMBERED:]
-            self._note_growth(result.is_growing, moment.mono)
-        self.version, self.stamp, self.is_looked, self.looked_at = result.version, result.stamp, True, moment.wall
-        self.doubt = result.doubt
-        if self.generation == result.generation and not result.is_unstable:
-            self.first_dirt = None
-        elif result.is_unstable:
+            self._add_step(result, moment)
+        self.version, self.stamp, self.doubt = result.version, result.stamp, result.doubt
+        self.is_looked, self.looked_at = True, moment.wall
+        if is_unstable:
             # The version that was read counts, and the target is looked at again after quiet (rule 12).
             self.first_dirt, self.last_dirt, self.is_urgent = moment.mono, moment.mono, False
+        elif self.generation == result.generation:
+            self.first_dirt = None
         else:
             # Hints that came after the beginning of this look remain.
             self.first_dirt = self.last_dirt
+
+    def _add_step(self, result: LookResult, moment: Moment) -> None:
+        assert result.version is not None
+        step = Step(
+            previous=result.previous,
+            version=result.version,
+            changes=result.changes,
+            commits=result.commits,
+            at=moment.wall,
+        )
+        self.steps = (*self.steps, step)[-STEPS_REMEMBERED:]
+        gap, self.grown_at = moment.mono - self.grown_at, moment.mono
+        is_soon = gap <= self.target.settle_max_seconds
+        self.growths = self.growths + 1 if result.is_growing and is_soon else int(result.is_growing)
+        self.growth_gap = gap
 
     def delta_since(self, old: str | None) -> Delta:
         """Return the delta between `old` and now. Without an unbroken row of looks, `is_known` is False, and the delta
         has only the commits and the time of the last step.
 
         The last delta is cached in `told`."""
-        if self.told is None or self.told[0] is not self.steps or self.told[1] != old:
-            self.told = (self.steps, old, self._describe_since(old))
-        return self.told[2]
-
-    def _describe_since(self, old: str | None) -> Delta:
+        if self.told is not None and self.told[0] is self.steps and self.told[1] == old:
+            return self.told[2]
         row = self._find_row(old)
-        if row is not None:
-            return _merge(row, is_known=True)
-        return _merge([self.steps[-1]], is_known=False) if self.steps else Delta()
+        changes = _list_changes(row) if row is not None else []
+        # The steps that the delta tells, newest first.
+        steps = row if row is not None else self.steps[-1:]
+        delta = Delta(
+            paths=tuple([ChangedPath(change.path, change.change) for change in changes[:PATHS_IN_A_CAUSE]]),
+            is_known=row is not None and len(changes) <= PATHS_IN_A_CAUSE,
+            commits=tuple(line for step in reversed(steps) for line in step.commits),
+            at=steps[0].at if steps else 0,
+        )
+        self.told = (self.steps, old, delta)
+        return delta
 
     def changed_since(self, old: str) -> frozenset[str] | None:
         """Return the paths that differ between `old` and now. None without an unbroken row of looks."""
@@ -278,18 +268,6 @@ def _list_changes(newest_first: list[Step]) -> list[PathChange]:
 
 
 _path_of = operator.attrgetter("path")
-
-
-def _merge(newest_first: list[Step], *, is_known: bool) -> Delta:
-    changed = _list_changes(newest_first)
-    return Delta(
-        paths=tuple([ChangedPath(change.path, change.change) for change in changed[:PATHS_IN_A_CAUSE]])
-        if is_known
-        else (),
-        is_known=is_known and len(changed) <= PATHS_IN_A_CAUSE,
-        commits=tuple(line for step in reversed(newest_first) for line in step.commits),
-        at=newest_first[0].at if newest_first else 0,
-    )
 
 
 @dataclass(slots=True)
@@ -409,7 +387,7 @@ class Looked:
         # The reason why no run may start: the disk is nearly full. The log is still written.
         self.shortage: str | None = None
         # Why this machine cannot enforce `isolation: strict`.
-        self.laxity: str | None = None
+        self.strict_problem: str | None = None
         # By name: why a secret cannot be used, as text, or None if it can.
         # A secret that was never looked up is absent.
         self.secrets: dict[str, str | None] = {}

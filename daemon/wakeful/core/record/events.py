@@ -7,7 +7,7 @@ The envelope (seq, time, author, run, hashes) belongs to the log, not to the eve
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import Struct
 
@@ -24,17 +24,57 @@ from wakeful.core.agents.turns import (
     WroteFile,
 )
 from wakeful.core.record.deliveries import DeliveryReceived as DeliveryReceived
-from wakeful.core.record.knowledge import Conflict, Fact, Origin, Recollection, RecordRange, Workspace
-from wakeful.core.record.moves import SessionArrived as SessionArrived
-from wakeful.core.record.moves import SessionDeparted as SessionDeparted
-from wakeful.core.record.moves import SessionFrozen as SessionFrozen
-from wakeful.core.record.moves import SessionThawed as SessionThawed
-from wakeful.core.record.notifications import NotificationAbandoned as NotificationAbandoned
-from wakeful.core.record.notifications import NotificationDelivered as NotificationDelivered
+from wakeful.core.record.history_events import (
+    CheckpointMarked as CheckpointMarked,
+)
+from wakeful.core.record.history_events import (
+    ConflictResolved as ConflictResolved,
+)
+from wakeful.core.record.history_events import (
+    ConversationCompressed as ConversationCompressed,
+)
+from wakeful.core.record.history_events import (
+    OutputsAdopted as OutputsAdopted,
+)
+from wakeful.core.record.history_events import (
+    PayloadErased as PayloadErased,
+)
+from wakeful.core.record.history_events import (
+    SessionArchived as SessionArchived,
+)
+from wakeful.core.record.history_events import (
+    SessionArrived as SessionArrived,
+)
+from wakeful.core.record.history_events import (
+    SessionDeparted as SessionDeparted,
+)
+from wakeful.core.record.history_events import (
+    SessionForked as SessionForked,
+)
+from wakeful.core.record.history_events import (
+    SessionFrozen as SessionFrozen,
+)
+from wakeful.core.record.history_events import (
+    SessionMerged as SessionMerged,
+)
+from wakeful.core.record.history_events import (
+    SessionMigrated as SessionMigrated,
+)
+from wakeful.core.record.history_events import (
+    SessionRestored as SessionRestored,
+)
+from wakeful.core.record.history_events import (
+    SessionRewound as SessionRewound,
+)
+from wakeful.core.record.history_events import (
+    SessionThawed as SessionThawed,
+)
+from wakeful.core.record.knowledge import Origin, Recollection, Workspace
 from wakeful.core.record.observations import ChangeWord, Enforced, KeptOutput, Output, StagedOutput, Traced, Usage
 from wakeful.core.record.todo import TodoItem
 from wakeful.core.spec.agent import AgentSpec
 from wakeful.core.spec.budget import Periods
+from wakeful.core.spec.notifier import NotifyEvent
 from wakeful.core.spec.session import SessionSpec
 
 Outcome = Literal["succeeded", "failed", "cancelled", "interrupted", "lost"]
@@ -528,120 +568,29 @@ class SessionReopened(Struct, frozen=True, kw_only=True):
     reason: str | None = None
 
 
-# -- calls on history -------------------------------------------------------------------------
+# -- messages to people: folding these changes nothing, and a replay sends nothing again ---------
 
 
-class CheckpointMarked(Struct, frozen=True, kw_only=True):
-    """A checkpoint: `mark` is from now on the name of the seq `position`, to return to."""
+class NotificationDelivered(Struct, frozen=True, kw_only=True):
+    """A notifier delivered a message about record `about`. After a crash it may have sent the message twice,
+    with the same `delivery`."""
 
-    mark: str
-    position: int
-    note: str | None = None
-
-
-class SessionRewound(Struct, frozen=True, kw_only=True):
-    """The session goes on with its knowledge at `to`. Later records stay, on a branch that can be forked (rule 44).
-
-    `versions` are the present versions of the level bindings. They count as seen, so the rewind starts no run.
-    """
-
-    to: int
-    recollection: Recollection
-    versions: dict[str, str] = {}
-    # If files were rewound too: the blob that lists them before and after, as the record of a run does.
-    record: str | None = None
+    notifier: str
+    event: NotifyEvent
+    about: int
+    delivery: str
+    attempts: int = 1
 
 
-class OutputsAdopted(Struct, frozen=True, kw_only=True):
-    """The files that the rewind or merge of record `position` wrote count as the session's own writing (rule 44).
+class NotificationAbandoned(Struct, frozen=True, kw_only=True):
+    """A notifier gave up a message about record `about`. `words` say why."""
 
-    `by` names the call, a rewind or a merge. `versions` are the versions of the outputs, by identity of the binding.
-    """
-
-    by: str
-    position: int
-    versions: dict[str, str]
-
-
-class SessionForked(Struct, frozen=True, kw_only=True):
-    """In the parent's log: a fork began at record `position`."""
-
-    fork: str
-    name: str
-    position: int
-
-
-class SessionMerged(Struct, frozen=True, kw_only=True):
-    """A fork was merged: its facts three-way, its conversation as a summary, facts that both changed as conflicts."""
-
-    fork: str
-    name: str
-    fork_seq: int
-    taken: tuple[Fact, ...] = ()
-    retracted: tuple[str, ...] = ()
-    conflicts: tuple[Conflict, ...] = ()
-    summary: str = ""
-    # Path -> result for the file: taken, merged, conflict or kept, with the reason if there is one.
-    files: dict[str, str] = {}
-    # The blob that lists the files before and after the merge, and the base of the next merge.
-    # None if no file was changed.
-    record: str | None = None
-    # The merged to-do list, None if it stays as it is.
-    todo: tuple[TodoItem, ...] | None = None
-
-
-class ConflictResolved(Struct, frozen=True, kw_only=True):
-    """A conflict was resolved. `value` is None if the fact was removed."""
-
-    number: int
-    key: str
-    value: str | None
-    rationale: str | None = None
-
-
-class ConversationCompressed(Struct, frozen=True, kw_only=True):
-    """`summary` takes the place of older messages, `replaced`, in the assembled context. The log keeps them."""
-
-    replaced: tuple[RecordRange, ...]
-    kept: tuple[RecordRange, ...]
-    summary: str
-    messages: int
-    kept_messages: int
-    kept_bytes: int
-    by: str
-
-
-class SessionMigrated(Struct, frozen=True, kw_only=True):
-    """Another agent or model works in the session from the next run on. None stands for the one in the spec."""
-
-    agent: str | None = None
-    model: str | None = None
-    old_agent: str | None = None
-    old_model: str | None = None
-
-
-class SessionArchived(Struct, frozen=True, kw_only=True):
-    """The payloads of all records before this one were moved to a bundle. `state` is their fold."""
-
-    bundle: str
-    digest: str
-    state: dict[str, Any]
-
-
-class SessionRestored(Struct, frozen=True, kw_only=True):
-    """The payloads came back from their bundle."""
-
-    bundle: str
-
-
-class PayloadErased(Struct, frozen=True, kw_only=True):
-    """The payload of record `erased` is gone for good. `stand_in` is the payload without the erased words. A replay
-    folds the stand-in, so positions and counts stay as they were."""
-
-    erased: int
-    kind: str
-    stand_in: dict[str, Any]
-    reason: str | None = None
+    notifier: str
+    event: NotifyEvent
+    about: int
+    delivery: str
+    attempts: int
+    words: str
 
 
 # fmt: off

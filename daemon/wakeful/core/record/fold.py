@@ -9,28 +9,18 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from wakeful.core.record import events as ev
-from wakeful.core.record.conversations import enter_talk
 from wakeful.core.record.deliveries import add_delivery
-from wakeful.core.record.fold_agent_steps import fold_turn, settle_run
 from wakeful.core.record.fold_history import HISTORY_FOLDS, Fold, recall_past
-from wakeful.core.record.knowledge import Fact, cut_line
+from wakeful.core.record.fold_runs import RUN_FOLDS
+from wakeful.core.record.knowledge import Fact
 from wakeful.core.record.state import (
     ACTIVATION,
-    LastRun,
-    OpenRun,
     OpenWake,
-    SelfFed,
     Session,
-    Stop,
     Terminated,
     Unread,
     advance_marks,
 )
-from wakeful.core.spec.budget import UNITS, Spent, charge
-from wakeful.core.spec.session import PromptRun, SessionSpec, observe_spec
-
-# The most start times kept: as many as a command may have in a minute (rule 34 c).
-STARTS_REMEMBERED = 120
 
 
 def fold(session: Session | None, event: ev.Event, *, seq: int, at: int, author: str) -> Session:
@@ -247,242 +237,6 @@ def _fold_wake_withdrawn(event: ev.WakeWithdrawn, session: Session, at: int, aut
     )
 
 
-def _fold_run_started(event: ev.RunStarted, session: Session, at: int, author: str, seq: int) -> Session:
-    assert session.wake is not None and session.spec is not None
-    run = OpenRun(
-        run=event.run,
-        run_id=event.run_id,
-        wake=event.wake,
-        attempt=event.attempt,
-        incarnation=event.incarnation,
-        started_at=at,
-        versions=event.versions,
-        causes=event.causes,
-        spec=_find_run_spec(session.spec, event),
-        chain=event.chain,
-        mixed=event.mixed,
-        resumed_from=event.resumed_from,
-        seq=seq,
-        trace=event.trace,
-        agent=event.agent,
-        is_aside=event.is_aside,
-    )
-    is_counted = session.wake.tried is None and not event.is_backlog
-    session = enter_talk(session, event, seq)
-    session = _begin_anew(session) if event.is_fresh and event.asker is None else session
-    assert session.wake is not None and session.spec is not None
-    return replace(
-        session,
-        run=run,
-        activation=replace(session.activation, trace=None),
-        question=None,
-        knowledge=replace(
-            session.knowledge, conversation=replace(session.knowledge.conversation, late=0, late_bytes=0)
-        ),
-        tally=replace(
-            session.tally,
-            runs=event.run,
-            spent=charge(session.tally.spent, session.spec.budget, at, event.periods, runs=1)
-            if session.spec.budget is not None
-            else {},
-            starts=(*session.tally.starts, at)[-STARTS_REMEMBERED:] if is_counted else session.tally.starts,
-            paced=event.paced if is_counted else session.tally.paced,
-        ),
-        last_active_at=at,
-        wake=replace(session.wake, attempt=event.attempt, tried=event.versions, retry_at=None),
-    )
-
-
-def _find_run_spec(spec: SessionSpec, event: ev.RunStarted) -> SessionSpec:
-    """Return the spec that a run works by. A run of a session without `run` only answers a question."""
-    if spec.run is None:
-        return replace(spec, run=PromptRun(prompt=""))
-    return observe_spec(spec) if event.trace == "observed" else spec
-
-
-def _begin_anew(session: Session) -> Session:
-    """Begin a new conversation with the messages that no run has dealt with yet.
-
-    The memory is cleared; facts and hand-off stay. A message that arrived during a run is new to the next run, as its
-    version is (rule 14). Messages that a retried run had seen are new as well.
-    """
-    came = session.knowledge.conversation
-    if session.knowledge.dealt_from:
-        stretches = cut_line(session.lineage.line, session.id, session.knowledge.dealt_from + 1)
-        came = replace(came, stretches=stretches, summary=None, messages=came.recent, size_bytes=came.recent_bytes)
-    return replace(
-        session,
-        knowledge=replace(session.knowledge, memory={}, conversation=came, size_tokens=0),
-        activation=replace(session.activation, is_fresh=False),
-    )
-
-
-def _fold_run_stop_requested(event: ev.RunStopRequested, session: Session, at: int, author: str, seq: int) -> Session:
-    assert session.run is not None
-    return replace(session, run=replace(session.run, stop=Stop(event.why, author, event.reason)))
-
-
-def _fold_run_readopted(event: ev.RunReadopted, session: Session, at: int, author: str, seq: int) -> Session:
-    assert session.run is not None
-    return replace(session, run=replace(session.run, incarnation=event.incarnation, daemons=session.run.daemons + 1))
-
-
-def _fold_outputs_staged(event: ev.OutputsStaged, session: Session, at: int, author: str, seq: int) -> Session:
-    assert session.run is not None
-    return replace(session, run=replace(session.run, staged=event))
-
-
-def _fold_outputs_landed(event: ev.OutputsLanded, session: Session, at: int, author: str, seq: int) -> Session:
-    assert session.run is not None
-    return replace(session, run=replace(session.run, landed=event))
-
-
-def _fold_agent_step(
-    event: ev.PromptAssembled
-    | ev.TurnRequested
-    | ev.TurnAnswered
-    | ev.TurnMetered
-    | ev.TurnFailed
-    | ev.ToolCalled
-    | ev.ToolReturned
-    | ev.QuestionAsked
-    | ev.WorkHalted
-    | ev.SubagentHalted,
-    session: Session,
-    at: int,
-    author: str,
-    seq: int,
-) -> Session:
-    return fold_turn(session, event, at)
-
-
-def _fold_run_finished(event: ev.RunFinished, session: Session, at: int, author: str, seq: int) -> Session:
-    run = session.run
-    assert run is not None
-    ended = _end_run(session, run, event, at, seq)
-    # A run aside only answers a question. Its success does not complete the outputs of an earlier run, and an attempt
-    # that is retried does not make them suspect.
-    is_kept = run.is_aside and (not event.is_final or event.outcome in ("succeeded", "cancelled"))
-    return replace(ended, marks=replace(ended.marks, is_suspect=session.marks.is_suspect)) if is_kept else ended
-
-
-def _end_run(session: Session, run: OpenRun, event: ev.RunFinished, at: int, seq: int) -> Session:
-    session = settle_run(session, run, at, event.periods)
-    last = LastRun(
-        run=run.run,
-        outcome=event.outcome,
-        reason=event.reason,
-        started_at=run.started_at,
-        finished_at=at,
-        causes=run.causes,
-        chain=run.chain,
-        exit_code=event.exit_code,
-        written=event.written,
-        usage=event.usage,
-        daemons=run.daemons,
-        kept=run.landed.kept if run.landed is not None else (),
-        seq=seq,
-        trace=run.trace,
-        attempt=run.attempt,
-        failed_on=run.versions if event.outcome == "failed" and event.is_final else None,
-    )
-    session = replace(
-        session,
-        run=None,
-        last_run=last,
-        last_active_at=at,
-        tally=replace(session.tally, spent=_charge_run(session, run, event, at)),
-    )
-    if not event.is_final:
-        return replace(session, marks=replace(session.marks, is_suspect=True), wake=_keep_open(session, event))
-    before = session.knowledge.dealt_from
-    session = replace(
-        session,
-        knowledge=replace(
-            session.knowledge,
-            conversation=session.knowledge.conversation.keep_late(),
-            dealt_from=run.seq,
-            dealt_until=seq,
-        ),
-    )
-    if session.knowledge.asker is not None:
-        # A run in a person's own conversation has not handled the messages to the session itself.
-        session = replace(session, knowledge=replace(session.knowledge, dealt_from=before))
-    return _move_marks(session, run, event)
-
-
-def _charge_run(session: Session, run: OpenRun, event: ev.RunFinished, at: int) -> dict[str, Spent]:
-    if run.spec.budget is None:
-        return session.tally.spent
-    # The tokens and the money of an agent's turns were charged with each answer.
-    known = ("runs",) if run.agent is None else ("runs", "tokens", "usd")
-    used = {name: amount for name in UNITS if name not in known and (amount := getattr(event.usage, name))}
-    return charge(session.tally.spent, run.spec.budget, at, event.periods, **used)
-
-
-def _keep_open(session: Session, event: ev.RunFinished) -> OpenWake | None:
-    """Return the wake after a run that is retried, replaced or lost. It stays open; no mark moves (rules 15, 22)."""
-    wake = session.wake
-    if wake is None or not session.declaration.is_declared:
-        return None
-    match event.outcome:
-        case "failed":
-            return replace(
-                wake,
-                attempt=wake.attempt + 1,
-                failures=wake.failures + 1,
-                retry_at=event.retry_at,
-                backoff_seconds=event.backoff_seconds,
-            )
-        case "lost":
-            return replace(wake, lost=wake.lost + 1)
-        case _:
-            return wake
-
-
-def _move_marks(session: Session, run: OpenRun, event: ev.RunFinished) -> Session:
-    """Move the marks of a run that ended for good: seen to its start versions, good only with success (rules 15-17)."""
-    succeeded = event.outcome == "succeeded"
-    left = {
-        binding.identity: event.written[binding.name] for binding in run.spec.files if binding.name in event.written
-    }
-    versions = {**run.versions, **left}
-    seen = advance_marks(session.marks.seen, versions)
-    for key in event.touched:
-        seen.pop(key, None)
-    return replace(
-        session,
-        marks=replace(
-            session.marks,
-            seen=seen,
-            good=advance_marks(session.marks.good, versions) if succeeded else session.marks.good,
-            touched=event.touched,
-            self_fed=_count_self_fed(session, run, event),
-            conflicted=event.conflicts,
-            is_first_taken=session.marks.is_first_taken or not run.is_aside,
-            is_suspect=event.outcome not in ("succeeded", "cancelled"),
-        ),
-        tally=replace(
-            session.tally,
-            successes=session.tally.successes + succeeded,
-            failures=session.tally.failures + (event.outcome == "failed"),
-        ),
-        wake=None,
-    )
-
-
-def _count_self_fed(session: Session, run: OpenRun, event: ev.RunFinished) -> dict[str, SelfFed]:
-    """Count the runs in a row during which each input changed (rule 34 b).
-
-    The count starts again if the input also changed between the last run's end and this run's start.
-    """
-    # A run aside handles none of the inputs.
-    if run.is_aside:
-        return session.marks.self_fed
-    known = {key: before.runs for key, before in session.marks.self_fed.items() if run.versions.get(key) == before.left}
-    return {key: SelfFed(known.get(key, 0) + 1, left) for key, left in event.self_fed.items()}
-
-
 def _fold_slot_skipped(event: ev.SlotSkipped, session: Session, at: int, author: str, seq: int) -> Session:
     return replace(
         session,
@@ -600,22 +354,6 @@ FOLDS: dict[type[ev.Event], Fold] = {
     ev.WakeRequested: _fold_wake_requested,
     ev.WakeExtended: _fold_wake_extended,
     ev.WakeWithdrawn: _fold_wake_withdrawn,
-    ev.RunStarted: _fold_run_started,
-    ev.RunStopRequested: _fold_run_stop_requested,
-    ev.RunReadopted: _fold_run_readopted,
-    ev.OutputsStaged: _fold_outputs_staged,
-    ev.OutputsLanded: _fold_outputs_landed,
-    ev.PromptAssembled: _fold_agent_step,
-    ev.TurnRequested: _fold_agent_step,
-    ev.TurnAnswered: _fold_agent_step,
-    ev.TurnMetered: _fold_agent_step,
-    ev.TurnFailed: _fold_agent_step,
-    ev.ToolCalled: _fold_agent_step,
-    ev.ToolReturned: _fold_agent_step,
-    ev.QuestionAsked: _fold_agent_step,
-    ev.WorkHalted: _fold_agent_step,
-    ev.SubagentHalted: _fold_agent_step,
-    ev.RunFinished: _fold_run_finished,
     ev.SlotSkipped: _fold_slot_skipped,
     ev.ClockRebased: _fold_clock_rebased,
     ev.SessionSuspended: _fold_session_suspended,
@@ -628,5 +366,6 @@ FOLDS: dict[type[ev.Event], Fold] = {
     ev.SessionReopened: _fold_session_reopened,
     ev.NotificationDelivered: _fold_notification,
     ev.NotificationAbandoned: _fold_notification,
+    **RUN_FOLDS,
     **HISTORY_FOLDS,
 }

@@ -509,7 +509,7 @@ class State:
         self.running: set[str] = set()
         self.braked: set[str] = set()
         # Sessions with untrusted text in their mailbox.
-        self.spoken_to: set[str] = set()
+        self.untrusted_mailboxes: set[str] = set()
         self.used: dict[str, int] = {}
 
     def put(self, session: Session) -> None:
@@ -519,16 +519,21 @@ class State:
         self.sessions[session.id] = session
         self.ids[session.name] = session.id
         (self.braked.discard if session.brake is None else self.braked.add)(session.id)
-        (self.spoken_to.discard if session.mailbox.untrusted_by is None else self.spoken_to.add)(session.id)
-        if (before is not None and before.run is not None) != (session.run is not None):
-            self._book_slot(session if session.run else before, 1 if session.run else -1)
+        (self.untrusted_mailboxes.discard if session.mailbox.untrusted_by is None else self.untrusted_mailboxes.add)(
+            session.id
+        )
+        ended, begun = before.run if before is not None else None, session.run
+        if ended is None and begun is not None:
+            self.running.add(session.id)
+            self._use_slots(begun, 1)
+        elif ended is not None and begun is None:
+            self.running.discard(session.id)
+            self._use_slots(ended, -1)
 
-    def _book_slot(self, session: Session | None, step: int) -> None:
-        assert session is not None and session.run is not None
-        (self.running.add if step > 0 else self.running.discard)(session.id)
-        kind = GENERAL_POOL if session.run.agent is None else AGENT_POOL
-        pools = {kind, session.run.spec.pool or kind}
-        for pool in pools:
+    def _use_slots(self, run: OpenRun, step: int) -> None:
+        """Count the slots of a run as used, or with a step of -1 as free: one of its kind, and one of its pool."""
+        kind = GENERAL_POOL if run.agent is None else AGENT_POOL
+        for pool in {kind, run.spec.pool or kind}:
             self.used[pool] = self.used.get(pool, 0) + step
 
     def by_name(self, name: str) -> Session:
@@ -536,6 +541,10 @@ class State:
             return self.sessions[self.ids[name]]
         except KeyError:
             raise UnknownSession(f"no session is called {name!r}; `wakeful list` shows those there are") from None
+
+    def find_named(self, name: str) -> Session | None:
+        session_id = self.ids.get(name)
+        return self.sessions[session_id] if session_id is not None else None
 
     def get(self, session_id: str) -> Session:
         return self.sessions[session_id]
