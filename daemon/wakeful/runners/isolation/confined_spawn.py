@@ -304,10 +304,8 @@ class Spawner:
 
     def wait(self) -> Any:
         """Blocking. Return the result of the spawn. Raises the spawn's error, or OSError if the thread is gone."""
+        is_gone = False
         for looks in itertools.count(1):
-            # Asked before the queue is read: a thread that is gone already has put its answer into the queue, or never
-            # will.
-            is_gone = self._is_gone()
             try:
                 result, problem = self._answers.get(timeout=_LOOK_SECONDS)
             except Empty:
@@ -318,6 +316,9 @@ class Spawner:
                     raise OSError(
                         errno.ENOMEM, f"{os.strerror(errno.ENOMEM)}, the thread that was to start it is gone"
                     ) from None
+                # Asked before the queue is read again: a thread that is gone by now has put its answer into the queue,
+                # or never will.
+                is_gone = bool(self._number) and not os.path.exists(f"/proc/self/task/{self._number}")
             else:
                 if problem is None:
                     return result
@@ -327,6 +328,3 @@ class Spawner:
                     # The problem's traceback refers to this frame. Without this line, the frame and the problem would
                     # keep each other in memory, with all that the spawn refers to.
                     del problem
-
-    def _is_gone(self) -> bool:
-        return bool(self._number) and not os.path.exists(f"/proc/self/task/{self._number}")

@@ -90,12 +90,6 @@ class _Instance:
         # IN_NONBLOCK and IN_CLOEXEC equal these flags of open(2). Reading an empty queue must not block the loop.
         self.fd = _check(_libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
 
-    def read_events(self) -> bytes:
-        try:
-            return os.read(self.fd, READ_BYTES)
-        except BlockingIOError:
-            return b""
-
     def watch(self, folder: str) -> int:
         return _check(_libc.inotify_add_watch(self.fd, os.fsencode(folder), _WATCHED))
 
@@ -207,7 +201,9 @@ class InotifyHints:
         batch = _Batch()
         for _ in range(_READS_PER_TURN):
             try:
-                data = self._instance.read_events()
+                data = os.read(self._instance.fd, READ_BYTES)
+            except BlockingIOError:
+                data = b""
             except OSError as problem:
                 self._give_up(problem)
                 return
