@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from wakeful.runners.isolation import reach
-from wakeful.runners.isolation.lookup_cache import Looked
+from wakeful.runners.isolation.path_answers import PathAnswers
 from wakeful.runners.isolation.program_places import Derived, ProgramWords, derive_places, resolve_links
 from wakeful.runners.isolation.written_places import Writing, WrittenPlaces, list_written
 
@@ -162,27 +162,27 @@ def test_another_session_that_may_write_a_file_changes_what_holds(ground: Ground
     file = ground.put("project/tool", "1")
     os.utime(file, (1, 1))
 
-    def look() -> Looked:
-        looked = Looked(ground.written)
-        looked.find_writer(str(file))
-        looked.is_program(str(file))
-        looked.is_there(str(ground.root / "missing"))
-        return looked
+    def look() -> PathAnswers:
+        answers = PathAnswers(ground.written)
+        answers.find_writer(str(file))
+        answers.is_program(str(file))
+        answers.is_there(str(ground.root / "missing"))
+        return answers
 
-    looked = look()
+    answers = look()
     ground.write("elsewhere/x")
-    assert looked.holds()
+    assert answers.still_hold()
     ground.write("tool")
-    assert not looked.holds()
-    looked = look()
+    assert not answers.still_hold()
+    answers = look()
     file.chmod(0o755)
-    assert not looked.holds()
-    looked = look()
+    assert not answers.still_hold()
+    answers = look()
     ground.put("project/missing")
-    assert not looked.holds()
-    looked = Looked()
-    looked.read(str(ground.put("project/fresh", "1")))
-    assert not looked.holds()
+    assert not answers.still_hold()
+    answers = PathAnswers()
+    answers.read(str(ground.put("project/fresh", "1")))
+    assert not answers.still_hold()
 
 
 def test_links_on_the_way_are_told_by_where_they_lie(ground: Ground) -> None:
@@ -200,11 +200,11 @@ def test_links_on_the_way_are_told_by_where_they_lie(ground: Ground) -> None:
 def test_a_file_that_is_written_at_every_run_changes_no_answer(tmp_path: Path) -> None:
     """`allow.write` may name a file: else every run would find out anew what it may touch, which takes two milliseconds."""
     (tmp_path / "ledger").write_text("one")
-    looked = Looked()
-    assert looked.list_folders(str(tmp_path / "ledger")) == []
+    answers = PathAnswers()
+    assert answers.list_folders(str(tmp_path / "ledger")) == []
     (tmp_path / "ledger").write_text("one, two")
     os.utime(tmp_path / "ledger", (1, 1))
-    assert looked.holds()
+    assert answers.still_hold()
     (tmp_path / "ledger").unlink()
     (tmp_path / "ledger").mkdir()
-    assert not looked.holds()
+    assert not answers.still_hold()

@@ -16,8 +16,7 @@ from wakeful.api.gate import connections, gate, protocol
 from wakeful.cli import main
 from wakeful.core.deciding import loop_guard
 from wakeful.core.record.observations import ProcessOwner
-from wakeful.runners.isolation import lookup_cache as looking
-from wakeful.runners.isolation import program_places, reach
+from wakeful.runners.isolation import path_answers, program_places, reach
 from wakeful.runners.isolation import written_places as writing
 from wakeful.runners.outputs import landing
 from wakeful.runners.prepare import preparation
@@ -97,7 +96,7 @@ def lead_anywhere() -> None:
     )  # type: ignore[method-assign]
     derivation._take = lambda self, path, bound, *source: take(self, path, None, *source)  # type: ignore[method-assign]
     derivation._is_too_wide = lambda self, real: False  # type: ignore[method-assign]
-    looking.Looked.is_program = looking.Looked.is_there  # type: ignore[method-assign]
+    path_answers.PathAnswers.is_program = path_answers.PathAnswers.is_there  # type: ignore[method-assign]
 
 
 def follow_planted_links() -> None:

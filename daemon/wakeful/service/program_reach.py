@@ -13,7 +13,7 @@ from wakeful.core.deciding.acting_agent import select_servers
 from wakeful.core.looking.patterns import parse_under
 from wakeful.core.spec.agent import AgentSpec, McpServer
 from wakeful.core.spec.session import CommandRun, ProbeBinding, PromptRun, ScriptRun, SessionSpec
-from wakeful.runners.isolation.lookup_cache import Looked
+from wakeful.runners.isolation.path_answers import PathAnswers
 from wakeful.runners.isolation.program_places import Derived, ProgramWords, derive_places, find_named_files
 from wakeful.runners.isolation.reach import is_wide
 from wakeful.runners.isolation.reach import name_derived as name_derived
@@ -53,7 +53,7 @@ class ProgramReach:
         search_path = run.env.get("PATH", self._search_path) if run is not None else self._search_path
         cwd = os.path.join(spec.root, run.cwd or "") if run is not None else spec.root
         texts = list_texts(spec, agent)
-        named = tuple(find_named_files(texts, spec.root, cwd, Looked()))
+        named = tuple(find_named_files(texts, spec.root, cwd, PathAnswers()))
         program = os.path.join(spec.root, spec.program) if spec.program is not None else None
         declared = (*_list_declared(spec), *named, *((program,) if program is not None else ()))
         yield ProgramWords(
@@ -131,7 +131,7 @@ def list_unbound_files(spec: SessionSpec) -> list[str]:
         for place in (*spec.confinement.allow_read, *spec.confinement.allow_write)
     ]
     program = os.path.join(spec.root, spec.program) if spec.program is not None else None
-    found = find_named_files(list_texts(spec), spec.root, cwd, Looked())
+    found = find_named_files(list_texts(spec), spec.root, cwd, PathAnswers())
     return [
         os.path.relpath(path, spec.root)
         for path in found

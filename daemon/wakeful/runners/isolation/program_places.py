@@ -21,7 +21,7 @@ from threading import Lock
 from msgspec import Struct
 
 from wakeful.core.looking.patterns import contains
-from wakeful.runners.isolation.lookup_cache import Looked
+from wakeful.runners.isolation.path_answers import PathAnswers
 from wakeful.runners.isolation.system_places import is_of_system
 from wakeful.runners.isolation.written_places import WrittenPlaces
 
@@ -51,7 +51,7 @@ IsWide = Callable[[str], bool]
 
 
 # The cache of derivations, the most recently used last. Some 10 KB each.
-_known: dict[tuple[object, ...], tuple[Derived, Looked]] = {}
+_known: dict[tuple[object, ...], tuple[Derived, PathAnswers]] = {}
 _MOST_KNOWN = 256
 _keeping = Lock()
 
@@ -100,7 +100,7 @@ class Derived(Struct, frozen=True):
     refused: tuple[str, ...] = ()
 
 
-def derive_places(words: ProgramWords, written: WrittenPlaces | None, is_wide: IsWide) -> tuple[Derived, Looked]:
+def derive_places(words: ProgramWords, written: WrittenPlaces | None, is_wide: IsWide) -> tuple[Derived, PathAnswers]:
     """Derive the places, and return them with the questions to the file system that they depend on.
 
     A derivation is valid as long as these questions have the same answers. A valid one is taken from a cache.
@@ -108,9 +108,9 @@ def derive_places(words: ProgramWords, written: WrittenPlaces | None, is_wide: I
     """
     key = words, written, is_wide
     known = _known.get(key)
-    if known is None or not known[1].holds():
-        looked = Looked(written)
-        known = _Derivation(words, looked, is_wide).derive(), looked
+    if known is None or not known[1].still_hold():
+        answers = PathAnswers(written)
+        known = _Derivation(words, answers, is_wide).derive(), answers
     with _keeping:
         _known.pop(key, None)
         _known[key] = known
@@ -119,12 +119,12 @@ def derive_places(words: ProgramWords, written: WrittenPlaces | None, is_wide: I
     return known
 
 
-def find_named_files(texts: Iterable[str], root: str, cwd: str, looked: Looked) -> Iterator[str]:
+def find_named_files(texts: Iterable[str], root: str, cwd: str, answers: PathAnswers) -> Iterator[str]:
     """Find the files inside root that the command, script or check names: `python3 build.py` needs build.py."""
     words = dict.fromkeys(word for text in texts for word in _NAME.findall(text) if "." in word or "/" in word)
     for word in itertools.islice(words, _MOST_NAMES):
         path = os.path.normpath(os.path.join(cwd, word))
-        if path.startswith(f"{root}/") and looked.is_file(path):
+        if path.startswith(f"{root}/") and answers.is_file(path):
             yield path
 
 
@@ -158,9 +158,9 @@ def resolve_links(path: str) -> tuple[str, list[str]]:
 class _Derivation:
     """One derivation, for one run."""
 
-    def __init__(self, words: ProgramWords, looked: Looked, is_wide: IsWide) -> None:
+    def __init__(self, words: ProgramWords, answers: PathAnswers, is_wide: IsWide) -> None:
         self._words = words
-        self._looked = looked
+        self._answers = answers
         self._is_wide = is_wide
         self._resolved: dict[str, tuple[str, list[str]]] = {}
         self._roots = tuple(
@@ -197,7 +197,7 @@ class _Derivation:
                 "name them in the command"
             )
             return
-        content = self._looked.read_start(program, _LONGEST_TEXT_BYTES)
+        content = self._answers.read_start(program, _LONGEST_TEXT_BYTES)
         if b"\0" in content:
             return
         names, paths = self._split((content.decode("utf-8", "replace"),))
@@ -214,7 +214,7 @@ class _Derivation:
         """
         words: dict[str, None] = {}
         for text in texts:
-            is_whole = "/" in text and "\n" not in text and self._looked.is_file(os.path.join(self._words.cwd, text))
+            is_whole = "/" in text and "\n" not in text and self._answers.is_file(os.path.join(self._words.cwd, text))
             words.update(dict.fromkeys((text,) if is_whole else _WORD.findall(text)))
         paths = (self._locate(word) for word in words if "/" in word)
         return set(words), list(dict.fromkeys(itertools.islice(paths, _MOST_NAMES)))
@@ -225,7 +225,7 @@ class _Derivation:
 
     def _find_on_path(self, names: set[str]) -> Iterator[str]:
         for folder in self._folders:
-            yield from sorted(f"{folder}/{name}" for name in self._looked.list_names(folder) if name in names)
+            yield from sorted(f"{folder}/{name}" for name in self._answers.list_names(folder) if name in names)
 
     # -- programs -----------------------------------------------------------------------------
 
@@ -248,15 +248,15 @@ class _Derivation:
         if (
             depth < _DEEPEST_INTERPRETER
             and is_of_system(path)
-            and self._looked.is_there(path)
+            and self._answers.is_there(path)
             and is_of_system(self._resolve(path)[0])
         ):
             return
         # The daemon does not execute a program that PATH names, so any regular file will do.
         # A name without a file may have one at the next start.
         is_named_by_path = trust == Trust.PERSON and os.path.dirname(path) in self._folders
-        if not (self._looked.is_file(path) if is_named_by_path else self._looked.is_program(path)):
-            if not is_optional and depth < _DEEPEST_INTERPRETER and self._looked.is_there(path):
+        if not (self._answers.is_file(path) if is_named_by_path else self._answers.is_program(path)):
+            if not is_optional and depth < _DEEPEST_INTERPRETER and self._answers.is_there(path):
                 self._refuse(f"{self._name(path)} is named as an interpreter, and is not a regular executable file")
             return
         real, links = self._resolve(path)
@@ -306,7 +306,7 @@ class _Derivation:
         )
 
     def _follow_interpreters(self, real: str, depth: int) -> None:
-        line, _, _ = self._looked.read_start(real, _LONGEST_LINE_BYTES).partition(b"\n")
+        line, _, _ = self._answers.read_start(real, _LONGEST_LINE_BYTES).partition(b"\n")
         words = os.fsdecode(line[2:].strip()).split() if line.startswith(b"#!") else []
         if not words or not words[0].startswith("/"):
             return
@@ -341,13 +341,13 @@ class _Derivation:
             self._take(f"{folder[:start]}{above}/{_PACKAGES}", bound)
         if os.path.basename(folder) not in _PROGRAM_FOLDERS:
             return
-        if self._looked.is_file(f"{prefix}/pyvenv.cfg"):
+        if self._answers.is_file(f"{prefix}/pyvenv.cfg"):
             self._take_venv(prefix, bound, depth)
-        elif self._looked.is_folder(f"{prefix}/conda-meta"):
+        elif self._answers.is_folder(f"{prefix}/conda-meta"):
             self._take(prefix, bound)
         elif os.path.basename(program).startswith(_PYTHONS):
             self._take(f"{prefix}/lib", bound)
-        for name in sorted(self._looked.list_names(f"{prefix}/lib")):
+        for name in sorted(self._answers.list_names(f"{prefix}/lib")):
             if any(fnmatch.fnmatchcase(name, pattern) for pattern in _LIBRARIES):
                 self._take(f"{prefix}/lib/{name}", bound)
         for companion in _COMPANIONS.get(os.path.basename(prefix), ()):
@@ -358,7 +358,7 @@ class _Derivation:
         self._take(prefix, bound)
         settings = f"{prefix}/pyvenv.cfg"
         self._take(settings, bound)
-        lines = os.fsdecode(self._looked.read_start(settings, _LONGEST_SETTINGS_BYTES)).splitlines()
+        lines = os.fsdecode(self._answers.read_start(settings, _LONGEST_SETTINGS_BYTES)).splitlines()
         home = next(
             (value.strip() for name, _, value in (line.partition("=") for line in lines) if name.strip() == "home"), ""
         )
@@ -367,16 +367,16 @@ class _Derivation:
                 self._follow(
                     os.path.normpath(f"{home}/{name}"), self._find_trust(self._resolve(settings)[0]), None, depth - 1
                 )
-        for name in self._looked.list_names(f"{prefix}/lib"):
+        for name in self._answers.list_names(f"{prefix}/lib"):
             if name.startswith("python3"):
                 self._take_editable(f"{prefix}/lib/{name}/site-packages", bound)
 
     def _take_editable(self, packages: str, bound: str | None) -> None:
-        for name in sorted(self._looked.list_names(packages)):
+        for name in sorted(self._answers.list_names(packages)):
             path = f"{packages}/{name}"
             if not name.endswith(".pth"):
                 continue
-            lines = os.fsdecode(self._looked.read_start(path, _LONGEST_SETTINGS_BYTES)).splitlines()
+            lines = os.fsdecode(self._answers.read_start(path, _LONGEST_SETTINGS_BYTES)).splitlines()
             folders = [line.strip() for line in lines if line.startswith("/")]
             real, _ = self._resolve(path)
             if folders and self._find_trust(real) == Trust.RUN:
@@ -385,7 +385,7 @@ class _Derivation:
                 )
                 continue
             for folder in folders:
-                if self._looked.is_folder(folder):
+                if self._answers.is_folder(folder):
                     self._take(
                         os.path.normpath(folder),
                         bound if bound is not None else self._find_root(real),
@@ -399,7 +399,7 @@ class _Derivation:
         """
         if any(contains(place, path) for place in self._places) and source is None:
             return
-        if not self._looked.is_there(path):
+        if not self._answers.is_there(path):
             return
         real, _ = self._resolve(path)
         if is_of_system(real) or self._is_declared(real):
@@ -424,8 +424,8 @@ class _Derivation:
             return False
         library = f"{os.path.dirname(os.path.dirname(program))}/lib"
         return any(
-            name.startswith(_PYTHONS) and self._looked.is_file(f"{library}/{name}/os.py")
-            for name in self._looked.list_names(library)
+            name.startswith(_PYTHONS) and self._answers.is_file(f"{library}/{name}/os.py")
+            for name in self._answers.list_names(library)
         )
 
     # -- places -------------------------------------------------------------------------------
@@ -443,12 +443,12 @@ class _Derivation:
         runs write. None if no run can do that."""
         if (root := self._find_root(real)) is not None:
             return root
-        writing = self._looked.find_writer(real)
+        writing = self._answers.find_writer(real)
         return writing.place if writing is not None else None
 
     def _find_trust(self, real: str) -> Trust:
         """Return the trust of a file's content, by its place."""
-        if self._looked.find_writer(self._find_original(real)) is not None:
+        if self._answers.find_writer(self._find_original(real)) is not None:
             return Trust.RUN
         if self._find_root(real) is not None:
             return Trust.PROJECT
@@ -487,11 +487,11 @@ class _Derivation:
         found = []
         for folder in self._folders:
             real, _ = self._resolve(folder)
-            if self._find_root(real) is not None or self._looked.find_writer(real) is not None:
+            if self._find_root(real) is not None or self._answers.find_writer(real) is not None:
                 continue
             prefix = os.path.dirname(real)
             is_around = os.path.basename(real) == _SHIMS or any(
-                self._looked.is_there(f"{prefix}/{name}") for name in ("pyvenv.cfg", "conda-meta")
+                self._answers.is_there(f"{prefix}/{name}") for name in ("pyvenv.cfg", "conda-meta")
             )
             found += [real, prefix] if is_around and not self._is_too_wide(prefix) else [real]
         return tuple(dict.fromkeys(found))
@@ -511,7 +511,7 @@ class _Derivation:
         return path[len(root) + 1 :] if path.startswith(f"{root}/") else path
 
     def _say_writer(self, real: str) -> str:
-        writing = self._looked.find_writer(self._find_original(real))
+        writing = self._answers.find_writer(self._find_original(real))
         return f"may be written by runs of {writing.session}" if writing is not None else "may be written by runs"
 
     def _say_refusal(self, path: str, real: str, trust: Trust) -> str:

@@ -23,8 +23,8 @@ from wakeful.runners.contract import RunOrder
 from wakeful.runners.isolation.confined_spawn import Grant, Policy
 from wakeful.runners.isolation.gaps import find_kernel_gaps
 from wakeful.runners.isolation.landlock import READ, READ_DIR, READ_FILE, TCP_ABI, WRITE, probe_abi
-from wakeful.runners.isolation.lookup_cache import Looked
 from wakeful.runners.isolation.opened_places import Hidden, make_beneath
+from wakeful.runners.isolation.path_answers import PathAnswers
 from wakeful.runners.isolation.program_places import (
     Derived,
     ProgramWords,
@@ -158,7 +158,7 @@ def make_plan(order: RunOrder, environment: dict[str, str], protected: Protected
         plan.read(program)
         plan.list_names(os.path.dirname(program))
     texts = (*order.argv, order.script or "", *(order.check or ()))
-    plan.read_named(find_named_files(texts, order.root, order.cwd, plan.looked))
+    plan.read_named(find_named_files(texts, order.root, order.cwd, plan.answers))
     plan.derive(texts, program, environment.get("PATH", ""), order.cwd)
     for argv in order.servers:
         plan.read_server(argv, environment.get("PATH", ""))
@@ -173,14 +173,14 @@ def make_plan(order: RunOrder, environment: dict[str, str], protected: Protected
 class Plan:
     """Collects the grants of a run.
 
-    `looked` records the plan's questions to the file system. The plan is valid as long as the answers stay the same.
+    `answers` records the plan's questions to the file system. The plan is valid as long as the answers stay the same.
     """
 
     def __init__(self, order: RunOrder, protected: Protected, *, is_early: bool) -> None:
         self._order = order
         self._is_early = is_early
         self._written = _list_writers(order, protected.written)
-        self.looked = Looked(self._written)
+        self.answers = PathAnswers(self._written)
         self._root = self._find(order.root)
         guarded, self._specs = resolve_protected(protected)
         # Resolved for each run, because the folder of secrets may be made, or replaced by a link, at any time.
@@ -233,7 +233,7 @@ class Plan:
 
     def write(self, pattern: Pattern) -> None:
         """Grant writing an output. For a file, the folder around it is opened, so that the file can be replaced."""
-        is_file = pattern.is_literal and not self.looked.is_folder(pattern.base)
+        is_file = pattern.is_literal and not self.answers.is_folder(pattern.base)
         folder = os.path.dirname(pattern.base) if is_file else pattern.base
         self._make(folder)
         real = self._follow(folder, self.allowed_writes)
@@ -262,7 +262,7 @@ class Plan:
         """
         self._refuse_guarded(folder, output)
         self._refuse_unnamed(folder, output)
-        inside = [place for place in self._guarded if contains(folder, place) and self.looked.is_there(place)]
+        inside = [place for place in self._guarded if contains(folder, place) and self.answers.is_there(place)]
         is_safe = not inside or self._can_shield or inside == [self._specs]
         repositories = self._find_repositories(folder)
         # Nothing can be mounted on a link.
@@ -301,7 +301,7 @@ class Plan:
         """Find every `.git` in a folder that is opened for writing, except those that the spec names."""
         return [
             place
-            for place in find_entries(folder, self.looked)
+            for place in find_entries(folder, self.answers)
             if not any(contains(named, place) for named in self._named)
         ]
 
@@ -318,9 +318,9 @@ class Plan:
         """If the checkout's `.git` is a file that the run may read, grant the folders that it names: git needs them."""
         top = find_top(self._root)
         entry = f"{top}/{GIT}"
-        if top is None or not self.looked.is_file(entry) or not self._is_read(entry):
+        if top is None or not self.answers.is_file(entry) or not self._is_read(entry):
             return
-        self.looked.read(entry)
+        self.answers.read(entry)
         for place in find_storage(top):
             self.read(place)
 
@@ -349,8 +349,10 @@ class Plan:
         root, home = self._order.root, _find_home()
         words = resolve_server(argv, root, home)
         folder = find_script_folder(words, root)
-        self.read_named((*find_named_files(words, root, root, self.looked), *((folder,) if folder is not None else ())))
-        if is_npx(argv) and self.looked.is_folder(cache := name_npx_cache(home)):
+        self.read_named(
+            (*find_named_files(words, root, root, self.answers), *((folder,) if folder is not None else ()))
+        )
+        if is_npx(argv) and self.answers.is_folder(cache := name_npx_cache(home)):
             # Names only: the agent's process looks for the program once more.
             self.grant(cache, READ_DIR)
         self.derive(words, None, search_path, root)
@@ -376,8 +378,8 @@ class Plan:
             ),
             closed=self._closed,
         )
-        derived, looked = derive_places(words, self._written, is_wide)
-        self.looked.include(looked)
+        derived, answers = derive_places(words, self._written, is_wide)
+        self.answers.include(answers)
         self._derived = tuple(dict.fromkeys((*self._derived, *name_derived(derived, self._root))))
         self._not_derived = tuple(dict.fromkeys((*self._not_derived, *derived.refused)))
         self.spelled += derived.spelled
@@ -517,7 +519,7 @@ class Plan:
     def _refuse_planted(self, path: str, real: str) -> None:
         """Refuse a path with a link that a run could have made, unless it leads to a place which that run can write."""
         for link in resolve_links(path)[1]:
-            writing = self.looked.find_writer(link)
+            writing = self.answers.find_writer(link)
             if writing is not None and not contains(writing.place, real):
                 words = (
                     f"{path} leads to {real} by the symbolic link {link}, which runs of {writing.session} may have "
@@ -526,7 +528,7 @@ class Plan:
                 raise ReachRefused(words)
 
     def _make(self, folder: str) -> None:
-        if self.looked.is_folder(folder):
+        if self.answers.is_folder(folder):
             return
         self._refuse_early(folder)
         if contains(self._order.root, folder):
@@ -542,7 +544,7 @@ class Plan:
         return self._find(os.path.join(self._order.root, path))
 
     def _find(self, path: str) -> str:
-        self.looked.is_there(path)
+        self.answers.is_there(path)
         return _resolve(path)
 
     def _is_own(self, folder: str) -> bool:

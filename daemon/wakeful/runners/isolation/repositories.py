@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 
 from wakeful.core.looking.patterns import contains
-from wakeful.runners.isolation.lookup_cache import Looked
+from wakeful.runners.isolation.path_answers import PathAnswers
 from wakeful.system.git_folders import GIT, find_top, read_git_dirs
 
 # Limits of the search for repositories inside a writable folder: levels below it, and folders in total.
@@ -45,7 +45,7 @@ def find_storage(top: str) -> Iterator[str]:
         yield from dict.fromkeys((found.git_dir, found.common_dir))
 
 
-def find_entries(folder: str, looked: Looked) -> list[str]:
+def find_entries(folder: str, answers: PathAnswers) -> list[str]:
     """Find every `.git` in a folder, in the folders below it (within the limits above), and in its submodules."""
     if GIT in folder.split("/"):
         return []
@@ -54,23 +54,25 @@ def find_entries(folder: str, looked: Looked) -> list[str]:
     while ahead and visited < _MOST_FOLDERS:
         above, depth = ahead.pop(0)
         visited += 1
-        if _is_there(f"{above}/{GIT}", looked):
+        if _is_there(f"{above}/{GIT}", answers):
             found.append(f"{above}/{GIT}")
         if depth < _DEEPEST:
-            ahead += [(f"{above}/{name}", depth + 1) for name in looked.list_folders(above) if name not in _PASSED_OVER]
-    for path in _list_submodules(folder, looked):
-        if contains(folder, path) and _is_there(f"{path}/{GIT}", looked):
+            ahead += [
+                (f"{above}/{name}", depth + 1) for name in answers.list_folders(above) if name not in _PASSED_OVER
+            ]
+    for path in _list_submodules(folder, answers):
+        if contains(folder, path) and _is_there(f"{path}/{GIT}", answers):
             found.append(f"{path}/{GIT}")
     return list(dict.fromkeys(found))
 
 
-def _is_there(path: str, looked: Looked) -> bool:
+def _is_there(path: str, answers: PathAnswers) -> bool:
     """True if the path exists, or is a broken link."""
-    return looked.is_there(path) or os.path.islink(path)
+    return answers.is_there(path) or os.path.islink(path)
 
 
-def _list_submodules(top: str, looked: Looked) -> Iterator[str]:
-    if looked.read(f"{top}/.gitmodules") is None:
+def _list_submodules(top: str, answers: PathAnswers) -> Iterator[str]:
+    if answers.read(f"{top}/.gitmodules") is None:
         return
     try:
         fd = os.open(f"{top}/.gitmodules", os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)

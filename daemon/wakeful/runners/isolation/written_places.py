@@ -1,9 +1,9 @@
 """Knows which places the runs of this daemon may write, so that no run's reach depends on files that runs may write.
 
-Wiring has one `WrittenPlaces` for the daemon, and declares every session's spec to it. `Looked` asks it at each start,
-on the loop and in threads that prepare runs. A session without isolation counts with its outputs and `allow.write`,
-although its runs can write everything. `could_write` and `could_replace_git` answer later whether a run could have
-changed a spec or replaced a repository. In doubt they answer yes, and then a person must confirm trust.
+Wiring has one `WrittenPlaces` for the daemon, and declares every session's spec to it. `PathAnswers` asks it at each
+start, on the loop and in threads that prepare runs. A session without isolation counts with its outputs and
+`allow.write`, although its runs can write everything. `could_write` and `could_replace_git` answer later whether a run
+could have changed a spec or replaced a repository. In doubt they answer yes, and then a person must confirm trust.
 """
 
 from __future__ import annotations

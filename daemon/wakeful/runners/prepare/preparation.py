@@ -72,7 +72,7 @@ class PlanCache:
         """
         inputs = _shape(order), environment.get("PATH", ""), protected
         known_inputs, plan = self._known.pop(order.session, (None, None))
-        if plan is not None and known_inputs == inputs and plan.looked.holds():
+        if plan is not None and known_inputs == inputs and plan.answers.still_hold():
             # The folders that outlast a run exist, because the check of the plan included them.
             make_private(order.folder)
         else:

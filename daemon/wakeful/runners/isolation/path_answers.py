@@ -1,8 +1,9 @@
-"""Records questions to the file system and their answers, so that a cached conclusion can be checked later.
+"""The answers of the file system that a plan rests on, so that the plan can be checked before it is used again.
 
-`reach` and `program_places` ask through it. The answer for a path is the file it leads to, the file's kind and its
-mode. A swapped link gives another answer, and so does a folder that appears, disappears or is replaced. If the content
-was read, the answer includes the time of the last change, which no program can set.
+`reach` and `program_places` ask about paths through `PathAnswers`, which records each answer. The answer for a path is
+the file it leads to, the file's kind and its mode. A swapped link gives another answer, and so does a folder that
+appears, disappears or is replaced. If the content was read, the answer includes the time of the last change, which no
+program can set.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Stamp = tuple[int, int, int, int] | None
 _RACY_NANOSECONDS = 20_000_000
 
 
-class Looked:
+class PathAnswers:
     """The questions about paths and their answers.
 
     Each path is stamped before a conclusion is drawn from it. A change in between shows at the next comparison.
@@ -100,7 +101,7 @@ class Looked:
             self._writers[real] = self._written.find(real, self.is_folder) if self._written is not None else None
         return self._writers[real]
 
-    def include(self, other: Looked) -> None:
+    def include(self, other: PathAnswers) -> None:
         """Add the answers of `other`. Both must use the same `WrittenPlaces`."""
         self._asked = other._asked | self._asked
         self._read = other._read | self._read
@@ -108,7 +109,7 @@ class Looked:
         self._writers = other._writers | self._writers
         self._is_racy = self._is_racy or other._is_racy
 
-    def holds(self) -> bool:
+    def still_hold(self) -> bool:
         """Would every question get the same answer now?"""
         return (
             not self._is_racy
