@@ -89,7 +89,7 @@ CONSTRUCTS_EDGES = {"service", "agents"}
 # before it, itself, and nothing else of the package. A part of the package that no step names is refused until one does.
 ORDER_INSIDE: dict[str, tuple[set[str], ...]] = {
     # A process knows nothing of isolation, and both nothing of the run that they belong to.
-    "runners": ({"contract"}, {"process"}, {"isolation"}, {"outputs"}, {"prepare"}, {"run"}),
+    "runners": ({"contract"}, {"process"}, {"isolation"}, {"outputs"}, {"preparation"}, {"run"}),
     "core": ({"spec"}, {"agents"}, {"record"}, {"looking"}, {"deciding"}, {"calls"}, {"take"}, {"decide"}),
     "sources": (
         {"contract"},

@@ -16,14 +16,14 @@ from msgspec.structs import replace
 from runners.conftest import Bench, open_bench
 from waiting import eventually_async
 from wakeful.core.spec.session import Confinement
+from wakeful.runners import preparation
+from wakeful.runners import preparation as preparing
 from wakeful.runners.contract import RunOrder, StopWord
 from wakeful.runners.isolation import bubblewrap
 from wakeful.runners.isolation import system_places as system
 from wakeful.runners.isolation.landlock import probe_abi
 from wakeful.runners.isolation.reach import Protected
 from wakeful.runners.isolation.shield import can_shield
-from wakeful.runners.prepare import preparation
-from wakeful.runners.prepare import preparation as preparing
 from wakeful.runners.process import proc
 
 pytestmark = [

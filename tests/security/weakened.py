@@ -16,10 +16,10 @@ from wakeful.api.gate import connections, gate, protocol
 from wakeful.cli import main
 from wakeful.core.deciding import loop_guard
 from wakeful.core.record.observations import ProcessOwner
+from wakeful.runners import preparation
 from wakeful.runners.isolation import path_answers, program_places, reach
 from wakeful.runners.isolation import written_places as writing
 from wakeful.runners.outputs import landing
-from wakeful.runners.prepare import preparation
 from wakeful.runners.process import environment
 from wakeful.runners.process.process_mark import mark_of, read_run
 from wakeful.runners.run import run_folders as place

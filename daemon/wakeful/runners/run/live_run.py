@@ -30,7 +30,7 @@ from wakeful.runners.isolation.denials import find_hint, speaks_of_denial
 from wakeful.runners.outputs.staging import Staging
 from wakeful.runners.outputs.undeclared_changes import Writer, Writers
 from wakeful.runners.outputs.workspace_outputs import WorkspaceArea
-from wakeful.runners.prepare.preparation import Preparation, Prepared, Ticket, is_staged
+from wakeful.runners.preparation import Preparation, Prepared, Ticket, is_staged
 from wakeful.runners.process import proc, resource_limits
 from wakeful.runners.process.adopted_program import AdoptedProcess, LeftProcess
 from wakeful.runners.process.environment import check_program, program_of

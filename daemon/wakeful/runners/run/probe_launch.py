@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from wakeful.core.looking.targets import ProbeTarget
 from wakeful.runners.contract import RunOrder
-from wakeful.runners.prepare.preparation import Preparation, Prepared
+from wakeful.runners.preparation import Preparation, Prepared
 from wakeful.runners.process.environment import check_program, fill_folder, make_folders
 from wakeful.runners.process.process_mark import mark_of, marking
 from wakeful.runners.process.program import Surroundings

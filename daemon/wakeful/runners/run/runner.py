@@ -30,7 +30,7 @@ from wakeful.runners.isolation.reach import Protected, find_unenforced, resolve_
 from wakeful.runners.isolation.shield import can_shield
 from wakeful.runners.isolation.system_places import CLOSED, CLOSED_FILE
 from wakeful.runners.outputs.undeclared_changes import Writers
-from wakeful.runners.prepare.preparation import Preparation, Ticket
+from wakeful.runners.preparation import Preparation, Ticket
 from wakeful.runners.process.cgroup import Cgroups
 from wakeful.runners.process.children import Children
 from wakeful.runners.process.connection_holder import find_end, find_holder

@@ -17,7 +17,7 @@ from wakeful.errors import OperatorError
 from wakeful.runners.contract import RunOrder
 from wakeful.runners.isolation.denials import name_addresses, tell_command
 from wakeful.runners.outputs.undeclared_changes import Writer, find_undeclared
-from wakeful.runners.prepare.preparation import Prepared, is_staged
+from wakeful.runners.preparation import Prepared, is_staged
 from wakeful.runners.process.output_capture import Capture
 from wakeful.system.blobs import Blobs
 

@@ -1,12 +1,11 @@
 """Prepares the start of a run: `Ticket.prepare_early` does what can be done before the run is on record, and
-`Ticket.launch` starts the process.
+`Ticket.launch` starts the process. Both are called on the loop.
 
-`CommandRunner` has one `Preparation`. This folder does all the work before a process exists: the folders and files of
-the run, its reach (`PlanCache`) and its confinement. The early part is done while the record of the start is being
-written to disk, and is valid for a moment (`FRESH_SECONDS`). A later launch, or one with other protected paths, does it
-again. Both are called on the loop. `complete` is blocking: it reads the file system, makes folders,
-copies outputs and may try strace. `LiveRun` calls it in a thread of the pool unless it is short (`is_quick`). It starts
-no program of the run. A refusal is raised with a message for the run's record, and then nothing is left open.
+`CommandRunner` has one `Preparation`, which does all the work before a process exists: the folders and files of the
+run, its reach (`PlanCache`) and its confinement. Early work is done while the record of the start is being written to
+disk, and is valid for a moment (`FRESH_SECONDS`). A later launch, or one with other protected paths, does it again.
+`complete` is blocking, and `LiveRun` calls it in a thread of the pool unless it is short (`is_quick`). It starts no
+program of the run. A refusal is raised with a message for the run's record, and then nothing is left open.
 """
 
 from __future__ import annotations
@@ -270,8 +269,10 @@ class Preparation:
                 self.system.guard()
 
     def is_quick(self, order: RunOrder) -> bool:
-        """May it be completed on the loop? That takes some fifty looks at the file system, and waits for nothing."""
-        # In a thread, outputs are copied and every path of a view is examined.
+        """May it be completed on the loop? That takes some looks at the file system, and waits for nothing.
+
+        Otherwise outputs are copied, or every path of a view or workspace is examined. A thread does that.
+        """
         if order.confinement.level not in ("standard", "none") or not _is_plain(order):
             return False
         return self.system is None or not order.confinement.is_enforced or self.system.is_ready()
