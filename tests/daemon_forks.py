@@ -3,7 +3,7 @@
 An interpreter needs half a second of CPU to read what a daemon is made of, and the suite starts a thousand daemons. What
 is forked runs the same `main()` with its own words, folder, environment and output, and ends with its exit code. That
 a process started by the console script behaves the same is held by the tests that start one so (tests/cli, tests/test_systemd.py,
-tests/e2e/test_once.py, and everything with a wrapper around the daemon). Its command line and its first environment in /proc are this module's.
+tests/e2e/test_once.py, the wheel in .ci/run, and everything with a wrapper around the daemon). Its command line and its first environment in /proc are this module's.
 
 `ForkedDaemon` has what tests use of `subprocess.Popen`. One server a test process, started when first needed; it ends with
 the test process, whose end of the socket closes then.
@@ -14,6 +14,7 @@ from __future__ import annotations
 import array
 import atexit
 import gc
+import importlib
 import json
 import os
 import runpy
@@ -22,11 +23,13 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
 from become_user import become
+from waiting import PATIENCE_SECONDS
 
 LARGEST_REQUEST_BYTES = 200_000
 User = tuple[int, str]
@@ -51,10 +54,16 @@ class ForkServer:
         atexit.register(self.close)
 
     def fork(
-        self, words: Sequence[str], folder: Path, environment: Mapping[str, str], output: int, user: User | None
+        self,
+        words: Sequence[str],
+        folder: Path,
+        environment: Mapping[str, str],
+        outputs: tuple[int, int],
+        user: User | None,
     ) -> int:
+        """`outputs` become standard output and standard error."""
         request = {"words": list(words), "folder": str(folder), "environment": dict(environment), "user": user}
-        return int(self._ask(request, [output])["pid"])
+        return int(self._ask(request, list(outputs))["pid"])
 
     def reap(self, pid: int) -> int:
         return int(self._ask({"reap": pid}, [])["status"])
@@ -84,12 +93,20 @@ class ForkedDaemon:
     """A daemon that was forked, with the methods of a `subprocess.Popen`."""
 
     def __init__(
-        self, words: Sequence[str], *, cwd: Path, env: Mapping[str, str], stdout: IO[bytes], user: User | None = None
+        self,
+        words: Sequence[str],
+        *,
+        cwd: Path,
+        env: Mapping[str, str],
+        stdout: IO[bytes],
+        stderr: IO[bytes] | None = None,
+        user: User | None = None,
     ) -> None:
-        """`user` is the number and home of an ordinary user, whom root's fork becomes first."""
+        """`user` is the number and home of an ordinary user, whom root's fork becomes first. Without `stderr` both go to `stdout`."""
         self._server = find_server()
         self.args = list(words)
-        self.pid = self._server.fork(words, cwd, env, stdout.fileno(), user)
+        outputs = (stdout.fileno(), (stderr or stdout).fileno())
+        self.pid = self._server.fork(words, cwd, env, outputs, user)
         self.returncode: int | None = None
         # Nobody reaps it but us, so the number is still its own.
         self._end = os.pidfd_open(self.pid)
@@ -127,40 +144,78 @@ class ForkedDaemon:
         return self.returncode
 
 
+def run_forked(
+    words: Sequence[str], *, folder: Path, environment: Mapping[str, str], user: User | None = None
+) -> subprocess.CompletedProcess[str]:
+    """As `subprocess.run` with its output as text, for a command that must have a process of its own. Its input is empty."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        forked = ForkedDaemon(words, cwd=folder, env=environment, stdout=out, stderr=err, user=user)
+        try:
+            code = forked.wait(PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            forked.kill()
+            forked.wait()
+            raise
+        printed = []
+        for file in (out, err):
+            file.seek(0)
+            printed.append(file.read().decode())
+    return subprocess.CompletedProcess(list(words), code, *printed)
+
+
 # -- the server -------------------------------------------------------------------------------
+
+
+# What a daemon or a library of its own reads only when it is first needed, and every daemon of the suite needs.
+READ_LATE = ("apscheduler.executors.asyncio", "click.shell_completion", "encodings.ascii", "encodings.utf_8_sig")
 
 
 def serve(tests: socket.socket) -> None:
     import wakeful.service.startup  # noqa: F401, PLC0415
     from wakeful.cli import main  # noqa: PLC0415
 
+    for name in READ_LATE:
+        importlib.import_module(name)
+    build_models()
     # Who interrupts the tests does not mean us: we end with them.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.collect()
     gc.freeze()
     while True:
-        content, handed, _, _ = tests.recvmsg(LARGEST_REQUEST_BYTES, socket.CMSG_SPACE(array.array("i").itemsize))
+        content, handed, _, _ = tests.recvmsg(LARGEST_REQUEST_BYTES, socket.CMSG_SPACE(2 * array.array("i").itemsize))
         if not content:
             return
         request = json.loads(content)
         if "reap" in request:
             answer = {"status": os.waitpid(request["reap"], 0)[1]}
         else:
-            output = array.array("i", handed[0][2])[0]
+            outputs = array.array("i", handed[0][2])
             pid = os.fork()
             if pid == 0:
-                become_daemon(request, output, main)
-            os.close(output)
+                become_daemon(request, outputs, main)
+            for output in outputs:
+                os.close(output)
             answer = {"pid": pid}
         tests.send(json.dumps(answer).encode())
 
 
-def become_daemon(request: dict[str, Any], output: int, main: Any) -> NoReturn:
+def build_models() -> None:
+    """The models of specs and settings, which wait for the first file that is read: a third of what a start costs."""
+    from wakeful.specs.models import Keys  # noqa: PLC0415
+
+    waiting = list(Keys.__subclasses__())
+    while waiting:
+        model = waiting.pop()
+        model.model_rebuild()
+        waiting += model.__subclasses__()
+
+
+def become_daemon(request: dict[str, Any], outputs: Sequence[int], main: Any) -> NoReturn:
     code = 70
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        os.dup2(output, 1)
-        os.dup2(output, 2)
+        os.dup2(outputs[0], 1)
+        os.dup2(outputs[1], 2)
         os.closerange(3, 100)
         if request["user"] is not None:
             become(*request["user"])

@@ -7,6 +7,7 @@ Nothing of the machine is changed: the user has a number and a home, and an entr
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import subprocess
 import sys
@@ -17,9 +18,8 @@ from typing import IO, Any
 import pytest
 
 from credentials import acting_as
-from daemon_forks import ForkedDaemon, User
+from daemon_forks import ForkedDaemon, User, run_forked
 from e2e.box import WAKEFUL, Box
-from waiting import PATIENCE_SECONDS
 
 BECOME = Path(__file__).with_name("become_user.py")
 # Far from the numbers that distributions, containers and directories hand out.
@@ -88,16 +88,9 @@ class OrdinaryBox(Box):
         return super().launch(words, out, environment)
 
     def run(self, *arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-        command = [*self.user.wrap, WAKEFUL, *arguments]
-        return subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            cwd=self.folder,
-            env=self.environment() | (env or {}),
-            timeout=PATIENCE_SECONDS,
-            check=False,
-        )
+        user = (self.user.uid, str(self.user.home)) if self.user.is_made else None
+        environment = self.environment() | (env or {})
+        return run_forked([WAKEFUL, *arguments], folder=self.folder, environment=environment, user=user)
 
     def spec(self, name: str, text: str) -> Path:
         with self.user.acting() if self.daemon is not None else contextlib.nullcontext():
@@ -112,13 +105,23 @@ class OrdinaryBox(Box):
 def ordinary_user(tmp_path: Path) -> OrdinaryUser:
     """Skips, and says so, where root cannot make one here."""
     user = OrdinaryUser(tmp_path / "home")
+    obstacle = _find_obstacle(user.wrap[:-1], user.uid)
+    if obstacle is not None:
+        pytest.skip(f"NOT TESTED as an ordinary user, whom root cannot make here: {obstacle}")
+    return user
+
+
+@functools.cache
+def _find_obstacle(words: tuple[str, ...], uid: int) -> str | None:
+    """Tried once in each process of the suite, with the home that is everybody's."""
+    wrap = [*words, "/"] if words else []
     tried = subprocess.run(
-        [*user.wrap, sys.executable, "-c", "import os; print(os.getuid())"], capture_output=True, text=True, check=False
+        [*wrap, sys.executable, "-c", "import os; print(os.getuid())"], capture_output=True, text=True, check=False
     )
     if tried.returncode != 0:
-        pytest.skip(f"NOT TESTED as an ordinary user, whom root cannot make here: {tried.stderr.strip()[-200:]}")
-    assert int(tried.stdout) == user.uid
-    return user
+        return tried.stderr.strip()[-200:]
+    assert int(tried.stdout) == uid
+    return None
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from pure_functions import find_changes, is_question
+from source_trees import PACKAGE, parse_package
 
 SOURCE = Path(__file__).parent.parent / "daemon"
-PACKAGE = SOURCE / "wakeful"
 
 # Everybody may import these: the package's own __init__ (the version), the tree of errors, and text, which knows nothing of sessions.
 LEAVES = {"", "errors", "text"}
@@ -184,11 +184,6 @@ class Import:
     is_for_types: bool
 
 
-@functools.cache
-def sources() -> dict[Path, ast.Module]:
-    return {path: ast.parse(path.read_text(), str(path)) for path in sorted(PACKAGE.rglob("*.py"))}
-
-
 def place(path: Path, node: ast.AST) -> str:
     return f"{path.relative_to(SOURCE.parent)}:{getattr(node, 'lineno', 1)}"
 
@@ -204,6 +199,7 @@ def layer_of(module: tuple[str, ...]) -> str:
     return module[1] if len(module) > 1 else ""
 
 
+@functools.cache
 def is_module(parts: tuple[str, ...]) -> bool:
     return SOURCE.joinpath(*parts).is_dir() or SOURCE.joinpath(*parts).with_suffix(".py").is_file()
 
@@ -255,7 +251,7 @@ def walk_imports(
 def all_imports() -> tuple[Import, ...]:
     return tuple(
         Import(place(path, node), layer_of(module_of(path)), target, is_hidden, is_for_types)
-        for path, tree in sources().items()
+        for path, tree in parse_package().items()
         for node, is_hidden, is_for_types in walk_imports(tree)
         for target in named_modules(node, path)
     )
@@ -274,13 +270,15 @@ def words_of(name: str) -> set[str]:
 @functools.cache
 def definitions() -> tuple[tuple[Path, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef], ...]:
     kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    return tuple((path, node) for path, tree in sources().items() for node in ast.walk(tree) if isinstance(node, kinds))
+    return tuple(
+        (path, node) for path, tree in parse_package().items() for node in ast.walk(tree) if isinstance(node, kinds)
+    )
 
 
 def test_the_source_is_seen() -> None:
     """The rules below judge the real package, not an empty folder."""
-    assert PACKAGE / "__init__.py" in sources()
-    assert PACKAGE / "core" / "__init__.py" in sources()
+    assert PACKAGE / "__init__.py" in parse_package()
+    assert PACKAGE / "core" / "__init__.py" in parse_package()
     assert not (SOURCE / "__init__.py").exists(), (
         "daemon/ is a source root: the import name `daemon` is another project's"
     )
@@ -288,7 +286,7 @@ def test_the_source_is_seen() -> None:
 
 def test_every_layer_is_known() -> None:
     """A new module or sub-package says first, in the table above, what it may import."""
-    strangers = {layer_of(module_of(path)) for path in sources()} - LAYERS.keys() - LEAVES
+    strangers = {layer_of(module_of(path)) for path in parse_package()} - LAYERS.keys() - LEAVES
     assert strangers == set()
 
 
@@ -308,14 +306,16 @@ def test_imports_inside_a_package_keep_its_order(package: str) -> None:
     steps = {part: number for number, parts in enumerate(ORDER_INSIDE[package]) for part in parts}
     found = [
         (place(path, node), module_of(path)[2:3], target[2:3])
-        for path, tree in sources().items()
+        for path, tree in parse_package().items()
         if layer_of(module_of(path)) == package
         for node, _, _ in walk_imports(tree)
         for target in named_modules(node, path)
         if target[:2] == ("wakeful", package)
     ]
     parts = {
-        module_of(path)[2] for path in sources() if module_of(path)[1:2] == (package,) and len(module_of(path)) > 2
+        module_of(path)[2]
+        for path in parse_package()
+        if module_of(path)[1:2] == (package,) and len(module_of(path)) > 2
     }
     assert parts == steps.keys(), "every part of the package has its step"
     outward = [
@@ -353,7 +353,7 @@ def test_the_core_is_pure() -> None:
     """The core imports what the list allows: no clock, no randomness, no I/O and no library of the edges."""
     core = [
         (place(path, node), module_of(path), target)
-        for path, tree in sources().items()
+        for path, tree in parse_package().items()
         if layer_of(module_of(path)) == "core"
         for node, _, _ in walk_imports(tree)
         for target in named_modules(node, path)
@@ -373,7 +373,7 @@ def test_the_core_reads_no_clock() -> None:
     """`datetime` is on the list, and has one."""
     found = [
         place(path, node)
-        for path, tree in sources().items()
+        for path, tree in parse_package().items()
         if layer_of(module_of(path)) == "core"
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute)
@@ -400,7 +400,7 @@ def test_nobody_looks_at_descriptors_by_select() -> None:
     """It refuses those above 1023, which a daemon of many runs has: poll and selectors take all."""
     found = [
         f"{path.relative_to(SOURCE)}:{node.lineno}"
-        for path, tree in sources().items()
+        for path, tree in parse_package().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute)
         and node.attr == "select"
@@ -423,8 +423,8 @@ def test_only_the_thinking_process_knows_the_libraries_of_models() -> None:
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
     """Any module can be read after the ones it imports: the graph of modules has an order."""
-    graph: dict[tuple[str, ...], set[tuple[str, ...]]] = {module_of(path): set() for path in sources()}
-    for path, tree in sources().items():
+    graph: dict[tuple[str, ...], set[tuple[str, ...]]] = {module_of(path): set() for path in parse_package()}
+    for path, tree in parse_package().items():
         for node, _, is_for_types in walk_imports(tree):
             # A late import waits until all modules are there.
             if not is_for_types and find_late_import(node) is None:
@@ -438,7 +438,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 
 def test_one_word_per_concept() -> None:
     """No module, class or function is named with another tool's word for one of our concepts."""
-    wrong = [str(path.relative_to(SOURCE)) for path in sources() if UNUSED_WORDS & words_of(path.stem)]
+    wrong = [str(path.relative_to(SOURCE)) for path in parse_package() if UNUSED_WORDS & words_of(path.stem)]
     wrong += [f"{place(path, node)}: {node.name}" for path, node in definitions() if UNUSED_WORDS & words_of(node.name)]
     wrong += [
         f"{place(path, node)}: {node.name}"
@@ -450,7 +450,7 @@ def test_one_word_per_concept() -> None:
 
 def test_no_file_grows_too_long() -> None:
     """A file that no longer fits one reading is two files."""
-    lengths = {str(path.relative_to(SOURCE)): len(path.read_text().splitlines()) for path in sources()}
+    lengths = {str(path.relative_to(SOURCE)): len(path.read_text().splitlines()) for path in parse_package()}
     assert {name: lines for name, lines in lengths.items() if lines > LONGEST_FILE_LINES} == {}
 
 
@@ -467,7 +467,9 @@ def test_no_function_grows_too_long() -> None:
 def test_every_module_opens_with_its_purpose() -> None:
     """Each module says what it owns before its first line of code."""
     silent = [
-        str(path.relative_to(SOURCE)) for path, tree in sources().items() if tree.body and not ast.get_docstring(tree)
+        str(path.relative_to(SOURCE))
+        for path, tree in parse_package().items()
+        if tree.body and not ast.get_docstring(tree)
     ]
     assert silent == []
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import click
 import pytest
 
+from source_trees import parse_package
 from wakeful.cli.command import wakeful
 from wakeful.verbs.table import COMMANDS
 
@@ -96,8 +97,8 @@ def list_help() -> Iterator[tuple[str, str]]:
 
 
 def list_messages() -> Iterator[tuple[str, str]]:
-    for path in sorted((REPOSITORY / "daemon").rglob("*.py")):
-        for literal in find_literals(ast.parse(path.read_text())):
+    for path, tree in parse_package().items():
+        for literal in find_literals(tree):
             if " " in literal.value.strip() and not _SQL.search(literal.value):
                 yield f"{path.relative_to(REPOSITORY)}:{literal.lineno}", literal.value
 

@@ -7,18 +7,21 @@ import importlib
 import re
 from pathlib import Path
 
+from source_trees import parse, without_collector
+
 REPOSITORY = Path(__file__).parent.parent
 IMPORT = re.compile(r"^\s*(?:from (wakeful[\w.]*) import ([\w, ()]+)|import (wakeful[\w.]*))", re.MULTILINE)
 
 
 def list_texts() -> list[tuple[Path, str]]:
     paths = [path for folder in ("tests", "bench", "scripts") for path in (REPOSITORY / folder).rglob("*.py")]
-    return [
-        (path, node.value)
-        for path in paths
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and "import" in node.value
-    ]
+    with without_collector():
+        return [
+            (path, node.value)
+            for path in paths
+            for node in ast.walk(parse(path))
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and "import" in node.value
+        ]
 
 
 def find_missing(module: str, names: str) -> list[str]:

@@ -121,8 +121,12 @@ def list_own(word: str) -> list[int]:
 
 
 @pytest.mark.asyncio
-async def test_a_program_s_tools_are_used_and_it_ends_with_the_run(tmp_path: Path) -> None:
+async def test_a_program_s_tools_are_used_and_it_ends_with_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Found, offered with their schemas, called, bounded; one that leaves is told as such, started again by the next call, and none stays."""
+    # A busy machine takes longer to start a program again than a call waits for it.
+    monkeypatch.setattr("wakeful.agents.tools.mcp.AGAIN_SECONDS", PATIENCE_SECONDS)
     async with opened(STDIO, folder=tmp_path) as tools:
         assert tools.down == ()
         await check_tools(tools)

@@ -21,7 +21,7 @@ from typing import IO, Any
 import psutil
 
 from commands import run_command
-from daemon_forks import ForkedDaemon, User
+from daemon_forks import ForkedDaemon, User, run_forked
 from processes import is_stopped
 from waiting import PATIENCE_SECONDS, eventually
 from wakeful.cli.client import Client
@@ -142,13 +142,14 @@ class Box:
         )
 
     def once(self) -> subprocess.CompletedProcess[str]:
+        return self.run_process(self.arguments("--once"), self.environment())
+
+    def run_process(self, words: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+        """To its end, in a process of its own; forked where a daemon would be."""
+        if self._may_fork(words, environment):
+            return run_forked(words, folder=self.folder, environment=environment)
         return subprocess.run(
-            self.arguments("--once"),
-            capture_output=True,
-            text=True,
-            cwd=self.folder,
-            env=self.environment(),
-            timeout=PATIENCE_SECONDS,
+            words, capture_output=True, text=True, cwd=self.folder, env=environment, timeout=PATIENCE_SECONDS
         )
 
     def kill(self) -> None:
@@ -200,14 +201,7 @@ class Box:
         """The command, as a script gives it."""
         environment = self.environment() | (env or {})
         if arguments[0] in IN_A_PROCESS_OF_THEIR_OWN:
-            return subprocess.run(
-                [WAKEFUL, *arguments],
-                capture_output=True,
-                text=True,
-                cwd=self.folder,
-                env=environment,
-                timeout=PATIENCE_SECONDS,
-            )
+            return self.run_process([WAKEFUL, *arguments], environment)
         return run_command(*arguments, environment=environment, folder=self.folder)
 
     def ask(self, *arguments: str) -> str:

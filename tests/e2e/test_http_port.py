@@ -120,7 +120,7 @@ def test_an_address_that_other_machines_reach_ends_the_start(box: Box, address: 
         box.write("wakeful.yaml", f'http: "{address}"\n')
     arguments = box.arguments(*(["--http", address] if way == "flag" else []))
     env = box.environment() | ({"WAKEFUL_HTTP": address} if way == "variable" else {})
-    done = subprocess.run(arguments, capture_output=True, text=True, env=env, cwd=box.folder, timeout=PATIENCE_SECONDS)
+    done = box.run_process(arguments, env)
     assert done.returncode == 1, done.stdout
     assert "can be reached from other machines; that takes beyond_loopback: true" in done.stderr
     assert "Traceback" not in done.stderr + done.stdout
@@ -129,9 +129,7 @@ def test_an_address_that_other_machines_reach_ends_the_start(box: Box, address: 
 def test_a_port_that_is_taken_ends_the_start_in_words(box: Box, held_ports: list[socket.socket]) -> None:
     held_ports.append(held := socket.create_server(("127.0.0.1", 0)))
     taken = f"127.0.0.1:{held.getsockname()[1]}"
-    done = subprocess.run(
-        box.arguments("--http", taken), capture_output=True, text=True, env=box.environment(), timeout=PATIENCE_SECONDS
-    )
+    done = box.run_process(box.arguments("--http", taken), box.environment())
     assert done.returncode == 1 and "Traceback" not in done.stderr + done.stdout
     assert (
         f"cannot listen on {taken}: Address already in use; another program listens there" in done.stderr + done.stdout
@@ -188,9 +186,7 @@ def test_a_key_that_cannot_be_used_ends_the_start_in_words(box: Box) -> None:
     key, _ = make_certificate(box.folder)
     key.write_text("no key\n")
     box.write("wakeful.yaml", "http: {listen: '127.0.0.1:0', certificate: cert.pem, key: key.pem}\n")
-    done = subprocess.run(
-        box.arguments(), capture_output=True, text=True, env=box.environment(), timeout=PATIENCE_SECONDS
-    )
+    done = box.run_process(box.arguments(), box.environment())
     assert done.returncode == 1 and "both are PEM files" in done.stderr + done.stdout
     assert "Traceback" not in done.stderr + done.stdout
 

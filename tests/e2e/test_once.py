@@ -11,6 +11,8 @@ FAIL = "objective: Fail.\nbindings: {i: {file: in.txt}}\nrun: {script: 'printf \
 
 def test_once_is_exit_one_until_nothing_is_wrong(box: Box) -> None:
     """A refused spec, a failed run and one that failed before are; of a failed run the last lines are told, bounded and escaped."""
+    # The first by its script, as CI starts it.
+    box.is_forked = False
     box.write("in.txt", "1\n")
     box.spec("good", "objective: Work.\nbindings: {i: {file: in.txt}}\nrun: {command: ['true']}\n")
     refused = box.spec("typo", "objective: Fail.\nrnu: {command: ['true']}\n")
@@ -20,6 +22,7 @@ def test_once_is_exit_one_until_nothing_is_wrong(box: Box) -> None:
         and "unknown key 'rnu'" in done.stdout
         and done.stdout.splitlines()[-1].endswith("exit 1: 1 refused spec (typo)")
     )
+    box.is_forked = True
     refused.unlink()
     box.spec("bad", FAIL)
     failed = box.once()

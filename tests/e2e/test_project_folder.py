@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from daemon_forks import run_forked
 from e2e.box import WAKEFUL, Box
 
 
@@ -31,15 +32,7 @@ class Project(Box):
 
     def below(self, *words: str) -> subprocess.CompletedProcess[str]:
         """A command given in src/ of the project."""
-        return subprocess.run(
-            [WAKEFUL, *words],
-            capture_output=True,
-            text=True,
-            cwd=self.folder / "src",
-            env=self.environment(),
-            check=False,
-            timeout=60,
-        )
+        return run_forked([WAKEFUL, *words], folder=self.folder / "src", environment=self.environment())
 
 
 @pytest.fixture

@@ -81,7 +81,7 @@ async def run_and_lose(bench: Bench, order: RunOrder) -> None:
     live = find_live(order.run_id)
     await bench.end_of(order.run_id)
     # Threads let go of what they worked on a moment after they told that it is done.
-    await eventually_async(lambda: live() is None, what="the end of the run's object", seconds=10)
+    await eventually_async(lambda: live() is None, what="the end of the run's object")
     assert find_cycles() == []
 
 
@@ -97,7 +97,7 @@ async def test_a_stopped_run_is_freed_at_once(bench: Bench) -> None:
     bench.runner.stop(order.run_id, "interrupt", 30.0)
     bench.runner.stop(order.run_id, "kill", 0.0)
     await bench.end_of(order.run_id)
-    await eventually_async(lambda: live() is None, what="the end of the run's object", seconds=10)
+    await eventually_async(lambda: live() is None, what="the end of the run's object")
     assert find_cycles() == []
 
 

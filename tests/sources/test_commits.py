@@ -626,7 +626,7 @@ async def test_a_repository_made_anew_in_the_same_place_is_seen_soon(repo: GitRe
             found = await follower.look(key) if key in follower.hinted else None
             return found is not None and found.version == tree
 
-        await eventually_async(is_seen, seconds=10.0)
+        await eventually_async(is_seen)
         assert old.version != tree
 
 

@@ -54,7 +54,7 @@ class Watched:
                 self.declared.pop(name, None)
 
     async def says(self, **declared: str) -> None:
-        await eventually_async(lambda: self.declared == declared, seconds=10.0, what=f"{declared} declared")
+        await eventually_async(lambda: self.declared == declared, what=f"{declared} declared")
 
 
 @pytest_asyncio.fixture

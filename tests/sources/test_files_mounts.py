@@ -73,13 +73,13 @@ async def test_an_unmounted_share_is_unknown_and_not_deleted(
         key = await world.follow(pattern)
         before = world.version(key)
         share.unmount()
-        await eventually_async(lambda: is_unknown(world, key), seconds=20.0)
+        await eventually_async(lambda: is_unknown(world, key))
         share.mount()
-        await eventually_async(lambda: world.version(key) == before, seconds=20.0)
+        await eventually_async(lambda: world.version(key) == before)
         assert world.versions(key) == [before, None, before]
         if pattern != "share/*":
             share.edit("4,5,6\n")
-            await eventually_async(lambda: world.version(key) not in (before, None), seconds=20.0)
+            await eventually_async(lambda: world.version(key) not in (before, None))
 
 
 async def test_a_daemon_started_while_a_share_is_not_mounted_knows_of_it(tmp_path: Path, share: Share) -> None:
@@ -93,7 +93,7 @@ async def test_a_daemon_started_while_a_share_is_not_mounted_knows_of_it(tmp_pat
         assert is_unknown(world, key)
         assert world.version(await world.follow("*.txt", key="beside")) is not None
         share.mount()
-        await eventually_async(lambda: world.version(key) == before, seconds=20.0)
+        await eventually_async(lambda: world.version(key) == before)
 
 
 async def test_files_deleted_on_a_share_are_deleted(tmp_path: Path, share: Share) -> None:
@@ -112,6 +112,6 @@ async def test_a_share_mounted_later_is_seen(tmp_path: Path, share: Share) -> No
         key = await world.follow("**/*.csv")
         empty = world.version(key)
         share.mount()
-        await eventually_async(lambda: world.version(key) not in (empty, None), seconds=20.0)
+        await eventually_async(lambda: world.version(key) not in (empty, None))
         share.unmount()
-        await eventually_async(lambda: is_unknown(world, key), seconds=20.0)
+        await eventually_async(lambda: is_unknown(world, key))
