@@ -190,6 +190,8 @@ def test_a_server_that_is_down_gets_the_message_later_under_the_same_id(box: Box
     box.start(env=ENVIRONMENT)
     (row,) = eventually(lambda: [one for one in box.json("notify", "list") if one["trying"]])
     assert "attempt 1 of 10 failed" in box.words("notify", "list")
+    # The attempt is counted in memory first, and a moment later on disk.
+    eventually(lambda: any('"attempts":1' in one.read_text() for one in (box.state / "notify").glob("*.json")))
     # A kill in between changes nothing: the message is on disk.
     box.kill()
     box.start(env=ENVIRONMENT)
