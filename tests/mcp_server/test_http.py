@@ -18,7 +18,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import ResourceUpdated
 
-from api.conftest import Speaker
+from api.conftest import SocketConnection, Speaker
 from e2e.box import WAKEFUL, Box
 from mcp_server.clients import MODES, declare, open_client, say
 from waiting import PATIENCE_SECONDS, eventually_async
@@ -52,6 +52,15 @@ async def open_http(
         Client(streamable_http_client(f"{url.rstrip('/')}{path}", http_client=http), mode=mode, **keys) as client,
     ):
         yield client
+
+
+async def test_a_body_that_is_not_json_is_refused_in_words_on_the_control_socket_too(box: Box) -> None:
+    start(box)
+    connection = SocketConnection(box.socket)
+    connection.request("POST", "/mcp", body=b"{}", headers={"Content-Type": "text/plain"})
+    answer = connection.getresponse()
+    found = json.loads(answer.read())
+    assert answer.status == 415 and "Content-Type is 'text/plain'" in found["detail"]
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -19,6 +19,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from wakeful.api.bodies import LARGEST_BODY_BYTES, read_body
 from wakeful.api.gate.callers import Caller
+from wakeful.api.gate.network import judge_content_type
 from wakeful.api.problems import answer_problem
 from wakeful.api.requests import Handlers, caller_of
 from wakeful.client.async_client import Reply, read_lines
@@ -42,6 +43,8 @@ AnswerAs = Callable[[Caller, Scope, Receive, Send], Awaitable[None]]
 
 async def answer_mcp(request: Request) -> Any:
     serving: McpServing = request.app.state.mcp
+    # Judged here for the control socket too, because the library refuses without a problem document.
+    judge_content_type(request.scope)
     # Read here, so that a body that is too large is refused with our own message.
     left: list[Message] = [{"type": "http.request", "body": await read_body(request), "more_body": False}]
     answer = await serving.find()
