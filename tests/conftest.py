@@ -67,9 +67,10 @@ def pytest_sessionfinish(exitstatus: int) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Tests beside libraries that `make test-long` installs are not even imported by `make test`."""
-    is_short = "not long" in (config.option.markexpr or "")
-    return True if is_short and collection_path.name in _BESIDE_LIBRARIES else None
+    """Tests beside libraries that `make test-long` installs are not even imported by other targets."""
+    wanted = config.option.markexpr or ""
+    is_long = not wanted or "hypothesis" in wanted or ("long" in wanted and "not long" not in wanted)
+    return True if not is_long and collection_path.name in _BESIDE_LIBRARIES else None
 
 
 @pytest.hookimpl(wrapper=True)
