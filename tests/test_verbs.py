@@ -8,6 +8,7 @@ import pkgutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 import pytest
@@ -20,8 +21,9 @@ from wakeful.api.routes import bundles
 from wakeful.api.routes.calls import CALLS
 from wakeful.cli.client import Options
 from wakeful.core.calls.rules import CALL_RULES
+from wakeful.core.calls.values import Call
 from wakeful.verbs.table import COMMANDS, FAMILIES, VERBS
-from wakeful.verbs.verb import KEY
+from wakeful.verbs.verb import HELD, KEY
 
 REPOSITORY = Path(__file__).parent.parent
 DIRECT = [name for name, steps in CALLS.items() if steps.prepare is None]
@@ -44,6 +46,17 @@ def test_the_arguments_of_a_call_are_the_fields_of_its_value_in_the_core(name: s
 
 def describe(kind: type[msgspec.Struct]) -> dict[str, tuple[object, object, bool]]:
     return {field.name: (field.type, field.default, field.required) for field in msgspec.structs.fields(kind)}
+
+
+def test_every_call_has_its_rule() -> None:
+    """A rule is a line in the table at the end of lifecycle.py, history.py or agent_steps.py of core/calls."""
+    assert sorted(kind.__name__ for kind in get_args(Call)) == sorted(kind.__name__ for kind in CALL_RULES)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_the_answer_of_a_call_that_asks_for_a_run_says_why_it_is_held(name: str) -> None:
+    asks = any(CALL_RULES[kind].asks_for_run for kind in CALLS[name].makes)
+    assert asks == set(HELD).issubset(VERBS[name].answer)
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from wakeful.core.calls.values import Activate, Ask, Call, Called, Trace
+from wakeful.core.calls.rules import CALL_RULES
+from wakeful.core.calls.values import Call, Called
 from wakeful.core.deciding.busy_upstreams import refresh_busy
 from wakeful.core.deciding.clock_bindings import follow_set_clock
 from wakeful.core.deciding.core import Core
@@ -48,7 +49,7 @@ def _answer_activation(core: Core, decision: Decision, call: Call) -> None:
     """Add to the reply of a call that asks for a run why that run does not start (rule 20).
 
     Called last, because only then is it known whether the run started."""
-    if not isinstance(call, Activate | Ask | Trace) or decision.reply is None:
+    if not CALL_RULES[type(call)].asks_for_run or decision.reply is None:
         return
     session = core.state.by_name(call.name)
     if session.run is not None or not is_activation_owed(session):

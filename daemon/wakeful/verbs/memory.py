@@ -122,7 +122,7 @@ VERBS = (
         routes=(calls("send", "send", is_for_runs=True),),
         role="contributor",
         is_repeatable=True,
-        answer=(*ANSWER, *HELD),
+        answer=ANSWER,
     ),
     Verb(
         name="note",

@@ -53,7 +53,9 @@ def _find_steps(name: str) -> CallSteps:
     for kind in get_args(calls.Call):
         if _spell(kind) == name:
             return CallSteps(makes=(kind,))
-    raise LookupError(f"the verb {name} has a route of calls, but core/calls/values.py has no call of its name")
+    raise LookupError(
+        f"the verb {name} has a route of calls, but the union `Call` of core/calls/values.py has no call of its name"
+    )
 
 
 def _spell(kind: type[calls.Call]) -> str:

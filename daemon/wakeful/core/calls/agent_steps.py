@@ -397,7 +397,7 @@ def sum_spent(core: Core, agent: str) -> dict[str, Spent]:
 
 
 AGENT_CALLS: dict[type[calls.Call], CallRule] = {
-    calls.Ask: CallRule(_judge_ask, ("message_added",)),
+    calls.Ask: CallRule(_judge_ask, ("message_added",), asks_for_run=True),
     calls.Work: CallRule(_judge_work),
 }
 

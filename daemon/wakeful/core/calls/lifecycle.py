@@ -53,6 +53,8 @@ class CallRule(NamedTuple):
     # The lowest role that may make the call. Only a maintainer makes a call that cannot be undone, or that changes the
     # owner of a session.
     role: Role = "contributor"
+    # True if the call asks for a run. Its answer then says why the run does not start (rule 20).
+    asks_for_run: bool = False
 
 
 # The first records of a call that stops a run, or withdraws a wake.
@@ -527,8 +529,8 @@ def _park(
 
 
 LIFECYCLE_CALLS: dict[type[calls.Call], CallRule] = {
-    calls.Trace: CallRule(_judge_trace, ("activation_requested",), role="maintainer"),
-    calls.Activate: CallRule(_judge_activate, ("activation_requested",)),
+    calls.Trace: CallRule(_judge_trace, ("activation_requested",), role="maintainer", asks_for_run=True),
+    calls.Activate: CallRule(_judge_activate, ("activation_requested",), asks_for_run=True),
     calls.Resume: CallRule(_judge_resume, ("session_resumed",)),
     calls.Sleep: CallRule(_judge_sleep, ("session_slept",)),
     calls.SleepAll: CallRule(_judge_sleep_all, ("session_braked",)),
