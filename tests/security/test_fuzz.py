@@ -71,7 +71,7 @@ VERBS = (
 )
 METHODS = ("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH", "BREW")
 # Answered for as long as somebody listens.
-ENDLESS = ("/follow", "/sessions/{name}/output")
+ENDLESS = ("/follow", "/live", "/sessions/{name}/output")
 
 
 class Fuzz:
