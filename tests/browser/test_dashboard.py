@@ -200,7 +200,7 @@ def test_people_see_who_else_is_in_a_session(browser: Any, tab: Tab, lived_in: t
     page.evaluate("location.hash = '#/session/ticket%4021'")
     tab.go("#/session/ticket%4021", ".session-head")
     tab.page.wait_for_selector(".session-head .face[title^='ana looks']")
-    page.wait_for_selector("p.compose:has-text('You may look here')")
+    page.wait_for_selector("p.compose:has-text('You may read here')")
     refused = page.evaluate(
         """async () => (await fetch('/call/send', {method: 'POST', body: '{"name": "ticket@21", "text": "May I?"}', headers: {
           'Content-Type': 'application/json', Authorization: `Bearer ${sessionStorage.getItem('wakeful.token')}`}})).json()"""

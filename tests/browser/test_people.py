@@ -105,7 +105,7 @@ def test_a_page_offers_what_its_person_may_do(three: dict[str, Tab], box: Box) -
     box.ask("people", "role", "ben", "--role", "observer")
     write(three["ben"], "May I still?")
     three["ben"].page.wait_for_selector(".toast.bad:has-text('ben is an observer of payroll')")
-    three["ben"].page.wait_for_selector("p.compose:has-text('You may look here')")
+    three["ben"].page.wait_for_selector("p.compose:has-text('You may read here')")
     three["ben"].page.wait_for_selector(".ask-here button", state="detached")
     three["ana"].go("#/now", ".needs")
     assert three["ana"].page.locator(".need button").count() == 0
