@@ -138,7 +138,7 @@ async def complete(reach: Reach, argument: str, begun: str, known: dict[str, str
     return []
 
 
-# Reports the addresses that changed. The flag is True if the list of sessions changed, too.
+# A function that reports the addresses that changed. Its second argument is True if the list of sessions changed too.
 Report = Callable[[set[Address], bool], Awaitable[None]]
 
 

@@ -47,7 +47,7 @@ from wakeful.system.private_files import make_private
 _MOST_KNOWN = 512
 
 
-# What a plan is made from, besides the file system: the shape of an order, the search path, the protected places.
+# The inputs of a plan besides the file system: the shape of an order, the search path, the protected places.
 _Inputs = tuple[RunOrder, str, Protected]
 
 

@@ -147,7 +147,7 @@ class Workspaces:
             return Plan(changes=(), record=None)
         theirs = fork.spec.root
         if not os.path.isdir(theirs):
-            # The workspace was removed, or is on another host. What the fork knows can still be merged.
+            # The workspace was removed, or is on another host. The fork's facts and conversation can still be merged.
             return Plan(
                 changes=(Change(name=theirs, ending="left", reason="the workspace is not there any more"),), record=None
             )

@@ -1,4 +1,4 @@
-"""What a browser's login needs: the one-time codes of links, and the delay that stops the guessing of codes and tokens.
+"""The login of a browser: one-time codes in links, and a delay against the guessing of codes and tokens.
 
 A person who may use the control socket gets a code, and their browser exchanges it for a login. A code is part of the
 fragment of an address, which a browser does not send. It is valid for one exchange within five minutes, and only for a

@@ -1,6 +1,6 @@
 """The events of the calls on history: checkpoints, rewinds, forks, merges, moves to another host and archives.
 
-Part of the union in events.py, which names them for everybody else. What each changes stands in fold_history.py.
+They belong to the union `Event` of events.py, and other modules import them from there. fold_history.py folds them.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ class Followed:
         self.mark(folder)
 
     def mark_whole(self) -> None:
-        """Visit everything. What was reported for single paths may be incomplete."""
+        """Let the next look visit every path, because the reports for single paths may be incomplete."""
         self.is_whole = True
         if self.paths:
             self.paths = {

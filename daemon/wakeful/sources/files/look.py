@@ -89,9 +89,9 @@ class Survey:
     # By link: the file that it leads to. The folder of that file is watched as well.
     links: dict[str, str] = field(default_factory=dict)
     is_absent: bool = False
-    # Everything was visited, so a path that was not found is gone.
+    # True if every path was visited. A path that was not found is then gone.
     is_whole: bool = False
-    # The folders below these were listed again. One that is not in `folders` is gone.
+    # The paths below which all folders were listed again. A folder below them that is not in `folders` is gone.
     renewed: tuple[str, ...] = ()
 
 
