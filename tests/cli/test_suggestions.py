@@ -39,6 +39,11 @@ def test_a_verb_that_does_not_exist_is_answered_by_its_meaning(typed: str, meant
     assert done.stderr.count("wakeful --help") == 1
 
 
+def test_a_missing_choice_is_named_with_its_choices_in_one_line() -> None:
+    done = run_wakeful("people")
+    assert done.returncode == 2 and "Choose from: list, add, role, remove, changes" in done.stderr
+
+
 @pytest.mark.long
 def test_no_slip_of_the_finger_suggests_a_dangerous_verb() -> None:
     """One letter dropped, doubled, swapped or replaced, anywhere in any verb."""

@@ -232,7 +232,8 @@ def _run_click() -> object:
     try:
         return wakeful.main(prog_name="wakeful", standalone_mode=False)
     except click.UsageError as error:
-        words = escape(error.format_message())
+        # click puts each choice of an argument on a line of its own.
+        words = escape(error.format_message().replace("\n\t", " "))
         raise Failure(words if "--help" in words else f"{words} (see {_help_of(error)})", USAGE) from None
     except click.ClickException as error:
         raise Failure(escape(error.format_message()), FAILED) from None
