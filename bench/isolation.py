@@ -27,7 +27,7 @@ from table import Bar, Row, print_table
 from wakeful.core.spec.session import Confinement
 from wakeful.runners.isolation.bubblewrap import BubblewrapLaunch, find_obstacle
 from wakeful.runners.isolation.landlock import probe_abi
-from wakeful.runners.isolation.reach import Protected, find_view
+from wakeful.runners.isolation.reach import Protected, make_plan
 from wakeful.runners.process.children import become_subreaper
 
 SECTION = "isolation of a run"
@@ -76,7 +76,9 @@ async def by_bubblewrap(rounds: Rounds) -> tuple[float, float, float]:
     order, environment = rounds.order(Confinement(level="strict")), {"PATH": os.environ["PATH"]}
     for folder in (order.folder, order.scratch, order.temporary):
         os.makedirs(folder, exist_ok=True)
-    launch = BubblewrapLaunch(order, environment, find_view(order, environment, Protected()), None)
+    launch = BubblewrapLaunch(
+        order, environment, make_plan(order, environment, Protected()).conclude_view(order.folder), None
+    )
 
     def spawn(prefix: Sequence[str] = (), fds: Sequence[int] = ()) -> tuple[float, float, subprocess.Popen[bytes]]:
         began = time.monotonic()

@@ -19,7 +19,7 @@ from wakeful.core.record.observations import ProcessEnded, StagedOutput
 from wakeful.core.spec.session import Confinement, FileBinding, RunLimits, SessionSpec
 from wakeful.runners.contract import RunOrder
 from wakeful.runners.isolation.bubblewrap import BubblewrapLaunch, find_obstacle
-from wakeful.runners.isolation.reach import Protected, find_view
+from wakeful.runners.isolation.reach import Protected, make_plan
 from wakeful.runners.outputs import landing
 from wakeful.runners.outputs.landing import Bounds, put_in_place
 from wakeful.runners.outputs.staging import digest_entry
@@ -277,7 +277,9 @@ async def test_it_holds_for_a_user_without_privileges(tmp_path: Path, network: b
 def _look_around(order: RunOrder) -> int:
     """0: it reads its input, writes its scratch, sees nobody and cannot change what it reads."""
     environment = {"PATH": "/usr/bin:/bin"}
-    launch = BubblewrapLaunch(order, environment, find_view(order, environment, Protected()), None)
+    launch = BubblewrapLaunch(
+        order, environment, make_plan(order, environment, Protected()).conclude_view(order.folder), None
+    )
     text = f"cat in && echo x > {order.scratch}/x && ! echo x > in && test ! -e {order.root}/../outside && test $(ls -d /proc/[0-9]* | wc -l) -le 5"
 
     def spawn(prefix: Sequence[str] = (), fds: Sequence[int] = ()) -> subprocess.Popen[bytes]:

@@ -10,7 +10,7 @@ from wakeful.core.deciding.core import Core
 from wakeful.core.record.state import Declaration, LastRun, OpenRun, Session
 from wakeful.core.spec.session import CommandRun, Confinement, FileBinding, SessionSpec
 from wakeful.runners.isolation.shield import can_shield
-from wakeful.runners.isolation.written_places import could_write, list_writable
+from wakeful.runners.isolation.written_places import list_writable
 from wakeful.service.wiring.source_edges import find_filed_text
 from wakeful.trust.possible_writers import LAG_US, PossibleWriters
 
@@ -26,6 +26,10 @@ def spec(root: Path, *outputs: str, **limits: object) -> SessionSpec:
 
 def reached(own: SessionSpec, *, is_open: bool) -> PossibleWriters:
     return find_writers(known(own, is_open=is_open))
+
+
+def could_write(own: SessionSpec, place: str, *, is_guarded: bool) -> bool:
+    return reached(own, is_open=True).find(place, AT, is_guarded=is_guarded) is not None
 
 
 def find_writers(core: Core) -> PossibleWriters:

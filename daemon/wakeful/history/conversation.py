@@ -28,7 +28,6 @@ MESSAGE_KINDS = ("message_added", "note_added", "session_merged", "turn_answered
 SAID_KINDS = (*MESSAGE_KINDS, "tool_returned")
 # The kinds among these that belong to the conversation of their run.
 RUN_KINDS = ("turn_answered", "tool_returned")
-MESSAGES_KEPT = 20
 
 
 # The most messages that a run receives, the newest first. `history` has all of them.

@@ -41,7 +41,6 @@ STYLES = {"running": "cyan", "sleeping": "yellow", "terminated": "dim", "archive
 ENDING = ("q", "Q", "\x03", "\x04")
 # The order of the rows: running sessions first, then queued ones, held ones and the rest.
 RANKS = {"running": 0, "queued": 1, "sleeping": 2, "suspended": 3, "terminated": 4, "archived": 5}
-ORDERS = ("state", "cpu", "memory", "runs", "name")
 # The lines around the rows: the title, the table's heading, and a line for the rows that did not fit.
 LINES_BESIDE_ROWS = 4
 HEADINGS = ("NAME", "STATE", "CPU", "MEM", "RUNS", "OWED", "")

@@ -29,8 +29,6 @@ from wakeful.core.spec.agent import AgentSpec, ToolPolicy
 
 # The tools that write files.
 WRITING_TOOLS = ("write", "edit")
-# The reason a run ends before its agent is done: its budget is spent, it asked a person, or it failed.
-HaltWord = Literal["budget", "asking", "failed"]
 # The note of the activation that comes with a question.
 ASKED_BY = "asked by"
 # Words in the hand-off of a run that had to stop. A run that continues from there leaves its own hand-off.

@@ -131,11 +131,6 @@ def find_reach(
     return make_plan(order, environment, protected, is_early=is_early).conclude(system, order.folder)
 
 
-def find_view(order: RunOrder, environment: dict[str, str], protected: Protected) -> Reach:
-    """Compute the reach of a run with a private view, whose outputs are staged (`areas`). Raises ReachRefused."""
-    return make_plan(order, environment, protected).conclude_view(order.folder)
-
-
 def make_plan(order: RunOrder, environment: dict[str, str], protected: Protected, *, is_early: bool = False) -> Plan:
     """Collect all grants of a run. Raises ReachRefused and NotYet, as `find_reach` does."""
     plan = Plan(order, protected, is_early=is_early)

@@ -2,8 +2,9 @@
 
 Wiring has one `WrittenPlaces` for the daemon, and declares every session's spec to it. `PathAnswers` asks it at each
 start, on the loop and in threads that prepare runs. A session without isolation counts with its outputs and
-`allow.write`, although its runs can write everything. `could_write` and `could_replace_git` answer later whether a run
-could have changed a spec or replaced a repository. In doubt they answer yes, and then a person must confirm trust.
+`allow.write`, although its runs can write everything. Later, `list_writable` lists the places in which a run could have
+changed a spec, and `could_replace_git` answers whether it could have replaced a repository. Both count too much rather
+than too little, because then a person must confirm trust.
 """
 
 from __future__ import annotations
@@ -169,8 +170,3 @@ def _list_opened(spec: SessionSpec) -> list[str]:
             os.path.dirname(pattern.base) if pattern.is_literal and not os.path.isdir(pattern.base) else pattern.base
         )
     return folders
-
-
-def could_write(spec: SessionSpec, place: str, *, is_guarded: bool) -> bool:
-    places = list_writable(spec, is_guarded=is_guarded)
-    return places is None or any(contains(one, os.path.realpath(place)) for one in places)

@@ -109,7 +109,6 @@ class LiveRun:
         self._is_adopted = False
         self._is_abandoned = False
         self._stopping: StopWord | None = None
-        self._stop_grace_seconds = 0.0
         self._timeout: asyncio.TimerHandle | None = None
         self._kill: asyncio.TimerHandle | None = None
         self._minding: asyncio.TimerHandle | None = None
@@ -245,7 +244,7 @@ class LiveRun:
         if _STRENGTH[how] <= _STRENGTH[self._stopping]:
             return
         # Set even between the command and its check, so that the check is not started.
-        self._stopping, self._stop_grace_seconds = how, grace_seconds
+        self._stopping = how
         self._wind_down(how, grace_seconds)
 
     def usage(self) -> LiveUsage:
