@@ -13,7 +13,7 @@ from golden.examples import SPEC
 from wakeful import __version__
 from wakeful.core.looking.targets import Target
 from wakeful.core.record.events import Cause
-from wakeful.core.spec.session import AnyBinding
+from wakeful.core.spec.bindings import AnyBinding
 from wakeful.model_context.changes import say_cause
 from wakeful.sources.all_sources import AllSources
 from wakeful.specs.models import BINDING_MODELS

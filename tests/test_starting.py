@@ -13,7 +13,8 @@ import pytest
 from wakeful.core.deciding.core import Core
 from wakeful.core.record.observations import ProcessEnded
 from wakeful.core.record.state import OpenRun, Session
-from wakeful.core.spec.session import FileBinding, ScriptRun, SessionSpec
+from wakeful.core.spec.bindings import FileBinding
+from wakeful.core.spec.session import ScriptRun, SessionSpec
 from wakeful.errors import CallerError, OperatorError
 from wakeful.runners.contract import RunOrder
 from wakeful.runners.run.orders import RunLocations, make_order

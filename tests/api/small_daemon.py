@@ -44,8 +44,9 @@ from wakeful.core.record.observations import (
     TargetsHinted,
     Usage,
 )
+from wakeful.core.spec.bindings import AnyBinding, FileBinding
 from wakeful.core.spec.http_settings import HttpSettings, TcpAddress
-from wakeful.core.spec.session import AnyBinding, CommandRun, FileBinding, SessionSpec, Settings
+from wakeful.core.spec.session import CommandRun, SessionSpec, Settings
 from wakeful.core.take import Observation
 from wakeful.errors import CallerError
 from wakeful.eventlog.codec import encode

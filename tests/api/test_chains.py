@@ -13,7 +13,7 @@ from wakeful.core.calls.values import Activate, Send
 from wakeful.core.deciding.core import Core
 from wakeful.core.record import events as ev
 from wakeful.core.record.observations import PathChange
-from wakeful.core.spec.session import MessageBinding
+from wakeful.core.spec.bindings import MessageBinding
 from wakeful.eventlog.codec import encode
 from wakeful.eventlog.contract import Append, Draft, EventLog
 from wakeful.eventlog.memory_engine import MemoryLog

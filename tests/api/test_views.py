@@ -22,19 +22,12 @@ from wakeful.core.record.observations import (
     TargetLooked,
     TargetsHinted,
 )
-from wakeful.core.spec.session import (
-    CommandRun,
-    Confinement,
-    CronBinding,
-    EveryBinding,
-    ServiceBinding,
-    SessionSpec,
-    Settings,
-)
+from wakeful.core.spec.bindings import CronBinding, EveryBinding, ServiceBinding
+from wakeful.core.spec.session import CommandRun, Confinement, SessionSpec, Settings
 from wakeful.core.take import Observation
 from wakeful.errors import CallerError
 from wakeful.views.path_bindings import means_path, plan_now, plan_paths, resolve_pattern
-from wakeful.views.session_page import describe_binding, show, show_past
+from wakeful.views.session_page import show, show_past
 from wakeful.views.session_rows import Rows, list_row
 from wakeful.views.times import read_time, shorten, show_time
 from wakeful.views.why import describe_cause, why_session
@@ -378,7 +371,7 @@ def test_show_tells_drift_of_an_output_and_the_next_slot_of_a_clock() -> None:
 )
 def test_a_period_is_told_as_a_spec_says_it(seconds: float, words: str) -> None:
     """`every 30m`, not 1800s."""
-    assert describe_binding(EveryBinding(name="beat", period_seconds=seconds)) == words
+    assert EveryBinding(name="beat", period_seconds=seconds).description == words
 
 
 def test_the_past_of_a_session_needs_no_core() -> None:

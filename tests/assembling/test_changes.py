@@ -12,7 +12,7 @@ from wakeful.core.agents.model_text import estimate_tokens
 from wakeful.core.looking.path_reports import Changed, Compared
 from wakeful.core.record import events as ev
 from wakeful.core.spec.agent import TokenWindow
-from wakeful.core.spec.session import CommitsBinding, FileBinding, WebhookBinding
+from wakeful.core.spec.bindings import CommitsBinding, FileBinding, WebhookBinding
 from wakeful.model_context.assemble import assemble
 from wakeful.run_files.file_record import BindingFiles, Entry, Found, RunFiles
 

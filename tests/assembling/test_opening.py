@@ -10,7 +10,7 @@ from wakeful.core.agents.turns import Answered, Asked
 from wakeful.core.record import events as ev
 from wakeful.core.record.knowledge import RecordRange, split_stretches
 from wakeful.core.spec.agent import TokenWindow
-from wakeful.core.spec.session import FileBinding
+from wakeful.core.spec.bindings import FileBinding
 from wakeful.errors import InternalError
 from wakeful.model_context.project_rules import read_nested_rules
 

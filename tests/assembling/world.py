@@ -10,7 +10,8 @@ from wakeful.core.record import events as ev
 from wakeful.core.record.fold import fold
 from wakeful.core.record.state import Session
 from wakeful.core.spec.agent import AgentSpec, ModelSpec
-from wakeful.core.spec.session import FileBinding, PromptRun, SessionSpec
+from wakeful.core.spec.bindings import FileBinding
+from wakeful.core.spec.session import PromptRun, SessionSpec
 from wakeful.eventlog.codec import encode
 from wakeful.eventlog.contract import Append, Draft
 from wakeful.eventlog.memory_engine import MemoryLog

@@ -15,7 +15,7 @@ from api.small_daemon import RunningDaemon, declare, reads
 from cli.conftest import Command
 from wakeful.cli.text import show_local_times
 from wakeful.core.record.observations import SpecsRead
-from wakeful.core.spec.session import CronBinding, EveryBinding
+from wakeful.core.spec.bindings import CronBinding, EveryBinding
 
 # Two hours ahead of UTC, all year.
 ZONE = "XYZ-2"

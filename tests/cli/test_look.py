@@ -16,7 +16,8 @@ from wakeful.cli import read_plain_list
 from wakeful.cli.client import Options
 from wakeful.core.calls.values import Activate, Note, Sleep
 from wakeful.core.record.observations import PathChange
-from wakeful.core.spec.session import CommandRun, CronBinding, SessionSpec
+from wakeful.core.spec.bindings import CronBinding
+from wakeful.core.spec.session import CommandRun, SessionSpec
 
 
 def test_list_is_a_table_that_fits_80_columns(rested: RunningDaemon, wakeful: Command) -> None:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from wakeful.core.record import events as ev
-from wakeful.core.spec.session import AnyBinding, CommitsBinding, FileBinding, SessionBinding, SessionSpec
+from wakeful.core.spec.bindings import AnyBinding, CommitsBinding, FileBinding, SessionBinding
+from wakeful.core.spec.session import SessionSpec
 
 if TYPE_CHECKING:
     from core.world import Recorded, World

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from wakeful.core.spec.session import (
+from wakeful.core.spec.bindings import (
     AnyBinding,
-    CommandRun,
     CommitsBinding,
     CronBinding,
     EveryBinding,
@@ -13,9 +12,9 @@ from wakeful.core.spec.session import (
     ProbeBinding,
     ServiceBinding,
     SessionBinding,
-    SessionSpec,
     WebhookBinding,
 )
+from wakeful.core.spec.session import CommandRun, SessionSpec
 
 ROOT = "/project"
 

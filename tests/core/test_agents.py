@@ -13,8 +13,9 @@ from wakeful.core.deciding.acting_agent import find_acting, find_owner, list_age
 from wakeful.core.looking.targets import ServiceTarget, target_of
 from wakeful.core.record.observations import AgentsRead, SecretsSeen
 from wakeful.core.spec.agent import AgentSpec, McpServer, ModelSpec
+from wakeful.core.spec.bindings import ServiceBinding
 from wakeful.core.spec.budget import Price
-from wakeful.core.spec.session import PromptRun, ServiceBinding, SessionSpec, Settings
+from wakeful.core.spec.session import PromptRun, SessionSpec, Settings
 
 CLAUDE = ModelSpec(provider="anthropic", model="claude-sonnet-4-5", key="ANTHROPIC_API_KEY")
 LOCAL = ModelSpec(provider="openai-compatible", model="small", base_url="http://localhost:1/v1")

@@ -17,7 +17,8 @@ from wakeful.core.deciding.acting_agent import find_ambiguous_binding
 from wakeful.core.record import events as ev
 from wakeful.core.record.observations import AgentsRead
 from wakeful.core.spec.agent import AgentSpec, McpServer
-from wakeful.core.spec.session import Confinement, FileBinding, PromptRun, SessionSpec
+from wakeful.core.spec.bindings import FileBinding
+from wakeful.core.spec.session import Confinement, PromptRun, SessionSpec
 
 BOTH = FileBinding(name="all", pattern="all/*", access="both")
 OUT = FileBinding(name="out", pattern="out", access="write", wake=False)

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wakeful.core.deciding import clock_slots as cron
-from wakeful.core.spec.session import CronBinding, EveryBinding, Window
+from wakeful.core.spec.bindings import CronBinding, EveryBinding
+from wakeful.core.spec.session import Window
 
 KEY = "session-1"
 

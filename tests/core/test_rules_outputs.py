@@ -13,7 +13,8 @@ from wakeful.core.record.observations import (
     StagedOutput,
     StrictnessSeen,
 )
-from wakeful.core.spec.session import Confinement, FileBinding
+from wakeful.core.spec.bindings import FileBinding
+from wakeful.core.spec.session import Confinement
 
 IN, OUT = "file in content", "output out content"
 STRICT = Confinement(level="strict")

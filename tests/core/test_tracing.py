@@ -7,7 +7,8 @@ from core.specs import read, session, write
 from core.world import World
 from wakeful.core.calls import values as calls
 from wakeful.core.record.observations import SecretsSeen
-from wakeful.core.spec.session import Confinement, FileBinding, SessionSpec, Settings
+from wakeful.core.spec.bindings import FileBinding
+from wakeful.core.spec.session import Confinement, SessionSpec, Settings
 from wakeful.errors import CallerError
 
 FREE = Settings(allow_unisolated=True)

@@ -14,15 +14,8 @@ from wakeful.core.deciding.holds import find_hold_words
 from wakeful.core.deciding.rule_of_two import find_rule_of_two_breach, find_untrusted_source, find_way_out
 from wakeful.core.record.observations import DaemonStarted, SecretsSeen, SpecsRead
 from wakeful.core.record.state import Session
-from wakeful.core.spec.session import (
-    CommandRun,
-    Confinement,
-    FileBinding,
-    ProbeBinding,
-    ScriptRun,
-    SessionBinding,
-    SessionSpec,
-)
+from wakeful.core.spec.bindings import FileBinding, ProbeBinding, SessionBinding
+from wakeful.core.spec.session import CommandRun, Confinement, ScriptRun, SessionSpec
 from wakeful.errors import CallerError
 
 WORDS = "needs trust: its spec changed (wakeful trust s shows the difference)"

@@ -45,7 +45,8 @@ from wakeful.core.record.observations import (
 )
 from wakeful.core.record.stages import find_stage, is_allowed, name_stage
 from wakeful.core.record.state import OpenRun, Session
-from wakeful.core.spec.session import CommitsBinding, FileBinding, SessionSpec, Settings
+from wakeful.core.spec.bindings import CommitsBinding, FileBinding
+from wakeful.core.spec.session import SessionSpec, Settings
 from wakeful.core.take import Observation
 from wakeful.eventlog.codec import decode, encode
 

@@ -18,23 +18,19 @@ from wakeful.core.record.observations import Denied, Enforced, KeptOutput, Outpu
 from wakeful.core.record.state import Knowledge, Session
 from wakeful.core.record.todo import TodoItem
 from wakeful.core.spec.agent import AgentSpec, McpServer, ModelSettings, ModelSpec
-from wakeful.core.spec.budget import Amounts, Budget
-from wakeful.core.spec.session import (
-    CommandRun,
+from wakeful.core.spec.bindings import (
     CommitsBinding,
     CronBinding,
     EveryBinding,
     FileBinding,
     MessageBinding,
     ProbeBinding,
-    Retention,
-    ScriptRun,
     ServiceBinding,
     SessionBinding,
-    SessionSpec,
     WebhookBinding,
-    Window,
 )
+from wakeful.core.spec.budget import Amounts, Budget
+from wakeful.core.spec.session import CommandRun, Retention, ScriptRun, SessionSpec, Window
 
 Example: TypeAlias = "ev.Event | tuple[ev.Event, str]"
 

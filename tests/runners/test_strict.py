@@ -16,7 +16,8 @@ import pytest
 from runners.conftest import Bench
 from waiting import eventually_async
 from wakeful.core.record.observations import ProcessEnded, StagedOutput
-from wakeful.core.spec.session import Confinement, FileBinding, RunLimits, SessionSpec
+from wakeful.core.spec.bindings import FileBinding
+from wakeful.core.spec.session import Confinement, RunLimits, SessionSpec
 from wakeful.runners.contract import RunOrder
 from wakeful.runners.isolation.bubblewrap import BubblewrapLaunch, find_obstacle
 from wakeful.runners.isolation.reach import Protected, make_plan

@@ -28,7 +28,8 @@ from contents.world import World
 from wakeful.bundles import format as bundle_format
 from wakeful.bundles.format import BundleDamaged, BundleTooLarge, FileLine
 from wakeful.bundles.load import verify_bundle
-from wakeful.core.spec.session import CommandRun, Confinement, FileBinding, SessionSpec
+from wakeful.core.spec.bindings import FileBinding
+from wakeful.core.spec.session import CommandRun, Confinement, SessionSpec
 from wakeful.run_files.capture import Capture, Limits
 from wakeful.run_files.present_files import PathBlocked, write_file
 from wakeful.sources.files.entry import CannotSee

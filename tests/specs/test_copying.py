@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from wakeful.core.spec.session import FileBinding
+from wakeful.core.spec.bindings import FileBinding
 from wakeful.errors import CallerError, SpecError
 from wakeful.specs.build import Surroundings
 from wakeful.specs.folder_reading import read_text

@@ -6,19 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from wakeful.core.spec.session import (
-    CommandRun,
+from wakeful.core.spec.bindings import (
     CommitsBinding,
     CronBinding,
     EveryBinding,
     FileBinding,
     MessageBinding,
     ProbeBinding,
+    ServiceBinding,
+    SessionBinding,
+)
+from wakeful.core.spec.session import (
+    CommandRun,
     PromptRun,
     Retention,
     ScriptRun,
-    ServiceBinding,
-    SessionBinding,
     SessionSpec,
     Window,
     digest_noticed,

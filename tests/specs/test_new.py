@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakeful.core.spec.session import CommandRun, CronBinding, FileBinding, PromptRun, ScriptRun
+from wakeful.core.spec.bindings import CronBinding, FileBinding
+from wakeful.core.spec.session import CommandRun, PromptRun, ScriptRun
 from wakeful.errors import CallerError, SpecError
 from wakeful.specs.build import Surroundings
 from wakeful.specs.folder_reading import read_folder, read_text

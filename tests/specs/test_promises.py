@@ -7,8 +7,9 @@ from msgspec.structs import replace
 
 from core.specs import read, session
 from wakeful.core.spec.agent import AgentSpec, ModelSpec
+from wakeful.core.spec.bindings import CronBinding, MessageBinding
 from wakeful.core.spec.budget import Amounts, Budget, Price
-from wakeful.core.spec.session import CronBinding, MessageBinding, PromptRun, SessionSpec
+from wakeful.core.spec.session import PromptRun, SessionSpec
 from wakeful.specs.check_warnings import find_unkept
 
 DAY = Budget(day=Amounts(tokens=100, usd=1))

@@ -8,7 +8,8 @@ import pytest
 
 from wakeful.core.deciding.core import Core
 from wakeful.core.record.state import Declaration, LastRun, OpenRun, Session
-from wakeful.core.spec.session import CommandRun, Confinement, FileBinding, SessionSpec
+from wakeful.core.spec.bindings import FileBinding
+from wakeful.core.spec.session import CommandRun, Confinement, SessionSpec
 from wakeful.runners.isolation.shield import can_shield
 from wakeful.runners.isolation.written_places import list_writable
 from wakeful.service.wiring.source_edges import find_filed_text

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from wakeful.core.spec.session import CommandRun, FileBinding, PromptRun, SessionSpec, find_template
+from wakeful.core.spec.bindings import FileBinding
+from wakeful.core.spec.session import CommandRun, PromptRun, SessionSpec, find_template
 from wakeful.settings import ProjectReader
 from wakeful.specs.folder_reading import FolderReading, read_folder
 

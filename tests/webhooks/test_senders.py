@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from wakeful.core.spec.session import Sender
+from wakeful.core.spec.bindings import Sender
 from wakeful.errors import OperatorError
 from wakeful.webhooks.senders import (
     SENDERS,

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from wakeful.core.spec.session import CommandRun, FileBinding, SessionSpec
+from wakeful.core.spec.bindings import FileBinding
+from wakeful.core.spec.session import CommandRun, SessionSpec
 from wakeful.errors import CallerError
 from wakeful.run_files.restore import carry_out, plan_restore
 from wakeful.sources.git.checkouts import Checkouts

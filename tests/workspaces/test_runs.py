@@ -10,15 +10,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from wakeful.core.spec.session import (
-    CommandRun,
-    CommitsBinding,
-    Confinement,
-    FileBinding,
-    RunLimits,
-    ScriptRun,
-    SessionSpec,
-)
+from wakeful.core.spec.bindings import CommitsBinding, FileBinding
+from wakeful.core.spec.session import CommandRun, Confinement, RunLimits, ScriptRun, SessionSpec
 from wakeful.errors import OperatorError, WakefulError
 from wakeful.run_files.replay_folder import redirect
 from wakeful.runners.outputs.landing import Bounds, put_in_place, remove_area

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from wakeful.core.agents.model_text import estimate_tokens, quote_block, quote_line
 from wakeful.core.looking.path_reports import Delivered
 from wakeful.core.record.events import Cause, ChangedPath
-from wakeful.core.spec.session import SessionBinding, SessionSpec
+from wakeful.core.spec.bindings import SessionBinding
+from wakeful.core.spec.session import SessionSpec
 from wakeful.model_context.diffs import ReadChanged, diff_sides
 from wakeful.model_context.parts import Room
 from wakeful.text.display import count

@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterable
 from wakeful.core.agents.model_text import quote_block
 from wakeful.core.looking.patterns import contains, parse_under
 from wakeful.core.record.events import Cause
-from wakeful.core.spec.session import CommitsBinding, SessionSpec
+from wakeful.core.spec.bindings import CommitsBinding
+from wakeful.core.spec.session import SessionSpec
 from wakeful.system.openat2 import open_beneath
 
 # The names of rules files. The first that exists in a folder is used.

@@ -24,7 +24,7 @@ from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.run_end import are_looked_at
 from wakeful.core.record.observations import OutputsKept, ProcessEnded, RunRecovered
 from wakeful.core.record.state import OpenRun, Session
-from wakeful.core.spec.session import FileBinding
+from wakeful.core.spec.bindings import FileBinding
 from wakeful.errors import WakefulError
 from wakeful.run_files.capture import LASTING, Capture, Limits, SeenPath
 from wakeful.run_files.file_record import INLINE_PATHS, BindingFiles, Found, RunFiles

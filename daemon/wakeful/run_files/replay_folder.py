@@ -16,7 +16,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from wakeful.core.looking.patterns import parse_under
-from wakeful.core.spec.session import CommandRun, CommitsBinding, PromptRun, RunSpec, ScriptRun, SessionSpec
+from wakeful.core.spec.bindings import CommitsBinding
+from wakeful.core.spec.session import CommandRun, PromptRun, RunSpec, ScriptRun, SessionSpec
 from wakeful.errors import CallerError, WakefulError
 from wakeful.run_files.file_record import GONE, Entry, RunFiles
 from wakeful.run_files.path_lists import read_entries

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from wakeful.core.deciding.acting_agent import select_servers
 from wakeful.core.looking.patterns import parse_under
 from wakeful.core.spec.agent import AgentSpec, McpServer
-from wakeful.core.spec.session import CommandRun, ProbeBinding, PromptRun, ScriptRun, SessionSpec
+from wakeful.core.spec.session import CommandRun, PromptRun, ScriptRun, SessionSpec
 from wakeful.runners.isolation.path_answers import PathAnswers
 from wakeful.runners.isolation.program_places import Derived, ProgramWords, derive_places, find_named_files
 from wakeful.runners.isolation.reach import is_wide
@@ -65,7 +65,7 @@ class ProgramReach:
             declared=declared,
             closed=self._closed,
         )
-        started = [binding.argv for binding in spec.bindings if isinstance(binding, ProbeBinding)]
+        started = [binding.command for binding in spec.bindings if binding.command]
         started += [
             resolve_server(server.argv, spec.root, os.path.expanduser("~"))
             for server in list_server_programs(spec, agent)

@@ -24,7 +24,7 @@ from wakeful.core.looking.targets import target_of
 from wakeful.core.record.events import MessageAdded
 from wakeful.core.record.observations import ProcessEnded
 from wakeful.core.record.state import OpenRun, Session
-from wakeful.core.spec.session import CommitsBinding
+from wakeful.core.spec.bindings import CommitsBinding
 from wakeful.errors import OperatorError, WakefulError
 from wakeful.run_files.content_recorder import Keeper
 from wakeful.run_files.webhook_payloads import lay_out_payloads

@@ -17,30 +17,32 @@ from wakeful.core.deciding.rule_of_two import find_untrusted_binding, find_way_o
 from wakeful.core.looking.granted_places import find_private
 from wakeful.core.looking.patterns import contains, parse_under
 from wakeful.core.spec.agent import MCP_TOOL_PREFIX
-from wakeful.core.spec.budget import Amounts, Budget
-from wakeful.core.spec.session import (
+from wakeful.core.spec.bindings import (
     DEFAULT_SETTLE_SECONDS,
     RESERVED_BINDINGS,
     AnyBinding,
-    AnyRun,
-    CommandRun,
     CommitsBinding,
-    Confinement,
     CronBinding,
     EveryBinding,
     FileBinding,
     MessageBinding,
     ProbeBinding,
+    ServiceBinding,
+    SessionBinding,
+    WebhookBinding,
+    find_settle_max,
+)
+from wakeful.core.spec.budget import Amounts, Budget
+from wakeful.core.spec.session import (
+    AnyRun,
+    CommandRun,
+    Confinement,
     PromptRun,
     Retention,
     RunLimits,
     ScriptRun,
-    ServiceBinding,
-    SessionBinding,
     SessionSpec,
-    WebhookBinding,
     Window,
-    find_settle_max,
 )
 from wakeful.specs.command_words import find_program
 from wakeful.specs.models import (

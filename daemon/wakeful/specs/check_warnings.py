@@ -23,14 +23,11 @@ from wakeful.core.deciding.acting_agent import merge_tools
 from wakeful.core.deciding.holds import find_ask_timeout
 from wakeful.core.looking.patterns import Excludes, Pattern, intersects, parse_under
 from wakeful.core.spec.agent import AgentSpec
+from wakeful.core.spec.bindings import CommitsBinding, FileBinding, MessageBinding
 from wakeful.core.spec.budget import OF_REQUESTS, PERIODS, Budget, counts_money
 from wakeful.core.spec.session import (
     DEFAULT_EXCLUDES,
     CommandRun,
-    CommitsBinding,
-    FileBinding,
-    MessageBinding,
-    ProbeBinding,
     PromptRun,
     ScriptRun,
     SessionSpec,
@@ -115,8 +112,8 @@ def _list_commands(spec: SessionSpec, search_path: str) -> Iterator[Command]:
         if run.check:
             yield Command(("run", "check"), run.check, cwd, own_path)
     for binding in spec.bindings:
-        if isinstance(binding, ProbeBinding):
-            yield Command(("bindings", binding.name, "probe"), binding.argv, spec.root, search_path)
+        if binding.command:
+            yield Command(("bindings", binding.name, binding.kind), binding.command, spec.root, search_path)
 
 
 # -- signs of a shell -----------------------------------------------------------------------------

@@ -22,14 +22,8 @@ from pydantic import ValidationError
 
 from wakeful.core.deciding.acting_agent import find_ambiguous_binding
 from wakeful.core.spec.agent import AgentSpec
-from wakeful.core.spec.session import (
-    TEMPLATE_MARK,
-    PromptRun,
-    ServiceBinding,
-    SessionBinding,
-    SessionSpec,
-    find_template,
-)
+from wakeful.core.spec.bindings import ServiceBinding, SessionBinding
+from wakeful.core.spec.session import TEMPLATE_MARK, PromptRun, SessionSpec, find_template
 from wakeful.specs.agents import build_agent
 from wakeful.specs.build import RUN_KINDS, Built, Surroundings, build_spec
 from wakeful.specs.file_ownership import find_others, judge_writers

@@ -15,19 +15,16 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Fiel
 from pydantic_core import CoreSchema
 
 from wakeful.core.spec.agent import Effort, FileHands, ToolPolicy
-from wakeful.core.spec.session import (
+from wakeful.core.spec.bindings import (
     CatchUp,
     CommitLine,
     Compare,
-    First,
-    Isolation,
     Missing,
     Overlap,
     RunEnd,
     Sender,
-    When,
-    WorkspaceKind,
 )
+from wakeful.core.spec.session import First, Isolation, When, WorkspaceKind
 from wakeful.specs.notify_scalars import (
     NotifierNames,
 )

@@ -16,7 +16,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from wakeful.core.spec.session import RESERVED_BINDINGS, find_template
+from wakeful.core.spec.bindings import RESERVED_BINDINGS
+from wakeful.core.spec.session import find_template
 from wakeful.errors import CallerError
 from wakeful.specs.build import MESSAGE, RUN_KINDS, Surroundings
 from wakeful.specs.folder_reading import AGENTS, SUFFIX, read_text

@@ -13,7 +13,7 @@ import time
 from typing import BinaryIO
 
 from wakeful.core.spec.agent import AgentSpec
-from wakeful.core.spec.session import CommandRun, ProbeBinding, SessionSpec
+from wakeful.core.spec.session import CommandRun, SessionSpec
 from wakeful.specs.command_words import find_program
 from wakeful.trust.ledger import ABSENT
 
@@ -32,9 +32,7 @@ def list_programs(spec: SessionSpec, agent: AgentSpec | None = None) -> list[str
         found.append(find_program(spec.run.argv, spec.root, cwd))
     if spec.run is not None and spec.run.check is not None:
         found.append(find_program(spec.run.check, spec.root, cwd))
-    found += [
-        find_program(binding.argv, spec.root, None) for binding in spec.bindings if isinstance(binding, ProbeBinding)
-    ]
+    found += [find_program(binding.command, spec.root, None) for binding in spec.bindings if binding.command]
     if agent is not None:
         found += [
             find_program(argv, spec.root, cwd) for argv in (agent.acp, *(server.argv for server in agent.mcp)) if argv

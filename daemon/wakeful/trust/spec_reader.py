@@ -20,7 +20,8 @@ from msgspec.structs import replace
 
 from wakeful.core.record.observations import Declaration
 from wakeful.core.spec.agent import AgentSpec
-from wakeful.core.spec.session import SessionBinding, SessionSpec, Settings
+from wakeful.core.spec.bindings import SessionBinding
+from wakeful.core.spec.session import SessionSpec, Settings
 from wakeful.settings import SETTINGS_FILE, ProjectReader, ProjectReading, name_notifiers
 from wakeful.specs.file_ownership import find_others
 from wakeful.specs.folder_reading import AGENTS, INSTANCE, SUFFIX, FileReading, FolderReading

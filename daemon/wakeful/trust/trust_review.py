@@ -21,15 +21,8 @@ from wakeful.core.looking.granted_places import list_granted_reads
 from wakeful.core.looking.patterns import contains
 from wakeful.core.record.state import Session
 from wakeful.core.spec.agent import AgentSpec
-from wakeful.core.spec.session import (
-    CommandRun,
-    FileBinding,
-    ProbeBinding,
-    PromptRun,
-    ScriptRun,
-    SessionSpec,
-    find_template,
-)
+from wakeful.core.spec.bindings import FileBinding
+from wakeful.core.spec.session import CommandRun, PromptRun, ScriptRun, SessionSpec, find_template
 from wakeful.errors import CallerError
 from wakeful.settings import SPECS_FOLDER
 from wakeful.specs.scalars import find_name_problem
@@ -419,7 +412,7 @@ def describe(spec: SessionSpec, agent: AgentSpec | None = None) -> dict[str, Any
     return {
         "runs": runs,
         "check": list(spec.run.check or ()) if spec.run is not None else [],
-        "probes": [list(one.argv) for one in spec.bindings if isinstance(one, ProbeBinding)],
+        "probes": [list(one.command) for one in spec.bindings if one.command],
         "webhooks": [
             f"{one.name} ({one.sender}, {'signed' if one.secrets else 'not signed'})" for one in spec.webhooks
         ],

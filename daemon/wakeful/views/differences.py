@@ -18,7 +18,7 @@ from wakeful.core.looking.observed_state import Bound, bounds_of
 from wakeful.core.record.events import RunFinished
 from wakeful.core.record.state import Session
 from wakeful.core.spec.session import SessionSpec
-from wakeful.views.session_page import describe_binding, show_past, view_fact
+from wakeful.views.session_page import show_past, view_fact
 from wakeful.views.times import show_time_or_none
 
 # Two sessions always differ in their names.
@@ -137,9 +137,7 @@ def _compare_bindings(a: Session, b: Session) -> list[dict[str, Any]]:
         if bound.is_written or not (is_new or is_gone or any(mark["a"] != mark["b"] for mark in marks.values())):
             continue
         change = "added" if is_new else "removed" if is_gone else "moved"
-        found.append(
-            {"name": bound.name, "kind": bound.kind, "what": describe_binding(bound.binding), "change": change, **marks}
-        )
+        found.append({"name": bound.name, "kind": bound.kind, "what": bound.description, "change": change, **marks})
     return found
 
 
@@ -152,5 +150,5 @@ def _compare_files(a: Session, b: Session, runs: list[RunFinished]) -> list[dict
         versions = {"a": a.marks.good.get(key), "b": b.marks.good.get(key)}
         wrote = [run.run for run in runs if bound.name in run.written]
         if bound.is_written and (versions["a"] != versions["b"] or wrote):
-            found.append({"binding": bound.name, "what": describe_binding(bound.binding), **versions, "runs": wrote})
+            found.append({"binding": bound.name, "what": bound.description, **versions, "runs": wrote})
     return found

@@ -17,7 +17,7 @@ from wakeful.core.record.knowledge import Origin
 from wakeful.core.record.observations import Traced
 from wakeful.core.record.state import Session
 from wakeful.core.record.todo import count_items
-from wakeful.core.spec.session import FileBinding
+from wakeful.core.spec.bindings import FileBinding
 from wakeful.system.journal import INFO, NOTICE, WARNING, Priority
 from wakeful.text.display import count, escape
 

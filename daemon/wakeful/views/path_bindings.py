@@ -20,7 +20,8 @@ from wakeful.core.looking.patterns import Excludes, Pattern, intersects
 from wakeful.core.looking.targets import find_hidden
 from wakeful.core.record.observations import Moment
 from wakeful.core.record.state import Session
-from wakeful.core.spec.session import DEFAULT_EXCLUDES, FileBinding, SessionBinding, SessionSpec
+from wakeful.core.spec.bindings import FileBinding, SessionBinding
+from wakeful.core.spec.session import DEFAULT_EXCLUDES, SessionSpec
 from wakeful.views.causes import view_waiting
 
 _WILDCARD = re.compile(r"[*?\[]")

@@ -16,9 +16,8 @@ from wakeful.core.deciding.core import Core
 from wakeful.core.looking.observed_state import Bound
 from wakeful.core.looking.patterns import parse_under
 from wakeful.core.record.state import Session
-from wakeful.core.spec.session import CommitsBinding, FileBinding, SessionBinding
+from wakeful.core.spec.bindings import CommitsBinding, FileBinding, SessionBinding
 from wakeful.errors import CallerError
-from wakeful.views.session_page import describe_binding
 
 MOST_NODES = 600
 # The kinds of bindings that are left out: every session has them, or they have no source that a person could look at.
@@ -56,7 +55,7 @@ class _Whole:
             self._join(f"session:{binding.session}", own, bound)
             return
         node, what = _name_node(session, bound)
-        label = describe_binding(binding)
+        label = binding.description
         self.nodes.setdefault(node, {"kind": bound.kind, "label": label, "what": what})
         access = binding.access if isinstance(binding, FileBinding) else "read"
         if access in ("read", "both"):
@@ -117,8 +116,7 @@ def _name_node(session: Session, bound: Bound) -> tuple[str, str]:
             place = os.path.normpath(os.path.join(root, repo or "."))
             return f"commits:{place}:{branch or 'HEAD'}:{path}", place
         case _:
-            what = describe_binding(binding)
-            return f"{bound.kind}:{session.name}:{bound.name}", what
+            return f"{bound.kind}:{session.name}:{bound.name}", bound.description
 
 
 def _find_focus(whole: _Whole, focus: str) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, assert_never
+from typing import Any
 
 from msgspec import Struct, structs
 
@@ -24,22 +24,12 @@ from wakeful.core.record.knowledge import Fact
 from wakeful.core.record.observations import Moment, Usage
 from wakeful.core.record.stages import name_state
 from wakeful.core.record.state import Session, State
-from wakeful.core.spec.budget import PERIODS, UNITS, Amounts, Budget, Spent
-from wakeful.core.spec.session import (
-    AnyBinding,
-    CommitsBinding,
-    CronBinding,
-    EveryBinding,
+from wakeful.core.spec.bindings import (
     FileBinding,
-    MessageBinding,
-    ProbeBinding,
-    Retention,
-    Role,
-    ServiceBinding,
-    SessionBinding,
-    SessionSpec,
     WebhookBinding,
 )
+from wakeful.core.spec.budget import PERIODS, UNITS, Amounts, Budget, Spent
+from wakeful.core.spec.session import Retention, Role, SessionSpec
 from wakeful.views.causes import view_causes, view_last_run, view_open_run
 from wakeful.views.session_rows import list_row
 from wakeful.views.times import show_time, show_time_or_none
@@ -226,7 +216,7 @@ def _view_marks(session: Session, bound: Bound) -> dict[str, Any]:
     return {
         "name": bound.name,
         "kind": bound.kind,
-        "what": describe_binding(bound.binding),
+        "what": bound.description,
         "wake": bound.wake,
         "access": bound.binding.access if isinstance(bound.binding, FileBinding) else "read",
         "seen": session.marks.seen.get(bound.key),
@@ -276,42 +266,6 @@ def _view_look(look: TargetLook, describe: Callable[[str], str | None]) -> dict[
         "degraded": look.degraded,
         "watched": describe(look.target.key),
     }
-
-
-def describe_binding(binding: AnyBinding | None) -> str:
-    """Describe the target of a binding in the words of its spec."""
-    match binding:
-        case None:
-            return ""
-        case FileBinding():
-            return binding.pattern
-        case CommitsBinding():
-            where = f" in {binding.repo}" if binding.repo else ""
-            return f"{binding.path} on {binding.branch or 'HEAD'}{where}"
-        case CronBinding():
-            return f"{binding.expression} {binding.timezone}"
-        case EveryBinding():
-            return _say_period(binding.period_seconds)
-        case MessageBinding():
-            return "its mailbox"
-        case SessionBinding():
-            return binding.session if binding.on == "succeeded" else f"{binding.session}, when it has {binding.on}"
-        case ProbeBinding():
-            return " ".join(binding.argv)
-        case ServiceBinding():
-            return binding.url
-        case WebhookBinding():
-            return f"{binding.sender}, signed with {' or '.join(binding.secrets) if binding.secrets else 'nothing'}"
-        case _:
-            assert_never(binding)
-
-
-def _say_period(seconds: float) -> str:
-    """Write a period as a spec would: 30m rather than 1800s."""
-    size, unit = next(
-        (one for one in ((86400, "d"), (3600, "h"), (60, "m")) if seconds >= one[0] and seconds % one[0] == 0), (1, "s")
-    )
-    return f"{seconds / size:g}{unit}"
 
 
 # The daemon's own author name, which is not a participant.

@@ -23,7 +23,7 @@ from wakeful.core.looking.targets import FileTarget
 from wakeful.core.record.events import Cause
 from wakeful.core.record.observations import Moment
 from wakeful.core.record.state import DamagedSession, Session
-from wakeful.core.spec.session import FileBinding
+from wakeful.core.spec.bindings import FileBinding
 from wakeful.views.causes import say_waiting, view_causes, view_waiting
 from wakeful.views.path_bindings import Reached, means_path
 from wakeful.views.records import Recorded, say_cost, say_spent, view_runs

@@ -13,7 +13,7 @@ import hmac
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from wakeful.core.spec.session import Sender
+from wakeful.core.spec.bindings import Sender
 from wakeful.errors import CallerError, OperatorError
 
 # The prefix of secrets of Standard Webhooks; the key follows in Base64.

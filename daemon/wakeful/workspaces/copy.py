@@ -12,7 +12,8 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 
 from wakeful.core.looking.patterns import Excludes, Pattern, contains, parse_under
-from wakeful.core.spec.session import DEFAULT_EXCLUDES, FileBinding, SessionSpec
+from wakeful.core.spec.bindings import FileBinding
+from wakeful.core.spec.session import DEFAULT_EXCLUDES, SessionSpec
 from wakeful.errors import CallerError
 from wakeful.run_files.present_files import PathBlocked, look_at, open_folder, remove_file, write_link
 from wakeful.run_files.replay_folder import make_folders

@@ -19,7 +19,8 @@ from msgspec import Struct
 from wakeful.core.looking.patterns import contains
 from wakeful.core.record.knowledge import Workspace
 from wakeful.core.record.state import Session
-from wakeful.core.spec.session import CommitsBinding, SessionSpec
+from wakeful.core.spec.bindings import CommitsBinding
+from wakeful.core.spec.session import SessionSpec
 from wakeful.errors import CallerError
 from wakeful.run_files.restore import show_name
 from wakeful.sources.contract import Git, RepositoryNow

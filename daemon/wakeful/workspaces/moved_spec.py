@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from wakeful.core.looking.patterns import contains, parse_under
 from wakeful.core.record.state import Session
-from wakeful.core.spec.session import (
+from wakeful.core.spec.bindings import (
     AnyBinding,
     CommitsBinding,
     CronBinding,
@@ -24,9 +24,9 @@ from wakeful.core.spec.session import (
     ProbeBinding,
     ServiceBinding,
     SessionBinding,
-    SessionSpec,
     WebhookBinding,
 )
+from wakeful.core.spec.session import SessionSpec
 from wakeful.run_files.replay_folder import lead_from, redirect
 
 

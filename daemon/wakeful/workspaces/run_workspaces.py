@@ -19,7 +19,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from wakeful.core.looking.patterns import contains, parse_under
-from wakeful.core.spec.session import CommandRun, CommitsBinding, PromptRun, ScriptRun, SessionSpec
+from wakeful.core.spec.bindings import CommitsBinding
+from wakeful.core.spec.session import CommandRun, PromptRun, ScriptRun, SessionSpec
 from wakeful.errors import OperatorError
 from wakeful.run_files.present_files import PathBlocked, look_at
 from wakeful.runners.contract import WorkspaceOrder

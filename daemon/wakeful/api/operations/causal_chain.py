@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from wakeful.api.service import Service
 from wakeful.core.record.events import Cause, OutputsAdopted, RunFinished, RunStarted, SessionMerged, SessionRewound
 from wakeful.core.record.state import Session
-from wakeful.core.spec.session import FileBinding
+from wakeful.core.spec.bindings import FileBinding
 from wakeful.errors import CallerError, OperatorError
 from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import LogReader, Record

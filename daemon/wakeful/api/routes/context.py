@@ -25,7 +25,7 @@ from wakeful.core.looking.targets import target_of
 from wakeful.core.record import events as ev
 from wakeful.core.record.state import Session
 from wakeful.core.spec.agent import AgentSpec, fit_window
-from wakeful.core.spec.session import CommitsBinding
+from wakeful.core.spec.bindings import CommitsBinding
 from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import LogReader
 from wakeful.model_context.assemble import Assembled, assemble, assemble_sub

@@ -23,7 +23,8 @@ from wakeful.core.looking.path_reports import Changed, Compared
 from wakeful.core.looking.targets import target_of
 from wakeful.core.record import events as ev
 from wakeful.core.record.state import Question, Session
-from wakeful.core.spec.session import CommitsBinding, SessionSpec
+from wakeful.core.spec.bindings import CommitsBinding
+from wakeful.core.spec.session import SessionSpec
 from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import LogReader
 from wakeful.model_context.diffs import FileSides, diff_sides, read_now

@@ -27,7 +27,7 @@ from wakeful.api.service import Service, find_named
 from wakeful.core.calls.values import Deliver
 from wakeful.core.record.events import DeliveryReceived
 from wakeful.core.record.state import Moving, Session
-from wakeful.core.spec.session import WebhookBinding
+from wakeful.core.spec.bindings import WebhookBinding
 from wakeful.errors import CallerError, OperatorError, UnknownSession, WakefulError
 from wakeful.eventlog.codec import decode
 from wakeful.views.times import say_time, show_time_or_none

@@ -26,9 +26,10 @@ from wakeful.core.record import events as ev
 from wakeful.core.record.flat_state import flatten
 from wakeful.core.record.knowledge import Conflict, Conversation, Origin, Recollection, merge_facts
 from wakeful.core.record.observations import Declaration
-from wakeful.core.record.state import ACTIVATION, ORDERED_KEYS, Archived, Departed, Moving, Session, Terminated
+from wakeful.core.record.state import ACTIVATION, Archived, Departed, Moving, Session, Terminated, only_advances
 from wakeful.core.record.todo import merge_items
-from wakeful.core.spec.session import FileBinding, SessionSpec
+from wakeful.core.spec.bindings import FileBinding
+from wakeful.core.spec.session import SessionSpec
 from wakeful.errors import CallerError
 from wakeful.text.display import count
 
@@ -73,9 +74,7 @@ def _judge_rewind(call: calls.Rewind, core: Core, decision: Decision, called: ca
         return f"stands at seq {call.to} already"
     if call.at is not None and call.at != session.seq:
         raise CallerError(f"{call.name} went on while the rewind of its files was prepared; ask for it again")
-    versions = {
-        key: version for key, version in _versions_now(core, session).items() if not key.startswith(ORDERED_KEYS)
-    }
+    versions = {key: version for key, version in _versions_now(core, session).items() if not only_advances(key)}
     # Level causes count as seen. Ordered causes are still owed, and request a new wake (rule 44).
     session = _withdraw(core, decision, session, f"rewound by {called.author}")
     session = emit_call(

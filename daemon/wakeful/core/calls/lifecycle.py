@@ -25,8 +25,9 @@ from wakeful.core.record.knowledge import count_bytes
 from wakeful.core.record.observations import Declaration
 from wakeful.core.record.state import Archived, Departed, Moving, Question, Session, Terminated
 from wakeful.core.record.todo import change_items, count_items, say_items
+from wakeful.core.spec.bindings import WebhookBinding
 from wakeful.core.spec.limits import ADVICE, LimitName
-from wakeful.core.spec.session import Role, SessionSpec, WebhookBinding
+from wakeful.core.spec.session import Role, SessionSpec
 from wakeful.errors import CallerError
 from wakeful.text.display import count
 

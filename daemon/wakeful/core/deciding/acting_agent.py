@@ -15,7 +15,8 @@ from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.owed import list_addressed
 from wakeful.core.record.state import ACTIVATION, OpenRun, Session
 from wakeful.core.spec.agent import AgentSpec, ToolPolicy, prefer_model
-from wakeful.core.spec.session import PromptRun, ServiceBinding, SessionSpec
+from wakeful.core.spec.bindings import ServiceBinding
+from wakeful.core.spec.session import PromptRun, SessionSpec
 
 # Tools that an agent has only if its own file names them.
 GIVEN_BY_NAME: dict[str, ToolPolicy] = {"shell": "deny"}

@@ -74,7 +74,7 @@ def _find_unclear(core: Core, session: Session) -> BusyReason | None:
         return BusyReason("is not looked at yet")
     unclear = None
     for bound in bounds:
-        if bound.target is None or not bound.wake or bound.kind == "service":
+        if bound.target is None or not bound.wake or bound.is_condition:
             continue
         look = core.looked.targets[bound.target]
         if look.is_looked and look.version is None:

@@ -16,14 +16,14 @@ from wakeful.core.deciding.owed import find_following_slot, upstream_position
 from wakeful.core.looking.observed_state import Bound, ClockLook
 from wakeful.core.record import events as ev
 from wakeful.core.record.state import Session, State
-from wakeful.core.spec.session import (
+from wakeful.core.spec.bindings import (
     AnyBinding,
     ClockBinding,
     CronBinding,
     EveryBinding,
     SessionBinding,
-    SessionSpec,
 )
+from wakeful.core.spec.session import SessionSpec
 
 DAY_US = 86_400_000_000
 # The smallest change of the clock that counts as set. NTP slews all clocks alike, and a smaller difference can be the

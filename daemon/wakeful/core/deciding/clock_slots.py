@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 from cronsim import CronSim, CronSimError
 
-from wakeful.core.spec.session import ClockBinding, CronBinding, EveryBinding, Window
+from wakeful.core.spec.bindings import ClockBinding, CronBinding, EveryBinding
+from wakeful.core.spec.session import Window
 from wakeful.core.spec.zones import find_zone
 
 SECOND_US = 1_000_000

@@ -21,7 +21,8 @@ from wakeful.core.record.fold import fold
 from wakeful.core.record.observations import Moment
 from wakeful.core.record.state import AGENT_POOL, GENERAL_POOL, DamagedSession, Session, State
 from wakeful.core.spec.agent import AgentSpec
-from wakeful.core.spec.session import CommitsBinding, Settings
+from wakeful.core.spec.bindings import CommitsBinding
+from wakeful.core.spec.session import Settings
 from wakeful.errors import InternalError
 
 

@@ -41,7 +41,7 @@ from wakeful.core.deciding.written_files import try_finish_writing
 from wakeful.core.looking.observed_state import Looked
 from wakeful.core.record import events as ev
 from wakeful.core.record.state import Session
-from wakeful.core.spec.session import FileBinding
+from wakeful.core.spec.bindings import FileBinding
 
 # Waiting raises the priority by one every two seconds, so nothing starves (rule 35).
 SECONDS_PER_PRIORITY = 2.0
@@ -75,7 +75,7 @@ def _adopt_first_versions(core: Core, decision: Decision, session: Session) -> S
     if session.marks.is_first_taken or takes_first_run(session.spec):
         return session
     bounds = core.looked.bounds[session.id]
-    looks = (core.looked.target(bound) for bound in bounds if bound.kind != "service")
+    looks = (core.looked.target(bound) for bound in bounds if not bound.is_condition)
     if not all(look is None or (look.is_looked and look.version is not None) for look in looks):
         return session
     versions = start_versions(core.state, core.looked, session)
@@ -103,7 +103,7 @@ def _skip_empty_slots(core: Core, decision: Decision, session: Session) -> Sessi
 def _is_all_clear(looked: Looked, session: Session) -> bool:
     """Are all read bindings looked at and clean, also those that do not wake?"""
     looks = (
-        looked.target(bound) for bound in looked.bounds[session.id] if bound.kind != "service" and not bound.is_written
+        looked.target(bound) for bound in looked.bounds[session.id] if not bound.is_condition and not bound.is_written
     )
     return all(look is None or look.is_clear for look in looks)
 

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from wakeful.core.looking.patterns import PathTrie, Pattern, intersects, parse_under
-from wakeful.core.spec.session import SessionBinding, SessionSpec
+from wakeful.core.spec.bindings import SessionBinding
+from wakeful.core.spec.session import SessionSpec
 
 
 @dataclass(slots=True, frozen=True)

@@ -171,7 +171,7 @@ def _find_unisolated(core: Core, session: Session) -> str | None:
 
 def _find_service_down(core: Core, session: Session) -> str | None:
     for bound in core.looked.bounds.get(session.id, ()):
-        if bound.kind != "service":
+        if not bound.is_condition:
             continue
         look = core.looked.target(bound)
         if look is not None and look.is_looked and look.version != "up":

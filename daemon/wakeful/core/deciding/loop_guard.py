@@ -18,7 +18,8 @@ from wakeful.core.looking.observed_state import Bound, TargetLook
 from wakeful.core.looking.patterns import contains, parse_under
 from wakeful.core.record.events import Cause
 from wakeful.core.record.state import OpenRun, Session
-from wakeful.core.spec.session import CommitsBinding, FileBinding, SessionSpec
+from wakeful.core.spec.bindings import CommitsBinding, FileBinding
+from wakeful.core.spec.session import SessionSpec
 
 RUNS_IN_A_ROW = 5
 RUNS_BEFORE_A_PAUSE = 2

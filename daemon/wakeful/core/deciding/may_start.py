@@ -22,8 +22,8 @@ from wakeful.core.looking.observed_state import Bound
 from wakeful.core.record.events import Hold
 from wakeful.core.record.observations import Moment
 from wakeful.core.record.state import Session
+from wakeful.core.spec.bindings import FileBinding
 from wakeful.core.spec.budget import find_exhausted
-from wakeful.core.spec.session import FileBinding
 
 SAME_SESSION_IN_CHAIN = 3
 # The reason shown for a wake that waits for nothing.
@@ -127,7 +127,7 @@ def _find_unclear_input(core: Core, session: Session) -> WaitsForOther | WaitsFo
         look = core.looked.targets[bound.target]
         if not look.is_looked and look.held is None:
             return WaitsForOther(f"looking at {bound.name}")
-        if is_urgent or bound.kind == "service":
+        if is_urgent or bound.is_condition:
             continue
         if look.held is not None:
             return WaitsForOther(look.held)

@@ -21,7 +21,8 @@ from wakeful.core.looking.patterns import parse_under
 from wakeful.core.record import events as ev
 from wakeful.core.record.observations import KeptOutput, PathChange, ProcessEnded
 from wakeful.core.record.state import OpenRun, Session
-from wakeful.core.spec.session import FileBinding, SessionSpec
+from wakeful.core.spec.bindings import FileBinding
+from wakeful.core.spec.session import SessionSpec
 
 # Stops after which a run has not succeeded, whatever its exit code. None of its outputs is put in place.
 _ABANDONING = ("interrupt", "cancel", "terminate")

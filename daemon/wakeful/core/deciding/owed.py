@@ -10,28 +10,23 @@ from __future__ import annotations
 from itertools import takewhile
 
 from wakeful.core.deciding.clock_slots import next_slot_after
-from wakeful.core.looking.observed_state import Bound, ClockLook, Looked, TargetLook, starts_at_declaration
+from wakeful.core.looking.observed_state import Bound, ClockLook, Looked, TargetLook
 from wakeful.core.looking.targets import find_commit
 from wakeful.core.record.deliveries import Delivery
 from wakeful.core.record.events import Cause
 from wakeful.core.record.state import ACTIVATION, OpenRun, Session, State, Unread, is_ahead
-from wakeful.core.spec.session import (
+from wakeful.core.spec.bindings import (
     ClockBinding,
-    CommitsBinding,
     CronBinding,
     EveryBinding,
-    FileBinding,
-    ProbeBinding,
     SessionBinding,
-    SessionSpec,
 )
+from wakeful.core.spec.session import SessionSpec
 
 FIRST = "first"
 TOUCHED = "touched during run"
 # The most bytes of payloads that one run gets, because they lie in memory on most machines. The next run gets the rest.
 MOST_DELIVERED_BYTES = 64_000_000
-# Binding kinds that cause a first run. Clocks, messages and webhooks start at their declaration.
-FIRST_KINDS = (FileBinding, CommitsBinding, ProbeBinding, SessionBinding)
 
 
 def takes_first_run(spec: SessionSpec) -> bool:
@@ -43,8 +38,7 @@ def takes_first_run(spec: SessionSpec) -> bool:
     if spec.first is not None:
         return spec.first == "run"
     return any(
-        binding.wake and isinstance(binding, FIRST_KINDS) and not starts_at_declaration(binding)
-        for binding in spec.bindings
+        binding.wake and not binding.is_condition and not binding.starts_at_declaration for binding in spec.bindings
     )
 
 
@@ -173,21 +167,17 @@ def upstream_position(state: State, binding: SessionBinding) -> int:
 
 
 def is_new(state: State, looked: Looked, session: Session, bound: Bound) -> bool:
-    if bound.kind == "service":
+    if bound.is_condition:
         return False
     version = version_now(state, looked, session, bound)
     if version is None:
         return False
     seen = session.marks.seen.get(bound.key)
-    match bound.kind:
-        case "message":
-            return session.mailbox.waking > int(seen or "0")
-        case "session" | "webhook":
-            return int(version) > int(seen or "0")
-        case "cron" | "every":
-            return is_ahead(version, seen)
-        case _:
-            return version != seen
+    if bound.kind == "message":
+        # Not every message wakes.
+        return session.mailbox.waking > int(seen or "0")
+    # The number of what came before anything did is 0, and is never new.
+    return version != "0" and is_ahead(version, seen) if bound.only_advances else version != seen
 
 
 def new_bindings(state: State, looked: Looked, session: Session) -> list[Bound]:
@@ -351,7 +341,7 @@ def start_versions(state: State, looked: Looked, session: Session) -> dict[str, 
     versions = {}
     for bound in looked.bounds.get(session.id, ()):
         version = version_now(state, looked, session, bound)
-        if version is not None and bound.kind != "service":
+        if version is not None and not bound.is_condition:
             versions[bound.key] = version
     if session.activation.position:
         versions[ACTIVATION] = str(session.activation.position)

@@ -28,7 +28,8 @@ from wakeful.core.record import events as ev
 from wakeful.core.record.fold_runs import add_spent
 from wakeful.core.record.observations import ProcessEnded, Usage
 from wakeful.core.record.state import OpenRun, Session, Stop
-from wakeful.core.spec.session import CommitsBinding, CronBinding, EveryBinding, SessionSpec
+from wakeful.core.spec.bindings import CommitsBinding, CronBinding, EveryBinding
+from wakeful.core.spec.session import SessionSpec
 
 # Seconds until a run is closed without the answer of a source that hangs. Normally every source answers.
 LONGEST_LAST_LOOK_SECONDS = 30.0
@@ -319,7 +320,7 @@ def _add_findings(
 def _is_touched(core: Core, session: Session, run: OpenRun, bound: Bound, look: TargetLook, *, is_judged: bool) -> bool:
     """Did this input change during the run, or can nobody say that it did not (rule 17)?"""
     key = bound.key
-    is_unknown = key not in run.versions and not bound.is_ordered and bound.kind != "service"
+    is_unknown = key not in run.versions and not bound.is_ordered and not bound.is_condition
     if is_unknown and any(key == binding.identity for binding in run.spec.bindings):
         # An activation started the run although this input was unknown (rule 5), so the version it saw is unknown.
         return True

@@ -15,20 +15,18 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, assert_never
 
 from wakeful.core.looking.patterns import contains, parse_under
-from wakeful.core.spec.session import (
-    CommandRun,
+from wakeful.core.spec.bindings import (
     CommitsBinding,
     CronBinding,
     EveryBinding,
     FileBinding,
     MessageBinding,
     ProbeBinding,
-    ScriptRun,
     ServiceBinding,
     SessionBinding,
-    SessionSpec,
     WebhookBinding,
 )
+from wakeful.core.spec.session import CommandRun, ScriptRun, SessionSpec
 
 # Places below a home folder that hold credentials or private data of the person.
 SECRET_PLACES = (

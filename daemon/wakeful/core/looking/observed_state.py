@@ -15,16 +15,13 @@ from msgspec import Struct
 from wakeful.core.looking.targets import FileTarget, Target, target_of
 from wakeful.core.record.events import ChangedPath
 from wakeful.core.record.observations import LookResult, Moment, PathChange, ProcessEnded
-from wakeful.core.spec.session import (
+from wakeful.core.spec.bindings import (
     AnyBinding,
     CommitsBinding,
-    CronBinding,
-    EveryBinding,
     FileBinding,
     MessageBinding,
-    SessionBinding,
-    SessionSpec,
 )
+from wakeful.core.spec.session import SessionSpec
 
 STEPS_REMEMBERED = 64
 SUCCESSES_TO_STARVE = 3
@@ -45,6 +42,10 @@ class Bound(Struct, frozen=True, kw_only=True):
     target: str | None = None
     is_implied: bool = False
     # Computed once, because every dispatch asks for them.
+    is_condition: bool = False
+    only_advances: bool = False
+    is_ordered: bool = False
+    starts_at_declaration: bool = False
     is_written: bool = False
     # The session's own runs read and write it; changes by others wake the session (rule 7).
     is_both: bool = False
@@ -56,19 +57,8 @@ class Bound(Struct, frozen=True, kw_only=True):
         return self.kind in ("file", "program")
 
     @property
-    def is_ordered(self) -> bool:
-        """Is the binding owed by position, not by difference (rule 4)?"""
-        return self.is_clock or self.is_each_commit or self.kind in ("message", "session", "webhook")
-
-    @property
-    def starts_at_declaration(self) -> bool:
-        """Does the binding ignore everything before its declaration? It then causes no first run (rule 25)."""
-        return self.is_clock or self.kind in ("message", "webhook") or starts_at_declaration(self.binding)
-
-
-def starts_at_declaration(binding: AnyBinding | None) -> bool:
-    """Is this a binding on failures? It ignores failures from before its declaration."""
-    return isinstance(binding, SessionBinding) and binding.counts_failures
+    def description(self) -> str:
+        return self.binding.description if self.binding is not None else ""
 
 
 class Step(Struct, frozen=True, kw_only=True):
@@ -491,9 +481,13 @@ def bounds_of(spec: SessionSpec) -> tuple[tuple[Bound, ...], list[Target]]:
                 binding=binding,
                 target=target.key if target is not None else None,
                 is_implied=isinstance(binding, MessageBinding),
+                is_condition=binding.is_condition,
+                only_advances=binding.only_advances,
+                is_ordered=binding.is_ordered,
+                starts_at_declaration=binding.starts_at_declaration,
                 is_written=isinstance(binding, FileBinding) and binding.access == "write",
                 is_both=isinstance(binding, FileBinding) and binding.access == "both",
-                is_clock=isinstance(binding, CronBinding | EveryBinding),
+                is_clock=binding.is_clock,
                 is_each_commit=isinstance(binding, CommitsBinding) and binding.each_commit,
             )
         )

@@ -13,12 +13,11 @@ from typing import assert_never
 import msgspec
 from msgspec import Struct
 
-from wakeful.core.spec.session import (
+from wakeful.core.spec.bindings import (
     AnyBinding,
     CommitLine,
     CommitsBinding,
     Compare,
-    Confinement,
     CronBinding,
     EveryBinding,
     FileBinding,
@@ -26,9 +25,9 @@ from wakeful.core.spec.session import (
     ProbeBinding,
     ServiceBinding,
     SessionBinding,
-    SessionSpec,
     WebhookBinding,
 )
+from wakeful.core.spec.session import Confinement, SessionSpec
 
 
 class FileTarget(Struct, frozen=True, kw_only=True, tag=True):

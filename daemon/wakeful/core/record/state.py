@@ -29,6 +29,7 @@ from wakeful.core.record.knowledge import (
 from wakeful.core.record.observations import KeptOutput, Usage
 from wakeful.core.record.todo import TodoList
 from wakeful.core.spec.agent import AgentSpec
+from wakeful.core.spec.bindings import ADVANCING_KINDS
 from wakeful.core.spec.budget import Spent
 from wakeful.core.spec.session import SessionSpec
 from wakeful.errors import UnknownSession
@@ -452,10 +453,6 @@ class Session(Struct, frozen=True, kw_only=True):
         return spec.pool if spec else None
 
 
-# Positions that only move forward (rule 4); a binding's identity begins with its kind (rule 8).
-ORDERED_KEYS = ("cron ", "every ", "session ", "message", "webhook ", ACTIVATION)
-
-
 def is_ahead(position: str, than: str | None) -> bool:
     """Is `position` later than `than`? Counters compare as numbers, clock slots as text that sorts by time."""
     if than is None:
@@ -465,18 +462,24 @@ def is_ahead(position: str, than: str | None) -> bool:
     return position > than
 
 
+def only_advances(key: str) -> bool:
+    """Are the marks of this key positions that only advance (rule 4)? A binding's identity begins with its kind
+    (rule 8)."""
+    return key == ACTIVATION or key.partition(" ")[0] in ADVANCING_KINDS
+
+
 def advance_marks(marks: dict[str, str], versions: dict[str, str]) -> dict[str, str]:
     """Return the marks moved to these versions. Marks of ordered bindings never go back (rule 16)."""
     moved = dict(marks)
     for key, version in versions.items():
-        if not key.startswith(ORDERED_KEYS) or is_ahead(version, moved.get(key)):
+        if not only_advances(key) or is_ahead(version, moved.get(key)):
             moved[key] = version
     return moved
 
 
 def keep_kind(marks: dict[str, str], *, is_ordered: bool) -> dict[str, str]:
     """Return only the marks of ordered bindings, or only those of level bindings."""
-    return {key: mark for key, mark in marks.items() if key.startswith(ORDERED_KEYS) == is_ordered}
+    return {key: mark for key, mark in marks.items() if only_advances(key) == is_ordered}
 
 
 class DamagedSession(Session, frozen=True, kw_only=True):

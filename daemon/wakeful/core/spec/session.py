@@ -2,7 +2,6 @@
 
 The code that builds a spec (`specs/`, or a test) has checked it, so every spec is valid. Durations
 are seconds, paths are text relative to `root` (or absolute), and nothing here knows YAML.
-A binding's `identity` follows from its content, not from its name (docs/rules.md, rule 8).
 """
 
 from __future__ import annotations
@@ -15,32 +14,19 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from wakeful.core.spec.agent import MCP_TOOL_PREFIX, ToolPolicy
+from wakeful.core.spec.agent import ToolPolicy
+from wakeful.core.spec.bindings import AnyBinding, FileBinding, WebhookBinding
 from wakeful.core.spec.budget import Budget, Price
 from wakeful.core.spec.http_settings import HttpChoice
 from wakeful.core.spec.limits import Limits
 from wakeful.core.spec.notifier import Notifier
 
-Access = Literal["read", "write", "both"]
-Compare = Literal["content", "stat", "names"]
-Missing = Literal["run", "wait"]
-CatchUp = Literal["once", "none", "all"]
-Overlap = Literal["queue_one", "skip", "replace"]
 When = Literal["any", "all", "changed"]
 First = Literal["run", "adopt"]
 Role = Literal["maintainer", "contributor", "observer"]
 Isolation = Literal["strict", "standard", "observe", "none"]
-# The commits that `each_commit` counts: those of the branch's own line, or also those that merges brought.
-CommitLine = Literal["first-parent", "all"]
 WorkspaceKind = Literal["worktree", "copy"]
-# Senders whose headers and signatures a webhook binding understands.
-Sender = Literal["standard", "github", "gitlab", "stripe", "slack"]
-# The ends of another session's runs that a `session` binding counts. `finished` counts both successes and failures.
-RunEnd = Literal["succeeded", "failed", "finished"]
 
-DEFAULT_SETTLE_SECONDS = 0.1
-LEAST_SETTLE_MAX_SECONDS = 2.0
-SETTLE_MAX_FACTOR = 20
 DEFAULT_EXCLUDES = (
     ".git",
     "__pycache__",
@@ -54,8 +40,6 @@ DEFAULT_EXCLUDES = (
     "#*#",
     "*.tmp",
 )
-# Names that the core gives to its own causes and bindings. A spec must not use them.
-RESERVED_BINDINGS = ("spec", "program", "first", "activation", "mailbox")
 # A secret's name must suit a file and a variable. systemd credentials usually have such names, too.
 SECRET_NAME = r"[A-Za-z][A-Za-z0-9_.-]{0,63}"
 # The mark at the end of a template's name. In the names of its sessions, it separates the template from the stem.
@@ -65,11 +49,6 @@ TEMPLATE_MARK = "@"
 def say_missing(name: str, what: str = "secret") -> str:
     """Return the message about a secret that is not set, with the command that sets it."""
     return f"needs a {what}: {name} (wakeful secret set {name})"
-
-
-def find_settle_max(settle_seconds: float) -> float:
-    """Return the longest time that a look waits for quiet, if a spec has no `settle_max`."""
-    return max(LEAST_SETTLE_MAX_SECONDS, SETTLE_MAX_FACTOR * settle_seconds)
 
 
 def find_template(name: str) -> str | None:
@@ -85,175 +64,6 @@ def find_template(name: str) -> str | None:
 def is_refused(name: str, refused: Mapping[str, str]) -> bool:
     """Was the file that declares this name refused? That is its own file, or the file of its template."""
     return name in refused or (bool(refused) and find_template(name) in refused)
-
-
-class Binding(Struct, frozen=True, kw_only=True):
-    """The fields of every kind of binding. `wake` is already resolved: the parser knows each kind's default."""
-
-    name: str
-    wake: bool = True
-    stale_allowed: bool = False
-    settle_seconds: float = DEFAULT_SETTLE_SECONDS
-    settle_max_seconds: float = 2.0
-    # The binding brings untrusted text into the session (`trust: untrusted`).
-    is_untrusted: bool = False
-
-    @property
-    def kind(self) -> str:
-        """Return the key that declares the binding in a spec, such as `file` or `cron`."""
-        return str(self.__struct_config__.tag)
-
-
-class FileBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="file"):
-    """Paths that match a pattern: `**` crosses folders, `*` and `?` do not."""
-
-    pattern: str
-    access: Access = "read"
-    exclude: tuple[str, ...] = ()
-    compare: Compare = "content"
-    missing: Missing = "run"
-
-    @property
-    def identity(self) -> str:
-        # An output and an input are different things, even at one path: a change of an output is drift,
-        # a change of an input is a cause (rule 7).
-        word = "output" if self.access == "write" else "file"
-        return " ".join((word, self.pattern, self.compare, *(f"!{text}" for text in self.exclude)))
-
-
-class CommitsBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="commits"):
-    """The tree of branch:path. `branch` None stands for HEAD, `repo` None for the repository that contains root."""
-
-    path: str
-    repo: str | None = None
-    branch: str | None = None
-    each_commit: bool = False
-    export: bool = False
-    line: CommitLine = "first-parent"
-
-    @property
-    def identity(self) -> str:
-        mode = "each" if self.each_commit else "tree"
-        # The default is left out, so that versions seen before this key existed stay seen.
-        line = " all" if self.line == "all" else ""
-        return f"commits {self.repo or '.'} {self.branch or 'HEAD'}:{self.path} {mode}{line}"
-
-
-class CronBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="cron"):
-    """Slots of a cron expression in a time zone; `jitter_seconds` shifts them, stable per session."""
-
-    expression: str
-    timezone: str
-    catch_up: CatchUp = "once"
-    catch_up_window_seconds: float = 7 * 86400.0
-    overlap: Overlap = "queue_one"
-    jitter_seconds: float = 0.0
-
-    @property
-    def identity(self) -> str:
-        return f"cron {self.expression} {self.timezone}"
-
-
-class EveryBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="every"):
-    """Slots one period apart, at multiples of the period since 1970, until the clock is set. They survive restarts
-    (rule 37)."""
-
-    period_seconds: float
-    catch_up: CatchUp = "once"
-    catch_up_window_seconds: float = 7 * 86400.0
-    overlap: Overlap = "queue_one"
-    jitter_seconds: float = 0.0
-
-    @property
-    def identity(self) -> str:
-        return f"every {self.period_seconds:g}s"
-
-
-class MessageBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="message"):
-    """The session's own mailbox."""
-
-    @property
-    def identity(self) -> str:
-        return "message"
-
-
-class SessionBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="session"):
-    """The runs of another session that ended in the way `on` says. A failure counts only if no retry follows it."""
-
-    session: str
-    on: RunEnd = "succeeded"
-
-    @property
-    def identity(self) -> str:
-        # The default is left out, so that versions seen before this key existed stay seen.
-        return f"session {self.session}" if self.on == "succeeded" else f"session {self.session} {self.on}"
-
-    @property
-    def counts_failures(self) -> bool:
-        """Does a failure of the other session wake this one? Then that failure must not hold this one (rule 31)."""
-        return self.on != "succeeded"
-
-
-class ProbeBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="probe"):
-    """A command whose standard output is the version."""
-
-    argv: tuple[str, ...]
-    check_every_seconds: float = 300.0
-    timeout_seconds: float = 30.0
-
-    @property
-    def identity(self) -> str:
-        return "probe " + msgspec.json.encode(self.argv).decode()
-
-
-class ServiceBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="service"):
-    """A condition: while the service is down the session sleeps. Never a cause."""
-
-    url: str
-    check_every_seconds: float = 30.0
-    timeout_seconds: float = 5.0
-
-    @property
-    def identity(self) -> str:
-        return f"service {self.url}"
-
-    @property
-    def server(self) -> str | None:
-        """Return the name of the agent's MCP server that the binding checks. None if it checks an address."""
-        return self.url.removeprefix(MCP_TOOL_PREFIX) if self.url.startswith(MCP_TOOL_PREFIX) else None
-
-
-class WebhookBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="webhook"):
-    """Deliveries that another program posts to the binding's own address."""
-
-    sender: Sender
-    # Names of the secrets that sign deliveries; any of them counts. Empty if none is signed (`secret: none`).
-    secrets: tuple[str, ...] = ()
-    # Path in the payload -> the values that let a delivery through. `event` is the sender's name for what happened.
-    only: dict[str, tuple[str, ...]] = {}
-    # The most seconds that the time in a signature may differ from ours.
-    tolerance_seconds: float = 300.0
-    max_size_bytes: int = 1_000_000
-
-    @property
-    def identity(self) -> str:
-        # The address that a sender knows ends with this name. A new secret or filter does not change the identity, so
-        # waiting deliveries stay.
-        return f"webhook {self.name}"
-
-
-AnyBinding = (
-    FileBinding
-    | CommitsBinding
-    | CronBinding
-    | EveryBinding
-    | MessageBinding
-    | SessionBinding
-    | ProbeBinding
-    | ServiceBinding
-    | WebhookBinding
-)
-ClockBinding = CronBinding | EveryBinding
 
 
 class RunLimits(Struct, frozen=True, kw_only=True):

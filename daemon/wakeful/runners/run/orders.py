@@ -6,7 +6,6 @@ Pure functions. Paths in causes are relative to the session's root, as in the sp
 from __future__ import annotations
 
 import posixpath
-from typing import assert_never
 
 import msgspec
 from msgspec.structs import replace
@@ -14,23 +13,17 @@ from msgspec.structs import replace
 from wakeful.core.deciding.core import Core
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.agent import AgentSpec
+from wakeful.core.spec.bindings import (
+    CommitsBinding,
+)
 from wakeful.core.spec.budget import Amounts, find_allowance
 from wakeful.core.spec.session import (
     CommandRun,
-    CommitsBinding,
     Confinement,
-    CronBinding,
-    EveryBinding,
-    FileBinding,
-    MessageBinding,
-    ProbeBinding,
     PromptRun,
     RunSpec,
     ScriptRun,
-    ServiceBinding,
-    SessionBinding,
     SessionSpec,
-    WebhookBinding,
 )
 from wakeful.errors import InternalError
 from wakeful.runners.contract import RunOrder, WorkspaceOrder
@@ -170,17 +163,5 @@ def _open_for_agent(spec: SessionSpec, agent: AgentSpec, locations: RunLocations
 
 def binding_paths(spec: SessionSpec) -> dict[str, str]:
     """Map the name of each binding that has a path to that path. For a glob, it is the absolute pattern."""
-    paths = {}
-    for binding in spec.bindings:
-        match binding:
-            case FileBinding(pattern=pattern):
-                paths[binding.name] = posixpath.join(spec.root, pattern)
-            case CommitsBinding(path=path, repo=repo):
-                paths[binding.name] = posixpath.normpath(posixpath.join(spec.root, repo or "", path))
-            case CronBinding() | EveryBinding() | MessageBinding() | SessionBinding() | ProbeBinding():
-                continue
-            case ServiceBinding() | WebhookBinding():
-                continue
-            case _:
-                assert_never(binding)
-    return paths
+    paths = {binding.name: binding.find_path(spec.root) for binding in spec.bindings}
+    return {name: path for name, path in paths.items() if path is not None}

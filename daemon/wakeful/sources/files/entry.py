@@ -20,7 +20,7 @@ from msgspec import Struct
 
 if TYPE_CHECKING:
     # Imported for types only, because the process that reads for looks needs nothing else of the core.
-    from wakeful.core.spec.session import Compare
+    from wakeful.core.spec.bindings import Compare
 
 
 DIGEST_BYTES = 20

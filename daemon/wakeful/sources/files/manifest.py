@@ -18,7 +18,7 @@ from types import MappingProxyType
 
 from wakeful.core.looking.patterns import contains
 from wakeful.core.record.observations import PathChange
-from wakeful.core.spec.session import Compare
+from wakeful.core.spec.bindings import Compare
 from wakeful.sources.files.entry import Seen, describe_tags, list_tags, show
 
 ABSENT = "absent"

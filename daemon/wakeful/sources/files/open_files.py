@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from wakeful.core.looking.targets import FileTarget
-from wakeful.core.spec.session import find_settle_max
+from wakeful.core.spec.bindings import find_settle_max
 
 # Seconds without a write, and seconds of writing in all, after which an open file is accepted in its present state.
 QUIET_SECONDS = 10.0

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from wakeful.core.looking.targets import find_commit, list_tips
 from wakeful.core.record.observations import LookResult, PathChange
-from wakeful.core.spec.session import CommitLine
+from wakeful.core.spec.bindings import CommitLine
 from wakeful.sources.git.commit_walk import are_behind, find_newest, list_graph, list_line
 from wakeful.sources.git.git_command import Found, GitRefusal, Repository, is_object_id
 from wakeful.sources.git.trees import find_changes
