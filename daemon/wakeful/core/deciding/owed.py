@@ -176,8 +176,10 @@ def is_new(state: State, looked: Looked, session: Session, bound: Bound) -> bool
     if bound.kind == "message":
         # Not every message wakes.
         return session.mailbox.waking > int(seen or "0")
-    # The number of what came before anything did is 0, and is never new.
-    return version != "0" and is_ahead(version, seen) if bound.only_advances else version != seen
+    if bound.only_advances:
+        # At position 0, nothing has come yet.
+        return version != "0" and is_ahead(version, seen)
+    return version != seen
 
 
 def new_bindings(state: State, looked: Looked, session: Session) -> list[Bound]:
