@@ -1,4 +1,4 @@
-"""A small daemon on a real socket, and a client of the standard library to speak to it."""
+"""Fixtures that start a small daemon on a real socket, and HTTP clients made of the standard library."""
 
 import http.client
 import json
@@ -49,7 +49,7 @@ class Reply:
 
     @property
     def error(self) -> str:
-        """The words of a refusal, which must be a problem of RFC 9457."""
+        """Return the detail text of an error answer. Asserts that the answer is a problem document of RFC 9457."""
         found = self.json
         assert self.headers["content-type"] == "application/problem+json"
         assert set(found) == {"type", "title", "status", "detail"} and found["status"] == self.status
@@ -58,7 +58,8 @@ class Reply:
 
 
 class Speaker:
-    """Speaks HTTP as any other program would: what is tested is the wire, not our own client."""
+    """An HTTP client for the control socket.
+    It does not use our own client, because these tests check the wire format."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -89,7 +90,7 @@ class Speaker:
 
 
 class TcpSpeaker:
-    """Speaks HTTP over TCP, with exactly the headers it is told besides `Host`. A value of None leaves a header out."""
+    """An HTTP client over TCP. It sends `Host` and exactly the given headers. A value of None leaves a header out."""
 
     def __init__(self, url: str) -> None:
         self.url = url

@@ -1,4 +1,4 @@
-"""Compares answers with the description of the API: every test that speaks to the socket is a test of it, too."""
+"""Compare answers with the OpenAPI description. Every test that uses the socket thereby tests the description, too."""
 
 import functools
 import json
@@ -11,7 +11,7 @@ import jsonschema
 from wakeful import __version__
 from wakeful.api.openapi import describe_api
 
-# A daemon refuses these before it knows which route was meant.
+# The daemon refuses these requests before it knows their route.
 NO_ROUTE = (404, 405)
 
 
@@ -22,7 +22,7 @@ def description() -> dict[str, Any]:
 
 @functools.cache
 def patterns() -> list[tuple[re.Pattern[str], dict[str, Any]]]:
-    """Addresses without parameters first, as the router tries them."""
+    """Return the address patterns, those without parameters first, as the router tries them."""
     paths = sorted(description()["paths"].items(), key=lambda one: "{" in one[0])
     return [
         (re.compile("".join(write_part(part) for part in re.split(r"(\{\w+\})", path))), found) for path, found in paths
@@ -30,7 +30,7 @@ def patterns() -> list[tuple[re.Pattern[str], dict[str, Any]]]:
 
 
 def write_part(part: str) -> str:
-    """The files of the dashboard have slashes in their names."""
+    """Turn one part of an address into a regular expression. A dashboard file's `{path}` may contain slashes."""
     if not part.startswith("{"):
         return re.escape(part)
     return ".+" if part == "{path}" else "[^/]+"
@@ -46,7 +46,7 @@ def find_operation(method: str, target: str) -> dict[str, Any] | None:
 
 
 def check_described(method: str, target: str, status: int, headers: dict[str, str], body: bytes) -> None:
-    """Fails where the answer is not as described: its status, its type, a field that is missing, wrong or untold."""
+    """Fail if the answer differs from its description: in status or type, or in a missing, wrong or undescribed field."""
     operation = find_operation(method, target)
     if operation is None:
         assert status in NO_ROUTE or status in (400, 401, 403), f"{method} {target} is not described, and gave {status}"
@@ -57,7 +57,7 @@ def check_described(method: str, target: str, status: int, headers: dict[str, st
         return
     response = resolve(told)
     if "content" not in response:
-        # Another protocol's to say.
+        # The content belongs to another protocol, so it is not described here.
         return
     kind = headers.get("content-type", "").partition(";")[0]
     content = response["content"].get(kind, response["content"].get("*/*"))
@@ -72,7 +72,7 @@ def check_described(method: str, target: str, status: int, headers: dict[str, st
 
 
 def is_brief(target: str) -> bool:
-    """The rows of the terminal's own table are not part of the contract."""
+    """Tell whether the answer has the brief rows of the terminal's own table. They are not part of the contract."""
     return "brief=true" in target
 
 
@@ -91,14 +91,15 @@ def validate(value: Any, schema: dict[str, Any]) -> None:
 
 @functools.cache
 def make_validator(schema: str) -> jsonschema.Draft202012Validator:
-    """Of a schema as text, which is checked itself: 10 ms, and a line of a long answer takes a hundredth of that."""
+    """Make a validator for a schema given as text, and check the schema itself.
+    The check takes 10 ms and validating a line a hundredth of that, so the validator is cached."""
     closed = close(json.loads(schema))
     jsonschema.Draft202012Validator.check_schema(closed)
     return jsonschema.Draft202012Validator(closed)
 
 
 def close(schema: dict[str, Any]) -> dict[str, Any]:
-    """The same schema, where a field that it does not tell is wrong: clients may meet new ones, tests may not."""
+    """Return the schema with undescribed fields forbidden. Clients may meet new fields; the tests must not."""
     if schema.get("type") == "array" and "items" in schema:
         return {**schema, "items": close(schema["items"])}
     if schema.get("properties"):

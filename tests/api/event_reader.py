@@ -1,4 +1,4 @@
-"""A reader of server-sent events, as a browser reads them."""
+"""Read server-sent events as a browser does."""
 
 import http.client
 import json
@@ -14,7 +14,7 @@ class Event:
 
 
 def read_event(answer: http.client.HTTPResponse) -> Event:
-    """The next event; comments between are passed over."""
+    """Return the next event. Comments in between are skipped."""
     fields: dict[str, str] = {}
     while True:
         line = answer.readline()

@@ -1,7 +1,7 @@
-"""A small daemon for the tests of what people see: the real core, a log in memory and the real socket, in a thread of its own.
+"""A small daemon for tests of the API: the real core, a log in memory and the real socket, in a thread of its own.
 
-Only the edges are missing: looks are answered from a table, and runs end when a test says so. It implements the API's
-`Service`, so everything between the socket and the core is what ships.
+Only the edges are replaced. Looks are answered from a table, and a run ends when the test calls `finish`. The class
+implements the API's `Service`, so the code between the socket and the core is the code that ships.
 """
 
 import asyncio
@@ -80,7 +80,7 @@ class Places:
 
 
 def declare(name: str, *bindings: AnyBinding, root: str = "/project", **keys: Any) -> SessionSpec:
-    """A session that runs a command, with file bindings that settle at once."""
+    """Return the spec of a session that runs a command. The session does not retry."""
     keys.setdefault("run", CommandRun(argv=("true",), retries=0))
     return SessionSpec(name=name, root=root, bindings=bindings, **keys)
 
@@ -95,7 +95,7 @@ def writes(name: str, pattern: str, **keys: Any) -> FileBinding:
 
 class SmallDaemon:
     def __init__(self, folder: Path, *, version: str = __version__, open_log: OpenLog | None = None) -> None:
-        """`open_log`: for tests that look at the log's files; without it the log is in memory."""
+        """`open_log` makes a log in files, for tests that look at those files. Without it the log is in memory."""
         self.places = Places(folder / "sessions.d", folder / "state", folder / "run" / "wakeful.sock")
         self.core = Core()
         self.version, self.pid, self.started_at = version, 4711, time.time_ns() // 1000
@@ -110,13 +110,13 @@ class SmallDaemon:
         self.kept: dict[tuple[str, int], tuple[bytes, bytes, int]] = {}
         self.live_output: list[bytes] = []
         self.tokens: dict[str, RunIdentity] = {}
-        # The run that the calling process belongs to, and whether that process left already.
+        # The run that the calling process belongs to, and whether that process has already ended.
         self.owner: ProcessOwner | None = None
         # The user of the browser that calls over TCP.
         self.browser_uid: int | None = os.getuid()
         self.is_caller_gone = False
         self.wrong: dict[str, str] = {}
-        # Defects met while looking, and how often.
+        # The defects found while looking, with their counts.
         self.met: dict[str, int] = {}
         self.renamed: list[tuple[str, str]] = []
         self._last_look: dict[str, str] = {}
@@ -144,7 +144,7 @@ class SmallDaemon:
         return Moment(time.time_ns() // 1000, time.monotonic(), time.monotonic())
 
     async def recorded_so_far(self) -> None:
-        """Whatever was decided was awaited, see `_record`."""
+        """Return at once. `_record` awaits every append, so nothing is pending."""
 
     async def observe(self, observation: Observation) -> None:
         self._inbox.append(observation)
@@ -189,7 +189,7 @@ class SmallDaemon:
         await self.observe(SpecsRead(declared=tuple(Declaration(spec, "text") for spec in specs)))
 
     async def change(self, pattern: str, version: str, *paths: PathChange) -> None:
-        """Another version of what a pattern matches, found by the next look."""
+        """Give a pattern another version and hint at its targets, so that the next look finds the change."""
         self.versions[pattern], self.changes[pattern] = version, paths
         keys = tuple(
             k for k, look in self.core.looked.targets.items() if getattr(look.target, "pattern", "") == pattern
@@ -197,7 +197,7 @@ class SmallDaemon:
         await self.observe(TargetsHinted(keys))
 
     async def finish(self, name: str, exit_code: int = 0, output: bytes = b"") -> None:
-        """The present run of a session ends."""
+        """End the session's current run."""
         session = self.core.state.by_name(name)
         assert session.run is not None, f"{name} does not run"
         self.kept[(session.id, session.run.run)] = (output, b"", len(output))
@@ -236,7 +236,7 @@ class SmallDaemon:
         await self.observe(FilesWritten(session=session_id, paths=tuple(paths)))
 
     def report_spec_again(self, name: str) -> None:
-        """No file declares a session here."""
+        """Do nothing. No file declares a session here."""
 
     async def read_specs(self) -> None:
         pass
@@ -352,7 +352,7 @@ class SmallDaemon:
 
 
 class RunningDaemon:
-    """A SmallDaemon served from a thread; `do` runs a coroutine of it there and waits for the result."""
+    """Serve a SmallDaemon from a thread. `do` runs a coroutine on its loop and waits for the result."""
 
     def __init__(self, folder: Path, *, version: str = __version__, open_log: OpenLog | None = None) -> None:
         self._folder, self._version, self._open_log = folder, version, open_log
@@ -396,7 +396,7 @@ class RunningDaemon:
         return self.small.places.socket
 
     def open_tcp(self, settings: HttpSettings | None = None) -> str:
-        """Listen on a port of loopback that is free, unless told where. Returns the address."""
+        """Listen on a free port of loopback, unless the settings name one. Return the address."""
 
         async def open_port() -> str:
             self.control.follow_http(settings or HttpSettings(listen=TcpAddress("127.0.0.1", 0)))

@@ -1,4 +1,4 @@
-"""Calls over the socket: one verb each, recorded with their author, safe to repeat, refused in words."""
+"""Calls over the socket: each verb is recorded with its author, is safe to repeat, and is refused with a reason."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ ME = name_person(os.geteuid())
 
 @pytest.fixture(autouse=True)
 def rested(daemon: RunningDaemon) -> None:
-    """payroll ran once and rests."""
+    """Declare payroll and other, and let each run once."""
     daemon.do(
         lambda d: d.declare(
             declare("payroll", reads("salaries", "salaries.csv")), declare("other", reads("x", "x.csv"))
@@ -29,14 +29,14 @@ def rested(daemon: RunningDaemon) -> None:
 
 
 def last(daemon: RunningDaemon, name: str, kind: str) -> Any:
-    """The newest record of a kind, with its payload decoded."""
+    """Return the newest record of a kind and its decoded payload."""
     session = daemon.small.core.state.by_name(name)
     record = next(daemon.small.log.read(session.id, kinds=(kind,), newest_first=True, limit=1))
     return record, json.loads(record.payload or b"null")
 
 
 def test_a_call_is_recorded_with_its_author_and_answered_in_words(daemon: RunningDaemon, speaker: Speaker) -> None:
-    """Who called is what the kernel says, never what the body says."""
+    """The author is the user that the kernel reports, not a name from the body."""
     reply = speaker.call("activate", name="payroll", note="month end")
     assert reply.status == 200 and reply.json == {
         "words": "activated",
@@ -63,14 +63,14 @@ def test_a_call_is_recorded_with_its_author_and_answered_in_words(daemon: Runnin
 def test_each_verb_leaves_its_event(
     daemon: RunningDaemon, speaker: Speaker, verb: str, body: dict[str, Any], kind: str
 ) -> None:
-    """One verb, one kind of event."""
+    """Each verb appends one kind of record, with the caller as author."""
     assert speaker.call(verb, name="payroll", **body).status == 200
     name = body["new"] if verb == "rename" else "payroll"
     assert last(daemon, name, kind)[0].author == ME
 
 
 def test_sleep_then_resume(daemon: RunningDaemon, speaker: Speaker) -> None:
-    """A hold's words are shown until it is lifted."""
+    """`list` shows the words of a hold until the session is resumed."""
     speaker.call("sleep", name="payroll", words="lunch")
     assert speaker.get("/sessions").json[1]["reason"] == "lunch"
     assert speaker.call("resume", name="payroll").json["words"] == "resumed"
@@ -78,7 +78,7 @@ def test_sleep_then_resume(daemon: RunningDaemon, speaker: Speaker) -> None:
 
 
 def test_terminate_then_open_again(daemon: RunningDaemon, speaker: Speaker) -> None:
-    """What is terminated says how it is reopened."""
+    """A call to a terminated session is refused, and the message names the option that reopens it."""
     speaker.call("terminate", name="payroll")
     assert speaker.get("/sessions").json[1]["state"] == "terminated"
     refused = speaker.call("activate", name="payroll")
@@ -87,21 +87,22 @@ def test_terminate_then_open_again(daemon: RunningDaemon, speaker: Speaker) -> N
 
 
 def test_rename_moves_the_file_after_the_session(daemon: RunningDaemon, speaker: Speaker) -> None:
-    """The session keeps its identity; its file follows."""
+    """The session keeps its identity, and its spec file is renamed with it."""
     assert speaker.call("rename", name="payroll", new="wages").json["name"] == "wages"
     assert daemon.small.renamed == [("payroll", "wages")]
 
 
 @pytest.mark.parametrize("new", ["", "../x", "a//b", "/etc/x", "agents/x", "a\x1bb", "a b", ".hidden"])
 def test_a_name_that_leads_out_of_the_folder_is_refused(daemon: RunningDaemon, speaker: Speaker, new: str) -> None:
-    """A name becomes a path: nothing is recorded and nothing is moved."""
+    """A session's name becomes a path. A bad name is refused; nothing is recorded and no file is moved."""
     before = daemon.small.log.position()
     assert speaker.call("rename", name="payroll", new=new).status == 400
     assert daemon.small.renamed == [] and daemon.small.log.position() == before
 
 
 def test_a_key_with_another_body_is_refused(daemon: RunningDaemon, speaker: Speaker) -> None:
-    """422, and nothing is done; the same body said in other words is the same."""
+    """A reused key with another body gives 422, and nothing is done.
+    The order of keys and written defaults do not matter."""
     assert speaker.ask("POST", "/call/send", {"name": "payroll", "text": "a"}, Idempotency_Key="k").status == 200
     same = {"text": "a", "name": "payroll", "wake": True}
     assert speaker.ask("POST", "/call/send", same, Idempotency_Key="k").json["is_repeated"] is True
@@ -116,7 +117,7 @@ def test_a_key_with_another_body_is_refused(daemon: RunningDaemon, speaker: Spea
 def test_a_key_whose_call_is_under_way_is_in_use(
     daemon: RunningDaemon, speaker: Speaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """409 until the first is over; then its answer comes from the log."""
+    """A second call with the key gives 409 while the first is under way. Later the answer comes from the log."""
     entered, leave = threading.Event(), threading.Event()
     real = SmallDaemon.call
 
@@ -141,7 +142,7 @@ def test_a_key_whose_call_is_under_way_is_in_use(
 
 
 def test_the_same_key_is_carried_out_once(daemon: RunningDaemon, speaker: Speaker) -> None:
-    """A caller that did not get the answer asks again without harm."""
+    """A caller that got no answer can repeat its call with the same key."""
     for _ in range(3):
         assert speaker.call("send", name="payroll", text="hello", key="k1").status == 200
     assert daemon.small.core.state.by_name("payroll").mailbox.position == 1
@@ -177,7 +178,7 @@ def test_the_same_key_is_carried_out_once(daemon: RunningDaemon, speaker: Speake
 def test_a_bad_body_is_refused_in_words_and_leaves_no_trace(
     daemon: RunningDaemon, speaker: Speaker, verb: str, body: bytes, status: int, words: str
 ) -> None:
-    """Where, what was found, what was expected; and nothing is recorded."""
+    """The error says what was found and what was expected. Nothing is recorded."""
     before = daemon.small.log.position()
     reply = speaker.ask("POST", f"/call/{verb}", body)
     assert (reply.status, words in reply.error) == (status, True), reply.error
@@ -185,13 +186,13 @@ def test_a_bad_body_is_refused_in_words_and_leaves_no_trace(
 
 
 def test_a_body_beyond_the_limit_is_refused_before_it_is_read_whole(daemon: RunningDaemon, speaker: Speaker) -> None:
-    """One caller cannot fill the daemon's memory."""
+    """The limit keeps one caller from filling the daemon's memory."""
     reply = speaker.call("note", name="payroll", text="x" * 1_000_001)
     assert reply.status == 413 and "at most" in reply.error
 
 
 def test_only_post_calls_and_only_get_reads(daemon: RunningDaemon, speaker: Speaker) -> None:
-    """A link that is followed by accident does nothing."""
+    """A link that is followed by accident changes nothing."""
     assert speaker.get("/call/activate").status == 405
     assert speaker.ask("POST", "/sessions", {}).status == 405
     assert speaker.get("/nothing").status == 404 and "/nothing" in speaker.get("/nothing").error

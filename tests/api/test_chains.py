@@ -1,4 +1,4 @@
-"""The causal chain of a run: through sessions, messages and people, to its end, whatever the log holds."""
+"""The causal chain of a run: through sessions, messages and people to its origin. A damaged log does not break it."""
 
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -27,7 +27,7 @@ def log() -> Iterator[MemoryLog]:
 
 
 def record_run(log: EventLog, session: str, run: int, parent: str | None) -> None:
-    """A wake with this parent, its run, and the run's end."""
+    """Append a wake with this parent, its run, and the end of the run."""
     seq = log.head(session).seq
     cause = ev.Cause(binding="in", kind="file", key="file in")
     wake = Draft(*encode(ev.WakeRequested(wake=run, causes=(cause,))), "wakeful", parent=parent)
@@ -45,7 +45,7 @@ def walk(log: EventLog, session: str, run: int) -> list[tuple[str, list[str]]]:
 
 
 def test_a_chain_is_walked_through_the_logs_of_other_sessions(log: EventLog) -> None:
-    """From the last run to the first, each by the record that its wake names."""
+    """The chain goes from the last run to the first, by the record that each wake names as its parent."""
     record_run(log, "a", 1, None)
     record_run(log, "b", 1, "a:3")
     record_run(log, "c", 1, "b:2")
@@ -53,7 +53,7 @@ def test_a_chain_is_walked_through_the_logs_of_other_sessions(log: EventLog) -> 
 
 
 def test_a_run_that_led_to_a_wake_in_two_ways_is_one_link(log: EventLog) -> None:
-    """The wake came of it, and so did what joined the wake later."""
+    """The run led to the wake and to its extension. The chain names it once."""
     record_run(log, "a", 1, None)
     cause = ev.Cause(binding="in", kind="file", key="file in")
     wake = Draft(*encode(ev.WakeRequested(wake=1, causes=(cause,))), "wakeful", parent="a:3")
@@ -69,7 +69,7 @@ def test_a_run_that_led_to_a_wake_in_two_ways_is_one_link(log: EventLog) -> None
 
 
 def test_a_circle_ends_where_it_closes(log: EventLog) -> None:
-    """A foreign or damaged log can lead back to where one came from."""
+    """An imported or damaged log can contain a cycle."""
     record_run(log, "a", 1, "b:3")
     record_run(log, "b", 1, "a:3")
     assert [label for label, _ in walk(log, "a", 1)] == ["a#1", "b#1"]
@@ -79,14 +79,14 @@ def test_a_circle_ends_where_it_closes(log: EventLog) -> None:
 
 @pytest.mark.parametrize("parent", ["nobody:7", "a:99", "a:", "a:x", "", "a:" + "9" * 40])
 def test_a_parent_that_is_not_there_is_told(log: EventLog, parent: str) -> None:
-    """The chain ends with words, not in silence, and never with an error."""
+    """The last link says that the parent is not in this log. The walk does not fail."""
     record_run(log, "a", 1, parent)
     ((label, (words,)),) = walk(log, "a", 1)
     assert label == "a#1" and "not in this log" in words
 
 
 def test_a_run_that_is_not_there_is_told(log: EventLog) -> None:
-    """Such as one of a session that was never imported."""
+    """A run of a session that was never imported has a link without a start or origins."""
     record_run(log, "a", 1, None)
     service: Any = SimpleNamespace(log=log, core=Core())
     (link,) = Walk(service).links("a", 7)
@@ -94,7 +94,7 @@ def test_a_run_that_is_not_there_is_told(log: EventLog) -> None:
 
 
 def test_an_erased_start_does_not_end_the_chain(log: MemoryLog) -> None:
-    """Who led to whom stands in the envelope, which stays."""
+    """The parent is in the envelope of a record, which erasing keeps."""
     record_run(log, "a", 1, None)
     record_run(log, "b", 1, "a:3")
     for session in "ab":
@@ -103,14 +103,15 @@ def test_an_erased_start_does_not_end_the_chain(log: MemoryLog) -> None:
 
 
 def test_a_chain_longer_than_anyone_reads_is_bounded(log: EventLog) -> None:
-    """The oldest links are left out."""
+    """A long chain is cut at MOST_LINKS. The oldest links are left out."""
     for run in range(1, MOST_LINKS + 20):
         record_run(log, "a", run, f"a:{run * 3 - 3}" if run > 1 else None)
     assert len(walk(log, "a", MOST_LINKS + 19)) == MOST_LINKS
 
 
 def test_a_run_is_explained_by_its_number(daemon: RunningDaemon, speaker: Speaker) -> None:
-    """NAME#RUN and run=N are the same; who activated it is told, and so is a message's sender."""
+    """`NAME#RUN` and `run=N` mean the same.
+    The answer names the person who activated the run and the sender of a message."""
 
     async def live(small: SmallDaemon) -> None:
         await small.declare(
@@ -137,7 +138,7 @@ def test_a_run_is_explained_by_its_number(daemon: RunningDaemon, speaker: Speake
 
 
 def test_a_wake_that_came_of_two_runs_names_both(daemon: RunningDaemon, speaker: Speaker) -> None:
-    """A record has one parent; the versions that were found tell who else wrote."""
+    """A record has only one parent. The other writer is found by the versions in the causes."""
     sides = [declare(side, reads("in", "top.csv"), writes("out", f"{side}.csv")) for side in ("left", "right")]
     bottom = declare("bottom", reads("left", "left.csv"), reads("right", "right.csv"))
 

@@ -1,4 +1,4 @@
-"""`diff` over the wire: facts, memory, hand-off, spec, bindings and files of two sides, and nothing that is the same."""
+"""`diff` over the wire: facts, memory, hand-off, spec, bindings and files of two sides, without equal entries."""
 
 import pytest
 
@@ -11,7 +11,7 @@ PAYROLL = declare("payroll", reads("salaries", "salaries.csv"), writes("result",
 
 @pytest.fixture
 def told(daemon: RunningDaemon) -> RunningDaemon:
-    """payroll learned, forgot, ran again and got another spec."""
+    """Let payroll record and forget facts, run twice and get another spec."""
 
     async def live(small: SmallDaemon) -> None:
         async def call(made: object) -> None:
@@ -40,7 +40,8 @@ def seq_of(speaker: Speaker, kind: str, nth: int = -1) -> int:
 
 
 def test_two_positions_differ_in_what_was_recorded_between(told: RunningDaemon, speaker: Speaker) -> None:
-    """Facts by value with who said so and why, the hand-off, the spec key by key, versions, and runs that wrote."""
+    """`diff` lists facts with author and rationale, hand-offs, spec keys, binding versions, and the runs that wrote a
+    file."""
     before = seq_of(speaker, "note_added", 0)
     found = speaker.get(f"/diff?a=payroll@{before}&b=payroll").json
     assert found["a"]["seq"] == before and found["b"]["seq"] == told.small.core.state.by_name("payroll").seq
@@ -61,20 +62,20 @@ def test_two_positions_differ_in_what_was_recorded_between(told: RunningDaemon, 
 
 
 def test_a_side_does_not_differ_from_itself(told: RunningDaemon, speaker: Speaker) -> None:
-    """Nothing that is the same is told."""
+    """A comparison of a position with itself is empty."""
     found = speaker.get("/diff?a=payroll@9&b=payroll@9").json
     assert not any(found[part] for part in ("session", "facts", "memory", "handoff", "spec", "bindings", "files"))
 
 
 def test_both_directions_tell_the_same(told: RunningDaemon, speaker: Speaker) -> None:
-    """Turned around, `a` and `b` change places."""
+    """With the sides exchanged, `a` and `b` change places."""
     there, back = speaker.get("/diff?a=payroll@5&b=payroll").json, speaker.get("/diff?a=payroll&b=payroll@5").json
     for part in ("session", "facts", "spec", "files"):
         assert [(one["a"], one["b"]) for one in there[part]] == [(one["b"], one["a"]) for one in back[part]], part
 
 
 def test_two_sessions_are_compared_by_what_they_bind(told: RunningDaemon, speaker: Speaker) -> None:
-    """Their names alone are no difference; a name may hold an @ itself."""
+    """Different names alone are no difference. A session's name may contain an @."""
     told.do(
         lambda d: d.declare(declare("ticket@7", reads("salaries", "salaries.csv"), objective="Pay nearly everybody."))
     )
@@ -98,6 +99,6 @@ def test_two_sessions_are_compared_by_what_they_bind(told: RunningDaemon, speake
     ],
 )
 def test_a_side_that_is_none_is_refused_in_words(told: RunningDaemon, speaker: Speaker, query: str, words: str) -> None:
-    """Which side, what was found, what was expected."""
+    """The error says which side is wrong, what was found and what was expected."""
     reply = speaker.get(f"/diff?{query}")
     assert reply.status in (400, 404) and words in reply.error

@@ -1,4 +1,4 @@
-"""`costs` over the wire: sums of what runs took, each run counted once, whatever they are grouped by."""
+"""`costs` over the wire: sums of the costs of runs. Each run is counted once, whatever the grouping."""
 
 from collections import Counter
 from itertools import permutations
@@ -25,7 +25,7 @@ FIGURES = {
 
 @pytest.fixture
 def ran(daemon: RunningDaemon) -> RunningDaemon:
-    """a ran three times, one of them failed; b once. Each run takes 1.5 s and 0.5 s of CPU."""
+    """Let session a run three times, once with a failure, and session b once. Each run takes 1.5 s and 0.5 s of CPU."""
 
     async def live(small: SmallDaemon) -> None:
         await small.declare(declare("a", reads("in", "a.csv"), agent="hr"), declare("b", reads("in", "b.csv")))
@@ -41,7 +41,7 @@ def ran(daemon: RunningDaemon) -> RunningDaemon:
 
 
 def test_runs_are_summed_by_session(ran: RunningDaemon, speaker: Speaker) -> None:
-    """What took longest first, and the total below."""
+    """The row with the longest time comes first, and the total is separate."""
     found = speaker.get("/costs").json
     assert [(row["session"], row["runs"], row["failed"], row["wall_seconds"], row["cpu_seconds"]) for row in found["rows"]] == [
         ("a", 3, 1, 4.5, 1.5), ("b", 1, 0, 1.5, 0.5),
@@ -50,7 +50,7 @@ def test_runs_are_summed_by_session(ran: RunningDaemon, speaker: Speaker) -> Non
 
 
 def test_runs_are_summed_by_agent_cause_and_day(ran: RunningDaemon, speaker: Speaker) -> None:
-    """The agent and the causes the run had then; the day it ended, in UTC."""
+    """A run counts for the agent and causes it had at that time, and for the day (UTC) on which it ended."""
     assert {row["agent"]: row["runs"] for row in speaker.get("/costs?by=agent").json["rows"]} == {"hr": 3, None: 1}
     causes = Counter({row["cause"]: row["runs"] for row in speaker.get("/costs?by=cause").json["rows"]})
     assert causes["first"] == 2 and causes["in (file)"] == 1 and sum(causes.values()) == 4
@@ -68,7 +68,7 @@ def test_every_run_is_counted_once_whatever_it_is_grouped_by(ran: RunningDaemon,
 
 
 def test_later_runs_are_added_to_what_was_counted(ran: RunningDaemon, speaker: Speaker) -> None:
-    """The ledger goes on where it was; asked twice it counts nothing twice."""
+    """The daemon continues its sums where it ended. A repeated question counts no run twice."""
     assert speaker.get("/costs").json == speaker.get("/costs").json
     ran.do(lambda d: d.change("b.csv", "b" * 32))
     ran.do(lambda d: d.finish("b"))
@@ -76,7 +76,7 @@ def test_later_runs_are_added_to_what_was_counted(ran: RunningDaemon, speaker: S
 
 
 def test_costs_since_a_moment_leave_out_what_ended_before(ran: RunningDaemon, speaker: Speaker) -> None:
-    """The bound is inclusive, to the microsecond."""
+    """The bound is inclusive and exact to the microsecond."""
     ends = [line["at"] for line in speaker.get("/sessions/a/log?kind=run_finished").lines]
     assert speaker.get(f"/costs?since={ends[1]}").json["total"]["runs"] == 2
     nothing = speaker.get("/costs?since=2999-01-01T00:00:00Z").json
@@ -88,6 +88,6 @@ def test_costs_since_a_moment_leave_out_what_ended_before(ran: RunningDaemon, sp
     [("by=month", "'month'"), ("by=", "expected one"), ("by=day,day", "twice"), ("since=x", "RFC 3339")],
 )
 def test_keys_that_are_none_are_refused_in_words(ran: RunningDaemon, speaker: Speaker, query: str, words: str) -> None:
-    """What was found, and what was expected."""
+    """The error says what was found and what was expected."""
     reply = speaker.get(f"/costs?{query}")
     assert reply.status == 400 and words in reply.error

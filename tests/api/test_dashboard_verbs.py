@@ -1,4 +1,4 @@
-"""The verbs that the dashboard offers are those of the table: their arguments, options, dangers and undoing verbs."""
+"""The verbs in the dashboard's script agree with the table of verbs: arguments, options, dangers and undo verbs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def read_object(name: str) -> str:
 
 
 def split_actions() -> dict[str, str]:
-    """Each verb of ACTIONS with its text: an entry begins with its name, two spaces from the margin."""
+    """Return the script text of each verb in ACTIONS. An entry begins with its name, two spaces from the margin."""
     parts = re.split(r"^  (\w+): (?=\{)", read_object("ACTIONS"), flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
@@ -40,7 +40,7 @@ def test_the_script_is_seen() -> None:
 def test_an_offered_verb_is_as_the_table_has_it(name: str) -> None:
     verb, text = VERBS[name], ACTIONS[name]
     assert ("danger: true" in text) == verb.is_dangerous
-    # A run that was interrupted or cancelled is activated, and a name is given back by giving it again.
+    # An interrupted or cancelled run is undone by `activate`, and a rename by another rename.
     undo = re.search(r"undo: \{verb: '(\w+)'", text)
     if undo is not None:
         assert verb.undo is not None and verb.undo.split()[0] == undo[1]
@@ -53,7 +53,7 @@ def test_an_offered_verb_is_as_the_table_has_it(name: str) -> None:
 
 @pytest.mark.parametrize("name", ACTIONS)
 def test_a_command_of_the_page_can_be_typed(name: str) -> None:
-    """What is typed by position stands in its order; every other argument has its option."""
+    """Positional arguments are shown in the order of the table. Every other argument has its option."""
     arguments = VERBS[name].arguments
     positional = [one.name for one in arguments if not one.option]
     shown = POSITIONS.get(name, ["name"])

@@ -1,4 +1,4 @@
-"""`export` over the wire: every record of every session in the order of recording, with its whole envelope."""
+"""`export` over the wire: all records of all sessions in the order of recording, each with its whole envelope."""
 
 from collections.abc import Iterator
 
@@ -26,7 +26,7 @@ FIELDS = [
 
 @pytest.fixture(scope="module")
 def noted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
-    """Two sessions whose records alternate. Whoever exports changes nothing, so one is enough for all."""
+    """Make two sessions whose records alternate. Exporting changes nothing, so all tests share them."""
 
     async def live(small: SmallDaemon) -> None:
         await small.declare(*(declare(name, reads("in", f"{name}.csv")) for name in ("a", "b")))
@@ -46,7 +46,7 @@ def speaker(noted: RunningDaemon) -> Speaker:
 
 
 def test_all_sessions_are_exported_in_the_order_of_recording(noted: RunningDaemon, speaker: Speaker) -> None:
-    """Nothing is left out, twice there or out of order, over many pages."""
+    """Over many pages, no record is missing, repeated or out of order."""
     lines = speaker.get("/export").lines
     assert all(list(line) == FIELDS for line in lines)
     notes = [line["payload"]["text"] for line in lines if line["kind"] == "note_added"]
@@ -58,7 +58,7 @@ def test_all_sessions_are_exported_in_the_order_of_recording(noted: RunningDaemo
 
 
 def test_sessions_kinds_and_times_are_chosen(noted: RunningDaemon, speaker: Speaker) -> None:
-    """One session by its own index, several by a scan: the same lines."""
+    """One session is read by its index and several by a scan. Both give the same lines."""
     both = speaker.get("/export").lines
     assert speaker.get("/export?name=a").lines == [line for line in both if line["session"] == "a"]
     assert speaker.get("/export?name=a&name=b").lines == both
@@ -79,11 +79,11 @@ def test_sessions_kinds_and_times_are_chosen(noted: RunningDaemon, speaker: Spea
 def test_what_cannot_be_exported_is_refused_before_the_first_line(
     noted: RunningDaemon, speaker: Speaker, query: str, words: str
 ) -> None:
-    """A wrong bound is an answer of its own, never an empty file."""
+    """A wrong bound is answered with an error, never with an empty file."""
     reply = speaker.get(f"/export?{query}")
     assert reply.status in (400, 404) and words in reply.error
 
 
 def test_a_run_may_not_export(noted: RunningDaemon, speaker: Speaker) -> None:
-    """Its token opens its own session alone."""
+    """The token of a run is limited to its own session."""
     assert speaker.get("/export", token=noted.small.give_token("a")).status == 403

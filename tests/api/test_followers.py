@@ -1,4 +1,4 @@
-"""Followers share what they read from the log and what they write: each gets what it would get alone."""
+"""Followers share pages read from the log and encoded lines. Each gets what it would get alone."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ NOTES = 40
 
 
 def test_followers_of_every_form_get_what_the_log_has(daemon: RunningDaemon, speaker: Speaker) -> None:
-    """Lines and events, with words and without, of all sessions and of one, at the same time."""
+    """Lines and events, with and without words, of one session and of all, are followed at the same time."""
     for name in NAMES:
         daemon.do(lambda small, name=name: small.declare(declare(name, reads("input", f"{name}.csv"))))
     position = speaker.get("/sessions").headers["wakeful-position"]
@@ -52,7 +52,7 @@ def test_followers_of_every_form_get_what_the_log_has(daemon: RunningDaemon, spe
 
 
 def append_note(small: SmallDaemon, text: str) -> None:
-    """A record at once, without a turn for anybody else; nobody is told."""
+    """Append a record at once, without yielding to the loop and without waking a listener."""
     session_id = small.core.state.by_name(NAMES[0]).id
     draft = Draft(*encode(NoteAdded(text=text)), author="person:ana")
     small.log.append_blocking([Append(session_id, small.log.head(session_id).seq, (draft,))], time.time_ns() // 1000)
@@ -70,7 +70,7 @@ STEP = st.one_of(st.just("note"), st.just("round"), st.integers(0, 60))
 @settings(max_examples=100, deadline=None)
 @given(st.lists(STEP, max_size=60))
 def test_a_shared_page_is_what_a_read_of_ones_own_gives(tmp_path_factory: Any, steps: list[Any]) -> None:
-    """Whatever is recorded between two reads, also within one round of the loop."""
+    """A shared page equals a direct read of the log, also when records are added within one round of the loop."""
 
     async def live(folder: Path) -> None:
         small = await start_daemon(folder)
@@ -90,7 +90,7 @@ def test_a_shared_page_is_what_a_read_of_ones_own_gives(tmp_path_factory: Any, s
 
 
 def test_a_record_between_two_followers_of_one_round_reaches_both(tmp_path: Path) -> None:
-    """One follower reads before it, the other one after it. Both were woken before it, and nobody is told again."""
+    """One follower reads before the record and the other after it. Both were woken earlier, and no new signal comes."""
 
     async def live() -> None:
         small = await start_daemon(tmp_path)
@@ -109,7 +109,7 @@ def test_a_record_between_two_followers_of_one_round_reaches_both(tmp_path: Path
             signals += listeners - set(signals)
         append_note(small, "first")
         signals[0].set()
-        # In the same round: between the first follower's turn and the second's.
+        # This runs in the same round of the loop, between the first follower's turn and the second's.
         asyncio.get_running_loop().call_soon(lambda: (append_note(small, "second"), signals[0].set()))
         signals[1].set()
         async with asyncio.timeout(60):
@@ -124,7 +124,7 @@ def test_a_record_between_two_followers_of_one_round_reaches_both(tmp_path: Path
 
 
 def test_few_streams_send_in_one_round_of_the_loop() -> None:
-    """A saved file waits for a few of a hundred streams, and each of them gets its turn."""
+    """A saved file waits for a few of a hundred streams only, and every stream gets its turn."""
 
     async def live() -> list[int]:
         turns, sent, rounds = SendTurns(), 0, []

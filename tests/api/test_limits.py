@@ -1,4 +1,4 @@
-"""The limits as doctor tells them: weighed from the state alone."""
+"""The limits in `doctor`, computed from the state alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def over(session: Session, limits: Limits | None = None) -> list[tuple[str, str]
 
 
 def test_what_is_below_every_level_is_not_named() -> None:
-    """The levels themselves always are."""
+    """The answer always lists the levels themselves."""
     found = view_limits(Limits(), [QUIET])
     assert found["over"] == [] and found["over_count"] == 0
     assert found["levels"]["mailbox"] == {
@@ -31,7 +31,7 @@ def test_what_is_below_every_level_is_not_named() -> None:
 
 
 def test_each_amount_of_the_state_is_weighed() -> None:
-    """A level is passed by being above it, not at it."""
+    """An amount is over a level if it is above it, not equal to it."""
     facts = {f"k{n}": Fact(key=f"k{n}", value="x" * 5, author="a", seq=1) for n in range(3)}
     heavy = replace(
         QUIET,
@@ -58,7 +58,8 @@ def test_each_amount_of_the_state_is_weighed() -> None:
 
 
 def test_what_nobody_reads_is_no_backlog_and_what_is_closed_asks_for_nothing() -> None:
-    """A container's mailbox is its record."""
+    """A session without a run keeps its messages as a record, so its full mailbox is no backlog. A closed one is not
+    named."""
     full = replace(QUIET, mailbox=replace(QUIET.mailbox, position=5000))
     assert over(full) == [("mailbox", "warn")]
     assert over(replace(full, spec=replace(SPEC, run=None))) == []
@@ -66,7 +67,7 @@ def test_what_nobody_reads_is_no_backlog_and_what_is_closed_asks_for_nothing() -
 
 
 def test_a_thousand_sessions_above_a_level_are_counted() -> None:
-    """A page, not a book; the worst first."""
+    """The list is cut at MOST_SHOWN, with the worst first, and the count is complete."""
     many = [
         replace(QUIET, name=f"s{n}", mailbox=replace(QUIET.mailbox, position=20_000 if n == 500 else 2_000))
         for n in range(1000)

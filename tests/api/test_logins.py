@@ -1,4 +1,4 @@
-"""Browsers log in with a one-time code, get a token and a cookie that open something together alone, and log out."""
+"""Logins of browsers: a one-time code gives a token and a cookie, which are valid only together, until logout."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def tcp(daemon: RunningDaemon) -> TcpSpeaker:
 
 
 class Browser:
-    """A tab: a token of its own, and the jar of its browser."""
+    """A tab with a token of its own. It shares the cookie jar of its browser."""
 
     def __init__(self, tcp: TcpSpeaker, jar: dict[str, str] | None = None) -> None:
         self.tcp, self.jar, self.token = tcp, {} if jar is None else jar, ""
@@ -87,7 +87,7 @@ def count_refusals(daemon: RunningDaemon, kind: str) -> int:
 
 
 def test_a_code_is_exchanged_for_a_login(daemon: RunningDaemon, tcp: TcpSpeaker) -> None:
-    """The cookie is out of reach of scripts and other sites; what the browser does is recorded as its person's."""
+    """Scripts and other sites cannot read the cookie. Calls by the browser are recorded under its person."""
     browser = Browser(tcp)
     answer = browser.log_in(code=ask_for_code(daemon))
     me = pwd.getpwuid(os.getuid()).pw_name
@@ -104,7 +104,7 @@ def test_a_code_is_exchanged_for_a_login(daemon: RunningDaemon, tcp: TcpSpeaker)
 
 
 def test_neither_half_opens_anything_alone(daemon: RunningDaemon, tcp: TcpSpeaker, browser: Browser) -> None:
-    """A server on another port gets the cookie, a script may read the token: each has one half."""
+    """A server on another port gets the cookie, and a script may read the token. Each of them has one half only."""
     (name,) = browser.jar
     other = Browser(tcp)
     other.log_in(code=ask_for_code(daemon))
@@ -119,7 +119,7 @@ def test_neither_half_opens_anything_alone(daemon: RunningDaemon, tcp: TcpSpeake
 
 
 def test_a_browsers_token_is_no_token_at_the_control_socket(daemon: RunningDaemon, browser: Browser) -> None:
-    """It was given to one browser."""
+    """The token was given to one browser."""
     refused = Speaker(daemon.socket).get("/version", browser.token)
     assert refused.status == 401 and "a browser's" in refused.error
 
@@ -135,7 +135,7 @@ def test_a_code_is_good_once(daemon: RunningDaemon, tcp: TcpSpeaker) -> None:
 def test_a_code_is_good_for_five_minutes(
     daemon: RunningDaemon, tcp: TcpSpeaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not a moment longer."""
+    """A code is refused one second after its life ends."""
     fresh, old = ask_for_code(daemon), ask_for_code(daemon)
     now = time.monotonic()
     monkeypatch.setattr(logins.time, "monotonic", lambda: now + logins.LIFE_SECONDS - 5)
@@ -156,7 +156,7 @@ def test_wrong_codes_are_slowed_down_and_a_right_one_is_not(daemon: RunningDaemo
 
 
 def test_another_user_of_the_machine_cannot_use_a_code(daemon: RunningDaemon, tcp: TcpSpeaker) -> None:
-    """The link stands in the arguments of the browser that is started, where every user can read it."""
+    """The link is an argument of the browser's process, which every user of the machine can read."""
     code = ask_for_code(daemon)
     daemon.small.browser_uid = os.getuid() + 1
     refused = Browser(tcp).log_in(code=code)
@@ -166,7 +166,7 @@ def test_another_user_of_the_machine_cannot_use_a_code(daemon: RunningDaemon, tc
 
 
 def test_two_tabs_of_a_browser_are_logged_in_side_by_side(daemon: RunningDaemon, tcp: TcpSpeaker) -> None:
-    """They share the jar: a second login keeps the cookie of the first. Logging one out leaves the other."""
+    """Both tabs share the jar: a second login keeps the cookie of the first. A logout of one tab leaves the other."""
     jar: dict[str, str] = {}
     first, second = Browser(tcp, jar), Browser(tcp, jar)
     first.log_in(code=ask_for_code(daemon))
@@ -178,7 +178,7 @@ def test_two_tabs_of_a_browser_are_logged_in_side_by_side(daemon: RunningDaemon,
 
 
 def test_a_planted_cookie_is_not_taken_over(daemon: RunningDaemon, tcp: TcpSpeaker, browser: Browser) -> None:
-    """A page of another port may plant one that it knows; a login under it would be half known."""
+    """A page of another port may set a cookie that it knows. A login under that cookie would be half known."""
     (name,) = browser.jar
     planted = Browser(tcp, {name: "planted"})
     planted.log_in(code=ask_for_code(daemon))
@@ -188,7 +188,7 @@ def test_a_planted_cookie_is_not_taken_over(daemon: RunningDaemon, tcp: TcpSpeak
 def test_two_daemons_of_one_host_do_not_log_each_other_out(
     tmp_path: Path, daemon: RunningDaemon, tcp: TcpSpeaker
 ) -> None:
-    """Cookies ignore ports, so the name of the cookie holds the port."""
+    """Cookies ignore ports, so the name of the cookie contains the port."""
     jar: dict[str, str] = {}
     here = Browser(tcp, jar)
     here.log_in(code=ask_for_code(daemon))
@@ -200,7 +200,7 @@ def test_two_daemons_of_one_host_do_not_log_each_other_out(
 
 
 def test_logging_out_ends_both_halves(browser: Browser) -> None:
-    """From the next request on; and the browser is told to forget the cookie."""
+    """The login is invalid from the next request on. The answer tells the browser to delete the cookie."""
     before = browser.cookie
     answer = browser.post("/logout", {})
     assert answer.status == 200 and "max-age=0" in answer.headers["set-cookie"].lower()
@@ -214,7 +214,7 @@ def test_only_a_browser_logs_out(daemon: RunningDaemon, tcp: TcpSpeaker) -> None
 
 
 def test_a_browser_is_listed_and_revoked_as_a_token(daemon: RunningDaemon, tcp: TcpSpeaker) -> None:
-    """Nothing of what the browser says of itself is kept but a known name."""
+    """Of the browser's User-Agent only a known browser name is kept."""
     browser, owner = Browser(tcp), Speaker(daemon.socket)
     agent = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0 <script>"
     browser.take(tcp.post("/login", {"code": ask_for_code(daemon)}, User_Agent=agent))
@@ -225,7 +225,7 @@ def test_a_browser_is_listed_and_revoked_as_a_token(daemon: RunningDaemon, tcp: 
 
 
 def test_a_browser_that_is_not_used_is_logged_out(daemon: RunningDaemon, browser: Browser) -> None:
-    """After 30 days; each day of use begins them anew."""
+    """The login ends after 30 days without use. Each day of use restarts the count."""
 
     def leap(days: float) -> None:
         later = Moment(time.time_ns() // 1000 + int(days * DAY_MICROSECONDS), time.monotonic(), time.monotonic())
@@ -240,7 +240,7 @@ def test_a_browser_that_is_not_used_is_logged_out(daemon: RunningDaemon, browser
 
 
 def test_a_person_elsewhere_logs_in_with_a_token(daemon: RunningDaemon, tcp: TcpSpeaker) -> None:
-    """The login reaches as far as the token, and is over with it."""
+    """The login has the scopes of the token and ends when the token is revoked."""
     owner = Speaker(daemon.socket)
     made = owner.ask("POST", "/tokens", {"scopes": ["read"], "note": "for a colleague"}).json
     browser = Browser(tcp)
@@ -255,7 +255,7 @@ def test_a_person_elsewhere_logs_in_with_a_token(daemon: RunningDaemon, tcp: Tcp
 
 
 def test_a_page_of_another_site_cannot_log_in(tcp: TcpSpeaker, daemon: RunningDaemon) -> None:
-    """It does not know the code, and would make the browser somebody else's if it had one of its own."""
+    """The other page does not know the code. With a code of its own, it could log the browser in as another person."""
     code = ask_for_code(daemon)
     assert tcp.post("/login", {"code": code}, Origin="https://evil.example").status == 403
     assert tcp.post("/login", {"code": code}, Content_Type="text/plain").status == 415
@@ -263,7 +263,7 @@ def test_a_page_of_another_site_cannot_log_in(tcp: TcpSpeaker, daemon: RunningDa
 
 
 def test_a_link_is_for_people_at_the_control_socket(daemon: RunningDaemon, tcp: TcpSpeaker, browser: Browser) -> None:
-    """Neither a browser nor a token makes another login; nobody logs in at the socket."""
+    """Neither a browser nor a token can ask for a link. The control socket accepts no login."""
     token = Speaker(daemon.socket).ask("POST", "/tokens", {"scopes": ["admin"]}).json["token"]
     assert browser.post("/dashboard", {}).status == 403
     assert Speaker(daemon.socket).ask("POST", "/dashboard", {}, token=token).status == 403
@@ -271,7 +271,7 @@ def test_a_link_is_for_people_at_the_control_socket(daemon: RunningDaemon, tcp: 
 
 
 def test_a_proxy_with_a_certificate_gets_a_secure_cookie(daemon: RunningDaemon) -> None:
-    """The page came by https, so the cookie is not to go by http."""
+    """The page came over https, so the browser must not send the cookie over http."""
     settings = HttpSettings(listen=TcpAddress("127.0.0.1", 0), hosts=("wakeful.example.org",))
     tcp = TcpSpeaker(daemon.open_tcp(settings))
     proxied = {"Host": "wakeful.example.org", "Origin": "https://wakeful.example.org"}
@@ -282,7 +282,7 @@ def test_a_proxy_with_a_certificate_gets_a_secure_cookie(daemon: RunningDaemon) 
 
 
 def test_closing_logs_every_browser_out(daemon: RunningDaemon, browser: Browser) -> None:
-    """The port stays open where the settings say so."""
+    """The port stays open if the settings say so."""
     answer = Speaker(daemon.socket).ask("POST", "/dashboard", {"is_closing": True})
     assert answer.json["words"].startswith("1 logged out; the port stays open by the settings")
     assert browser.get("/version").status == 401

@@ -1,6 +1,6 @@
-"""The description of the API: valid, complete, true to the bodies that routes take, with examples that fit.
+"""The OpenAPI description is valid, complete, and true to the bodies that routes take. Its examples fit.
 
-Whether answers are as described is judged by every test that speaks to the socket, see described.py.
+Each test that uses the socket checks the answers against the description, see described.py.
 """
 
 import re
@@ -28,7 +28,7 @@ OPERATIONS = {
 
 
 def test_it_is_valid_and_served(speaker: Speaker) -> None:
-    """By a validator that we did not write."""
+    """A validator of a third party accepts the description."""
     served = speaker.get("/openapi.json").json
     validate(served)
     assert served["openapi"].startswith("3.1") and served["info"]["version"] == __version__
@@ -36,12 +36,12 @@ def test_it_is_valid_and_served(speaker: Speaker) -> None:
 
 
 def test_every_route_is_described_and_no_other() -> None:
-    """As the gate judges them."""
+    """The described operations are those in the gate's table of rules."""
     assert OPERATIONS.keys() == {re.sub(r"\{(\w+):\w+\}", r"{\1}", key) for key in RULES}
 
 
 def test_every_operation_says_what_it_does_who_reaches_it_and_how_it_fails() -> None:
-    """Words, a scope, an answer, and the problems that any route has."""
+    """Each operation has a summary, a scope, an answer, and the problems that any route can have."""
     ids = [one["operationId"] for one in OPERATIONS.values()]
     assert len(ids) == len(set(ids))
     for key, one in OPERATIONS.items():
@@ -58,7 +58,7 @@ def test_every_operation_says_what_it_does_who_reaches_it_and_how_it_fails() -> 
 
 @pytest.mark.parametrize("name", CALLS)
 def test_the_body_of_a_call_is_the_one_that_is_taken(name: str) -> None:
-    """The same fields, the same required ones; `key` is taken from every body."""
+    """The description has the fields of the body type, with the same required ones. `key` is accepted in every body."""
     taken = find_body_type(VERBS[name], CALLS[name].object_type)
     compare(OPERATIONS[f"POST /call/{name}"], taken, {"key"})
 
@@ -81,12 +81,12 @@ def compare(operation: dict[str, Any], taken: type[msgspec.Struct], more: set[st
     fields = {field.encode_name: field for field in msgspec.structs.fields(taken)}
     assert schema["properties"].keys() == fields.keys() | more and schema["additionalProperties"] is False
     assert set(schema.get("required", ())) == {name for name, field in fields.items() if field.required}
-    # What is described as an example is taken as it stands.
+    # The route accepts the described example as it is.
     msgspec.convert(content["example"], taken)
 
 
 def test_every_example_fits_its_schema() -> None:
-    """Of bodies, answers and errors."""
+    """The examples of bodies, answers and errors fit their schemas."""
     found = list(find_examples(description()))
     assert len(found) > 100
     for schema, example in found:
@@ -106,7 +106,7 @@ def find_examples(node: Any) -> Any:
 
 
 def test_lists_and_streams_are_told_as_such() -> None:
-    """Pages by cursor, events with what each holds, keys of calls that are safe to repeat."""
+    """Lists describe pages by cursor, streams describe their events, and calls describe the idempotency key."""
     for key in ("GET /sessions", "GET /sessions/{name}/log", "GET /search"):
         assert {"limit", "cursor"} <= {one["name"] for one in OPERATIONS[key]["parameters"]}
         assert {"Link", "Wakeful-Cursor"} <= OPERATIONS[key]["responses"]["200"]["headers"].keys()

@@ -1,4 +1,4 @@
-"""The files of the dashboard: served as they lie in their folder, to everybody, under a policy that runs no other script."""
+"""The files of the dashboard are served from their folder without a token, and the policy allows only our scripts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def tcp(folder: Path, tmp_path: Path) -> Iterator[TcpSpeaker]:
 
 
 def test_the_page_and_its_files_are_served_without_a_token(tcp: TcpSpeaker, folder: Path) -> None:
-    """With the type that a browser needs to run them, and no guessing."""
+    """Each file has the content type that the browser needs, and content sniffing is off."""
     for target, name, kind in (
         ("/", "index.html", "text/html; charset=utf-8"),
         ("/assets/lib/api.js", "assets/lib/api.js", "text/javascript; charset=utf-8"),
@@ -81,7 +81,7 @@ def test_a_file_is_sent_again_when_it_changed(tcp: TcpSpeaker, folder: Path) -> 
      "/assets/none.js"],
 )  # fmt: skip
 def test_nothing_else_is_served(tcp: TcpSpeaker, target: str) -> None:
-    """No way out of the folder, no link, no hidden file, no list of a folder."""
+    """Paths out of the folder, links, hidden files and listings of folders are refused."""
     name, _, port = tcp.host.rpartition(":")
     with socket.create_connection((name, int(port)), PATIENCE_SECONDS) as connection:
         connection.sendall(f"GET {target} HTTP/1.1\r\nHost: {tcp.host}\r\nConnection: close\r\n\r\n".encode())
@@ -92,7 +92,7 @@ def test_nothing_else_is_served(tcp: TcpSpeaker, target: str) -> None:
 
 
 def test_reports_of_the_policy_are_counted(tmp_path: Path, tcp: TcpSpeaker) -> None:
-    """In both forms that browsers send; what is no report is a wrong body."""
+    """The route counts both forms of report that browsers send. Any other body is counted as a wrong body."""
     counts = Speaker(tmp_path / "run" / "wakeful.sock")
     for kind in ("application/csp-report", "application/reports+json"):
         assert tcp.ask("POST", "/csp-report", b'{"csp-report": {}}', Content_Type=kind).status == 204
@@ -103,12 +103,12 @@ def test_reports_of_the_policy_are_counted(tmp_path: Path, tcp: TcpSpeaker) -> N
 
 
 def test_the_page_of_this_build_is_there() -> None:
-    """The wheel has the folder, too: tests/test_packaging.py."""
+    """The wheel contains the folder, too: see tests/test_packaging.py."""
     assert b"<title>" in (dashboard_files.FOLDER / "index.html").read_bytes()
 
 
 def test_the_page_asks_for_all_its_modules_at_once() -> None:
-    """A new module is named in index.html, too; one that nobody imports is not loaded."""
+    """index.html preloads exactly the modules that main.js imports, directly or not."""
     assets, waiting = set[str](), ["assets/main.js"]
     while waiting:
         name = waiting.pop()

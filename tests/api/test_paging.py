@@ -1,4 +1,4 @@
-"""Lists in pages: a bound, a cursor, a link to the next page; filters on the daemon's side."""
+"""Lists in pages: a limit, a cursor, a link to the next page, and filters that the daemon applies."""
 
 import re
 
@@ -10,7 +10,7 @@ from api.small_daemon import RunningDaemon, declare, reads
 
 @pytest.fixture(autouse=True)
 def many(daemon: RunningDaemon) -> None:
-    """Five sessions at rest in two folders, one of which failed."""
+    """Declare five sessions in three folders and let each run once. One run fails."""
     specs = [
         declare(name, reads("input", f"{place}.csv"), tags=tags, objective=f"Number {place}.")
         for place, (name, tags) in enumerate(
@@ -43,7 +43,7 @@ def names(reply: Reply) -> list[str]:
 
 
 def test_sessions_come_in_pages(speaker: Speaker) -> None:
-    """Each once, by name, with the position of each page."""
+    """Each session comes once, ordered by name. Each page has its position."""
     pages = read_pages(speaker, "/sessions?limit=2")
     assert [names(page) for page in pages] == [["hr/a", "hr/b"], ["hr/tax/c", "hrx"], ["shop/d"]]
     assert all(int(page.headers["wakeful-position"]) > 0 for page in pages)
@@ -69,13 +69,13 @@ def test_sessions_come_in_pages(speaker: Speaker) -> None:
     ],
 )
 def test_sessions_are_chosen_by_the_daemon(speaker: Speaker, query: str, found: list[str]) -> None:
-    """All filters must hold, and pages keep them."""
+    """A session must match all filters. The pages keep the filters."""
     assert names(speaker.get(f"/sessions?{query}")) == found
     assert [name for page in read_pages(speaker, f"/sessions?{query}&limit=1") for name in names(page)] == found
 
 
 def test_a_log_comes_in_pages(daemon: RunningDaemon, speaker: Speaker) -> None:
-    """From the beginning, also where a filter leaves out most of it."""
+    """The log is paged from its beginning, also where a filter leaves out most of it."""
     for number in range(7):
         speaker.call("note", name="hr/a", text=f"note {number}")
     target = f"/sessions/{segment('hr/a')}/log"
@@ -88,7 +88,7 @@ def test_a_log_comes_in_pages(daemon: RunningDaemon, speaker: Speaker) -> None:
 
 
 def test_finds_come_in_pages_that_later_records_do_not_move(speaker: Speaker) -> None:
-    """The newest first; the next page goes on where this one ended."""
+    """The newest match comes first. The next page continues where this one ended."""
     for number in range(5):
         speaker.call("note", name="hr/a", text=f"quarterly {number}")
     first = speaker.get("/search?text=quarterly&limit=2")

@@ -1,4 +1,4 @@
-"""Who takes part in a session, and who does what while one looks."""
+"""The participants of a session, their roles, and the authors that `follow` shows."""
 
 import json
 import os
@@ -36,7 +36,8 @@ def parts(speaker: Speaker, query: str = "") -> dict[str, tuple[str | None, int]
 
 
 def test_participants_are_told_by_what_they_did_and_by_their_role(daemon: RunningDaemon, speaker: Speaker) -> None:
-    """Runs of a session are one, the daemon is none, and who has a role and said nothing is there, too."""
+    """All runs of a session count as one participant, and the daemon as none.
+    People with a role but no record are listed."""
     daemon.do(live)
     assert parts(speaker) == {
         "person:ada": ("maintainer", 2), "run:payroll": (None, 2), "person:bob": ("maintainer", 1), "person:eve": ("contributor", 0),
@@ -47,7 +48,7 @@ def test_participants_are_told_by_what_they_did_and_by_their_role(daemon: Runnin
 
 
 def test_what_was_counted_is_counted_once(daemon: RunningDaemon, speaker: Speaker) -> None:
-    """Asked again, only what is new is added; of the past, only what was there."""
+    """A second question adds only new records. A question about the past counts only the records of that time."""
     daemon.do(live)
     assert parts(speaker) == parts(speaker)
     seq = daemon.small.core.state.by_name("payroll").seq
@@ -60,7 +61,7 @@ def test_what_was_counted_is_counted_once(daemon: RunningDaemon, speaker: Speake
 
 
 def test_follow_tells_who_does_what(daemon: RunningDaemon, speaker: Speaker) -> None:
-    """What people do has words, also what the daemon would not narrate of itself; what nobody waits for has none."""
+    """Calls of people have words, also those that the daemon would not narrate for itself."""
     daemon.do(live)
     connection, answer = speaker.stream("/follow?words=true")
     daemon.do(lambda d: d.call(Activate(name="payroll", note="month end"), author="person:bob", key=None, run=None))
@@ -80,14 +81,14 @@ def test_follow_tells_who_does_what(daemon: RunningDaemon, speaker: Speaker) -> 
         ({str(ME): "contributor"}, 200, 400),
         ({str(ME): "maintainer"}, 200, 200),
         ({str(ME + 1): "observer"}, 200, 200),
-        # Who is named by name as well is who that name says.
+        # A role given to the name has precedence over one given to the uid.
         ({MY_NAME.removeprefix("person:"): "contributor", str(ME): "observer"}, 200, 400),
     ],
 )
 def test_a_role_given_to_a_uid_is_that_of_the_user_at_the_socket(
     daemon: RunningDaemon, speaker: Speaker, people: dict[str, str], note: int, terminate: int
 ) -> None:
-    """By the kernel's word, whatever the account is called; the user is one participant, with that role."""
+    """The kernel reports the uid, whatever the account's name is. The user is one participant, with that role."""
     daemon.do(lambda d: d.declare(declare("desk", reads("salaries", "salaries.csv"), people=people)))
     assert speaker.call("note", name="desk", text="hello").status == note
     assert speaker.call("terminate", name="desk").status == terminate
@@ -98,7 +99,7 @@ def test_a_role_given_to_a_uid_is_that_of_the_user_at_the_socket(
 
 
 def test_a_uid_is_asked_for_also_where_bundles_are_moved(daemon: RunningDaemon, speaker: Speaker) -> None:
-    """A move freezes a session: an observer by uid is refused with words, and nothing is frozen."""
+    """A move freezes a session. An observer by uid is refused with a reason, and the session is not frozen."""
     daemon.do(lambda d: d.declare(declare("desk", reads("salaries", "salaries.csv"), people={str(ME): "observer"})))
     path = str(daemon.small.places.state / "desk.bundle")
     (line,) = speaker.ask("POST", "/bundle/move", {"name": "desk", "path": path, "to": "laptop"}).lines

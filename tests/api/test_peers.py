@@ -1,4 +1,4 @@
-"""Who may speak: our own user, and runs for their own session alone."""
+"""Access to the control socket: for our own user, and for runs within their own session."""
 
 import os
 import socket
@@ -18,7 +18,7 @@ NOBODY = 65534
 
 @pytest.fixture
 def token(daemon: RunningDaemon) -> str:
-    """The token of payroll's run under way; `other` rests."""
+    """Return the token of payroll's current run. The session `other` is at rest."""
     daemon.do(
         lambda d: d.declare(declare("payroll", reads("salaries", "s.csv")), declare("other", reads("x", "x.csv")))
     )
@@ -29,7 +29,7 @@ def token(daemon: RunningDaemon) -> str:
 def test_a_run_speaks_for_its_own_session_without_naming_it(
     daemon: RunningDaemon, speaker: Speaker, token: str
 ) -> None:
-    """note, remember and send work with no further arguments, and the record says which run spoke."""
+    """`note`, `remember` and `send` need no session's name, and the record names the run as author."""
     assert speaker.call("note", token, text="row 7").json["name"] == "payroll"
     assert speaker.call("remember", token, key="currency", value="CNY").status == 200
     assert speaker.call("send", token, name="other", text="paid").status == 200
@@ -57,7 +57,7 @@ def test_a_run_speaks_for_its_own_session_without_naming_it(
     ],
 )
 def test_a_run_reads_nothing_but_its_own_record(speaker: Speaker, token: str, target: str) -> None:
-    """Isolation holds on the control socket, too."""
+    """The token of a run opens nothing but the records of its own session."""
     assert speaker.get(target, token).status == 403
 
 
@@ -65,7 +65,7 @@ def test_a_run_reads_nothing_but_its_own_record(speaker: Speaker, token: str, ta
     "verb", ["activate", "resume", "suspend", "sleep", "interrupt", "cancel", "terminate", "open", "rename", "forget"]
 )
 def test_a_run_makes_no_system_calls(daemon: RunningDaemon, speaker: Speaker, token: str, verb: str) -> None:
-    """A run cannot start, stop or close anything, not even itself."""
+    """A run cannot start, stop or close a session, not even its own."""
     before = daemon.small.log.position()
     assert speaker.call(verb, token, name="payroll").status == 403
     assert daemon.small.log.position() == before
@@ -74,7 +74,7 @@ def test_a_run_makes_no_system_calls(daemon: RunningDaemon, speaker: Speaker, to
 def test_a_process_of_a_run_speaks_as_that_run_or_not_at_all(
     daemon: RunningDaemon, speaker: Speaker, token: str
 ) -> None:
-    """Without its token it is no person, and another run's token is worth nothing in its hands."""
+    """Without its token a process of a run is refused, and with the token of another run it is refused as well."""
     daemon.small.owner = ProcessOwner(run_id=daemon.small.tokens[token].run_id, mark=1, sign="")
     assert speaker.call("note", token, text="mine").status == 200
     assert speaker.get("/sessions").status == 403
@@ -87,7 +87,8 @@ def test_a_process_of_a_run_speaks_as_that_run_or_not_at_all(
 def test_a_run_of_another_daemon_is_refused_in_words_unless_it_shows_a_token(
     daemon: RunningDaemon, speaker: Speaker, token: str
 ) -> None:
-    """A token that a person handed out opens what it opens to everybody; the token of a run is that run's."""
+    """A token made by a person is valid in the hands of any process.
+    The token of a run is valid only within that run."""
     given = speaker.ask("POST", "/tokens", {"scopes": ["read"]}).json["token"]
     daemon.small.owner = ProcessOwner(run_id=None, mark=3, sign="WAKEFUL_RUN is set in its environment")
     refused = speaker.get("/sessions")
@@ -98,7 +99,8 @@ def test_a_run_of_another_daemon_is_refused_in_words_unless_it_shows_a_token(
 
 
 def test_a_connection_is_judged_once(daemon: RunningDaemon) -> None:
-    """What it was taken for when it was accepted holds for all of its requests, and for no other connection."""
+    """The daemon identifies the caller when it accepts a connection.
+    The result holds for all requests of that connection."""
     connection = SocketConnection(daemon.socket)
     daemon.small.owner = ProcessOwner(run_id="another.7", mark=2, sign="")
     for _ in range(2):
@@ -111,13 +113,13 @@ def test_a_connection_is_judged_once(daemon: RunningDaemon) -> None:
 
 
 def test_who_left_before_it_was_asked_for_its_name_is_refused(daemon: RunningDaemon, speaker: Speaker) -> None:
-    """A connection handed on by a process that ended may come from a run."""
+    """A process of a run may have opened the connection, handed it on and ended."""
     daemon.small.is_caller_gone = True
     assert speaker.get("/sessions").status == 403
 
 
 def test_a_run_does_not_speak_for_another_session(daemon: RunningDaemon, speaker: Speaker, token: str) -> None:
-    """It may send to another, not write into it."""
+    """A run may send a message to another session, but not write into its log."""
     before = daemon.small.log.position()
     for verb, body in (("note", {"text": "x"}), ("remember", {"key": "a", "value": "b"})):
         assert speaker.call(verb, token, name="other", **body).status == 403
@@ -126,18 +128,18 @@ def test_a_run_does_not_speak_for_another_session(daemon: RunningDaemon, speaker
 
 @pytest.mark.parametrize("header", ["Bearer wrong", "Bearer ", "Basic token-of-payroll", "", "Bearer \xff"])
 def test_a_wrong_token_is_not_a_person(speaker: Speaker, token: str, header: str) -> None:
-    """Who shows a token is judged by it: a wrong one does not fall back to the rights of the user."""
+    """A request with a wrong token is refused. It does not fall back to the rights of the user."""
     assert speaker.ask("GET", "/sessions", Authorization=header).status == 401
 
 
 def test_the_socket_is_for_its_owner_alone(daemon: RunningDaemon) -> None:
-    """0600 in a folder of 0700, whatever the umask."""
+    """The socket has mode 0600 in a folder of 0700, whatever the umask."""
     assert os.stat(daemon.socket).st_mode & 0o777 == 0o600
     assert os.stat(daemon.socket.parent).st_mode & 0o777 == 0o700
 
 
 def ask_as(uid: int, path: Path) -> bytes:
-    """The first line of an answer to a child of ours that became another user."""
+    """Fork a child that becomes another user, and return the first line of the answer to it."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -161,10 +163,10 @@ def ask_as(uid: int, path: Path) -> bytes:
 
 
 def test_another_user_is_refused_even_where_the_file_lets_him_in() -> None:
-    """The kernel says who is at the other end: a loose mode of the file is not enough to get in."""
+    """The daemon checks the peer's uid with the kernel, so a loose mode of the file does not let others in."""
     if os.geteuid() != 0:
         pytest.skip("only root can become another user: the refusal of other users was NOT checked")
-    # Below pytest's own folders nobody could even reach the file.
+    # Other users cannot reach files below pytest's own folders.
     with tempfile.TemporaryDirectory() as folder, RunningDaemon(Path(folder)) as daemon:
         os.chmod(folder, 0o711)
         daemon.socket.parent.chmod(0o711)
@@ -175,7 +177,7 @@ def test_another_user_is_refused_even_where_the_file_lets_him_in() -> None:
 
 
 def test_the_command_tells_nothing_to_a_socket_of_another_user() -> None:
-    """What listens under our name may be anybody's: the kernel says whose, before a byte is sent."""
+    """Another user may listen under our name. The client asks the kernel for the owner before it sends a byte."""
     if os.geteuid() != 0:
         pytest.skip("only root can become another user: the refusal of impostors was NOT checked")
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""People and their roles over the wire: every route with each role, what is seen, what is recorded."""
+"""People and their roles over the wire: the access of each role to each route, what they see, and what is recorded."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from wakeful.api.gate.scopes import OWN_ROUTES, RULES
 from wakeful.verbs.table import VERBS
 
 ROLES = ("observer", "contributor", "maintainer")
-# What no role reaches, said once more and by hand: the table in the code must not be what judges itself.
+# The routes that no role reaches. They are listed by hand, so that the table in the code is not checked against itself.
 OWNERS = (
     "/notify/test", "/webhooks/test",
     "/secrets", "/tokens", "/people", "/trust", "/bundle", "/replay", "/call/sleep_all", "/call/resume_all", "/work/",
     "/dashboard",
     "/sessions/{name}/bundle",
 )  # fmt: skip
-# What changes no session: a page's reports, and the login of a browser.
+# These routes change no session: reports of a page, and login and logout of a browser.
 PUBLIC = ("/csp-report", "/login", "/logout")
-# What a maintainer may do and a contributor may not.
+# The verbs that a maintainer may call and a contributor may not.
 MAINTAINERS = (
     "terminate", "open", "rename", "trace", "rewind", "merge", "migrate", "erase",
 )  # fmt: skip
@@ -49,7 +49,7 @@ def speaker(daemon: RunningDaemon) -> Speaker:
 
 
 def let_in(speaker: Speaker, name: str, role: str, **more: Any) -> str:
-    """Returns a token of theirs."""
+    """Add a person with this role, and return a token of theirs."""
     added = speaker.ask("POST", "/people/add", {"name": name, "role": role, **more})
     assert added.status == 200, added.body
     made = speaker.ask("POST", "/tokens", {"person": name})
@@ -58,7 +58,7 @@ def let_in(speaker: Speaker, name: str, role: str, **more: Any) -> str:
 
 
 def find_role(key: str) -> str | None:
-    """The least role that should reach a route; None: the owner alone."""
+    """Return the least role that should reach a route. None means that only the owner reaches it."""
     method, path = key.split(" ")
     if path.startswith(OWNERS):
         return None
@@ -82,7 +82,7 @@ def ask(speaker: Speaker, key: str, token: str, name: str = "payroll") -> tuple[
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("key", KEYS)
 def test_each_role_reaches_what_it_should(speaker: Speaker, key: str, role: str) -> None:
-    """Over every route there is: an observer looks, a contributor works, a maintainer does all, and nobody is the owner."""
+    """An observer reads, a contributor works and a maintainer does everything. No role reaches the owner's routes."""
     token = let_in(speaker, "ana", role)
     needed = find_role(key)
     status, body = ask(speaker, key, token)
@@ -93,20 +93,20 @@ def test_each_role_reaches_what_it_should(speaker: Speaker, key: str, role: str)
 
 
 def list_reached(speaker: Speaker, token: str, name: str) -> list[str]:
-    """The verbs that the daemon does not refuse, tried one by one."""
+    """Return the verbs that the daemon does not refuse. Each is called once."""
     calls = [key for key in KEYS if key.startswith("POST /call/")]
     return [key.removeprefix("POST /call/") for key in calls if ask(speaker, key, token, name)[0] not in REFUSED]
 
 
 @pytest.mark.parametrize("role", ROLES)
 def test_a_caller_is_told_which_verbs_they_may_call(speaker: Speaker, role: str) -> None:
-    """Neither more nor less than what they reach, in every session and in one where their role is another."""
+    """`/me` lists exactly the verbs they reach, also for a session in which they have another role."""
     token = let_in(speaker, "ana", role)
     changed = {"name": "ana", "role": "observer", "session": "other"}
     assert speaker.ask("POST", "/people/role", changed).status == 200
     me = speaker.get("/me", token).json
     assert me["person"] == "ana" and set(me["sessions"]) == ({"other"} if role != "observer" else set())
-    # The last ones close the sessions.
+    # Try the session `other` first, because the last verbs of the list close sessions.
     observer = me["sessions"].get("other", me["calls"])
     assert observer == list_reached(speaker, token, "other")
     assert sorted(me["calls"]) == sorted(list_reached(speaker, token, "payroll"))
@@ -115,20 +115,20 @@ def test_a_caller_is_told_which_verbs_they_may_call(speaker: Speaker, role: str)
 @pytest.mark.parametrize("scope", ["read", "send", "run", "admin"])
 @pytest.mark.parametrize("session", [None, "payroll"])
 def test_a_token_is_told_what_it_opens(speaker: Speaker, scope: str, session: str | None) -> None:
-    """Of one session and of all, in each scope."""
+    """`/me` lists exactly the verbs of a token, in each scope, for one session and for all."""
     body = {"scopes": [scope]} | ({"session": session} if session is not None else {})
     made = speaker.ask("POST", "/tokens", body).json["token"]
     me = speaker.get("/me", made).json
     told = me["calls"] if session is None else me["sessions"].get("payroll", [])
     assert session is None or me["calls"] == []
-    # Calls about all sessions at once are no verbs of a session.
+    # Calls about all sessions at once are not verbs of a session.
     reached = set(list_reached(speaker, made, "payroll")) - {"sleep_all", "resume_all"}
     assert set(told) == reached and ("send" in told) == (scope in ("send", "admin"))
 
 
 @pytest.mark.parametrize("key", [key for key in KEYS if "{name}" in key or key.startswith("POST /call/")])
 def test_a_role_for_one_session_opens_no_other(speaker: Speaker, key: str) -> None:
-    """Named by path, query or body, another session does not exist for them, whether there is one or not."""
+    """Another session is refused in the path, the query or the body, in the same way whether it exists or not."""
     token = let_in(speaker, "ben", "maintainer", session="payroll")
     for name in ("other", "nothing"):
         status, body = ask(speaker, key, token, name)
@@ -136,7 +136,7 @@ def test_a_role_for_one_session_opens_no_other(speaker: Speaker, key: str) -> No
 
 
 def test_every_route_is_judged() -> None:
-    """A route that this file does not know by its key would not be in the table of rules."""
+    """The gate's table of rules has every route, and the lists in this file have every maintainer's verb."""
     assert set(KEYS) <= set(RULES) and {route.key for route in OWN_ROUTES} <= set(RULES)
     assert {name for name, verb in VERBS.items() if verb.is_call and verb.role == "maintainer"} <= set(MAINTAINERS) | {
         "archive"
@@ -144,7 +144,7 @@ def test_every_route_is_judged() -> None:
 
 
 def test_a_role_for_one_session_shows_only_that(speaker: Speaker, daemon: RunningDaemon) -> None:
-    """Lists, search, costs, export, plan, why and the stream tell of the one session alone."""
+    """Lists, search, costs, export, plan and why show that one session only."""
     for name in ("payroll", "other"):
         assert speaker.call("note", name=name, text=f"lighthouse of {name}").status == 200
     token = let_in(speaker, "ben", "observer", session="payroll")
@@ -172,7 +172,7 @@ def test_a_role_for_one_session_shows_only_that(speaker: Speaker, daemon: Runnin
 
 
 def test_what_a_person_does_is_recorded_under_their_name(speaker: Speaker) -> None:
-    """Every record of a call names them, whatever token they used."""
+    """Every record of a call names the person, whatever token they used."""
     token = let_in(speaker, "ana", "contributor")
     assert speaker.call("note", token, name="payroll", text="seen").status == 200
     records = speaker.get("/sessions/payroll/log").lines
@@ -180,7 +180,7 @@ def test_what_a_person_does_is_recorded_under_their_name(speaker: Speaker) -> No
 
 
 def test_a_role_that_changes_counts_at_once(speaker: Speaker) -> None:
-    """Raised, lowered and removed: the same token finds another answer with the next request."""
+    """A change of role applies to the same token from the next request on."""
     token = let_in(speaker, "ana", "observer")
     assert speaker.call("note", token, name="payroll", text="x").status == 403
     assert (
@@ -191,7 +191,7 @@ def test_a_role_that_changes_counts_at_once(speaker: Speaker) -> None:
     gone = speaker.ask("POST", "/people/remove", {"name": "ana"})
     assert gone.json["revoked"] == 1
     assert speaker.get("/sessions", token).status == 401
-    # The name comes back, its old token does not.
+    # A person added again under the same name does not get the old token back.
     let_in(speaker, "ana", "observer")
     assert speaker.get("/sessions", token).status == 401
     changes = speaker.get("/people").json["changes"]
@@ -205,7 +205,7 @@ def test_a_role_that_changes_counts_at_once(speaker: Speaker) -> None:
 
 
 def test_a_stream_stops_telling_when_the_role_is_taken_away(speaker: Speaker, daemon: RunningDaemon) -> None:
-    """A follower who is removed reads nothing of what is recorded after that."""
+    """A follower that loses a role gets no later record of the sessions it covered."""
     token = let_in(speaker, "ana", "observer")
     connection, answer = open_stream(speaker, "/follow", token)
     speaker.call("note", name="payroll", text="before")
@@ -258,7 +258,8 @@ def test_a_file_of_people_that_others_can_read_lets_nobody_in(speaker: Speaker, 
 
 
 def test_who_looks_and_who_writes_is_told(speaker: Speaker) -> None:
-    """One who asked looks; one who called writes; a person with a role for one session sees only who is there."""
+    """A person who read is shown as looking, and one who called as writing.
+    A person with a role for one session sees only the people there."""
     ana = let_in(speaker, "ana", "contributor")
     ben = let_in(speaker, "ben", "observer", session="payroll")
     speaker.get("/sessions/payroll", ben)
@@ -267,7 +268,7 @@ def test_who_looks_and_who_writes_is_told(speaker: Speaker) -> None:
     found = {(one["person"], one["session"]): one["doing"] for one in speaker.get("/presence").json}
     assert found == {("ben", "payroll"): "looks", ("ana", "payroll"): "writes", ("ana", "other"): "looks"}
     assert {one["session"] for one in speaker.get("/presence", ben).json} == {"payroll"}
-    # Who was refused was not here.
+    # A refused request does not count as presence.
     speaker.get("/sessions/other", ben)
     assert ("ben", "other") not in {(one["person"], one["session"]) for one in speaker.get("/presence").json}
     assert speaker.ask("POST", "/presence", {"name": "payroll", "doing": "writes"}, token=ben).status == 403
@@ -275,7 +276,8 @@ def test_who_looks_and_who_writes_is_told(speaker: Speaker) -> None:
 
 
 def test_a_live_stream_tells_who_came_and_only_of_what_they_may_see(speaker: Speaker) -> None:
-    """The snapshot has who is here; who comes later is an event; another session's rows and people are left out."""
+    """The snapshot has the people present, and later arrivals are events.
+    Rows and people of other sessions are left out."""
     ana = let_in(speaker, "ana", "contributor")
     ben = let_in(speaker, "ben", "observer", session="payroll")
     speaker.get("/sessions/other", ana)
@@ -296,7 +298,7 @@ def test_a_live_stream_tells_who_came_and_only_of_what_they_may_see(speaker: Spe
 
 
 def test_a_follower_is_here_for_as_long_as_it_follows(speaker: Speaker) -> None:
-    """In `show` and in the list as well."""
+    """`show` and `list` both name the follower."""
     ana = let_in(speaker, "ana", "observer")
     connection, _ = open_stream(speaker, "/follow?name=payroll", ana)
     assert [one["person"] for one in speaker.get("/sessions/other").json["present"]] == [getpass.getuser()]

@@ -1,4 +1,4 @@
-"""What the socket tells: sessions, records, facts, output, reasons. Nothing of it changes anything."""
+"""Answers to questions over the socket: sessions, records, facts, output, reasons. No question changes anything."""
 
 import json
 import re
@@ -33,7 +33,7 @@ def find_shape(verb: Verb, route: Route) -> Shape:
 
 @pytest.fixture
 def rested(daemon: RunningDaemon) -> RunningDaemon:
-    """payroll and hr/filing ran once and rest."""
+    """Declare payroll and hr/filing, and let each run once."""
     daemon.do(lambda d: d.declare(PAYROLL, FILING))
     daemon.do(lambda d: d.finish("payroll", output=b"paid\n"))
     daemon.do(lambda d: d.finish("hr/filing"))
@@ -41,12 +41,12 @@ def rested(daemon: RunningDaemon) -> RunningDaemon:
 
 
 def test_rows_have_the_keys_of_the_contract_in_its_order(rested: RunningDaemon, speaker: Speaker) -> None:
-    """list --json is a stable surface: other programs read it by these keys."""
+    """`list --json` is a stable interface. Other programs read it by these keys."""
     rows = speaker.get("/sessions").json
     assert [row["name"] for row in rows] == ["hr/filing", "payroll"]
     keys = ["name", "id", "state", "reason", "agent", "priority", "queued", "owed", "runs", "last_run"]
     assert all(list(row)[: len(keys)] == keys for row in rows)
-    # Those that came later follow them, as the table of verbs has them.
+    # Newer keys follow these, in the order of the table of verbs.
     assert all(list(row) == [field.name for field in VERBS["list"].answer if not field.is_optional] for row in rows)
     assert list(rows[1]["last_run"]) == ["run", "outcome", "started_at", "finished_at", "causes"]
     assert (
@@ -60,7 +60,7 @@ def test_rows_have_the_keys_of_the_contract_in_its_order(rested: RunningDaemon, 
     assert [cause["binding"] for cause in rows[1]["last_run"]["causes"]] == ["first"]
 
 
-# What a request needs besides the name of a session.
+# The query of each request that needs more than the name of a session.
 QUERIES = {
     "GET /search": ["text=EUR"],
     "GET /why": ["x=payroll"],
@@ -72,7 +72,7 @@ READ_ELSEWHERE = {
     "GET /follow", "GET /live", "GET /top", "GET /metrics", "GET /secrets", "GET /sessions/{name}/context",
     "GET /sessions/{name}/trace", "GET /trust/{name}", "GET /tokens", "GET /notify",
 }  # fmt: skip
-# Every other read of the table of verbs, so that a new verb is among them: the verb, its route and the address.
+# All other reads of the table of verbs, so that a new verb is included: the verb, its route and the address.
 READS = [
     (verb, route, route.path.replace("{name}", "payroll") + (f"?{query}" if query else ""))
     for verb in VERBS.values()
@@ -86,7 +86,7 @@ READS = [
 def test_an_answer_has_the_fields_that_the_table_of_verbs_tells(
     rested: RunningDaemon, speaker: Speaker, verb: Verb, route: Route, target: str
 ) -> None:
-    """In this order; a field may be absent only where the table says so."""
+    """The fields come in the order of the table. Only a field that the table calls optional may be absent."""
     speaker.call("remember", name="payroll", **{"key": "currency", "value": "EUR"})
     shape, told = find_shape(verb, route), verb.answer if route.gives is None else route.gives
     reply = speaker.get(target)
@@ -97,7 +97,7 @@ def test_an_answer_has_the_fields_that_the_table_of_verbs_tells(
 
 
 def test_brief_rows_are_what_a_table_needs(rested: RunningDaemon, speaker: Speaker) -> None:
-    """The table of `list` does not pay for causes it does not print."""
+    """The table of `list` does not need causes, so brief rows leave them out."""
     speaker.call("sleep", name="payroll", words="lunch")
     found = speaker.get("/sessions?brief=true").json
     brief = found["sessions"]
@@ -110,7 +110,7 @@ def test_brief_rows_are_what_a_table_needs(rested: RunningDaemon, speaker: Speak
 
 
 def test_rows_that_are_kept_never_outlive_their_session(rested: RunningDaemon, speaker: Speaker) -> None:
-    """Every change shows in the next list, in both directions."""
+    """Cached rows of the list are replaced after every change."""
     for words in ("lunch", "tea"):
         assert speaker.get("/sessions").json[1]["state"] == "suspended"
         speaker.call("sleep", name="payroll", words=words)
@@ -125,7 +125,7 @@ def test_rows_that_are_kept_never_outlive_their_session(rested: RunningDaemon, s
 def test_a_running_session_says_so_and_has_no_last_run_before_its_first_end(
     daemon: RunningDaemon, speaker: Speaker
 ) -> None:
-    """last_run is null before the first run has ended."""
+    """`last_run` is null before the first run has ended."""
     daemon.do(lambda d: d.declare(PAYROLL, FILING))
     filing, payroll = speaker.get("/sessions").json
     assert (payroll["state"], payroll["runs"], payroll["last_run"]) == ("running", 1, None)
@@ -134,7 +134,7 @@ def test_a_running_session_says_so_and_has_no_last_run_before_its_first_end(
 
 
 def test_the_paths_that_changed_are_in_the_causes(rested: RunningDaemon, speaker: Speaker) -> None:
-    """A cause has what specs.md promises: binding, kind, old, new, paths, delta, commits, at."""
+    """A cause has the keys that specs.md promises: binding, kind, old, new, paths, delta, commits, at."""
     rested.do(lambda d: d.change("salaries.csv", "b" * 32, PathChange("salaries.csv", "1", "2")))
     rested.do(lambda d: d.finish("payroll"))
     (cause,) = speaker.get("/sessions").json[1]["last_run"]["causes"]
@@ -145,7 +145,7 @@ def test_the_paths_that_changed_are_in_the_causes(rested: RunningDaemon, speaker
 
 
 def test_a_failed_session_sleeps_with_its_words(daemon: RunningDaemon, speaker: Speaker) -> None:
-    """A hold always has words, and the reason is where list shows them."""
+    """A hold always has words. They are the reason that `list` shows."""
     daemon.do(lambda d: d.declare(PAYROLL))
     daemon.do(lambda d: d.finish("payroll", exit_code=3))
     (row,) = speaker.get("/sessions").json
@@ -154,7 +154,7 @@ def test_a_failed_session_sleeps_with_its_words(daemon: RunningDaemon, speaker: 
 
 
 def test_show_has_bindings_neighbours_runs_and_what_is_kept(rested: RunningDaemon, speaker: Speaker) -> None:
-    """One document answers what a person asks about a session."""
+    """One answer has everything that a person asks about a session."""
     speaker.call("remember", name="payroll", key="currency", value="CNY")
     speaker.call("note", name="payroll", text="done until March")
     rested.small.wrong = {"payroll": "payroll.yaml:1:1: broken"}
@@ -183,7 +183,7 @@ def test_show_has_bindings_neighbours_runs_and_what_is_kept(rested: RunningDaemo
     ],
 )
 def test_a_refused_spec_is_answered_with_its_problem(rested: RunningDaemon, speaker: Speaker, route: str) -> None:
-    """It made no session, so nothing else can be told; every problem of it is, in one line."""
+    """The spec made no session, so the answer has its problems instead, all in one line."""
     rested.small.wrong = {"words": "sessions.d/words.yaml:5:34: unknown key 'acces'\nsessions.d/words.yaml:6:1: no run"}
     answer = speaker.get(route)
     assert answer.status == 404
@@ -194,7 +194,7 @@ def test_a_refused_spec_is_answered_with_its_problem(rested: RunningDaemon, spea
 
 
 def test_a_call_to_a_refused_spec_says_why_there_is_no_session(rested: RunningDaemon, speaker: Speaker) -> None:
-    """Calls answer as questions do; a session whose newer spec is refused takes calls as before."""
+    """Calls give the same error as questions. A session whose newer spec is refused accepts calls as before."""
     rested.small.wrong = {"words": "words.yaml:1:1: broken", "payroll": "payroll.yaml:1:1: broken"}
     assert speaker.call("activate", name="words").error.startswith("words is refused: words.yaml:1:1: broken")
     assert speaker.call("note", name="payroll", text="hi").status == 200
@@ -202,7 +202,7 @@ def test_a_call_to_a_refused_spec_says_why_there_is_no_session(rested: RunningDa
 
 
 def test_show_at_a_seq_is_the_fold_of_the_log_up_to_it(rested: RunningDaemon, speaker: Speaker) -> None:
-    """The past is read from the log, not from what is in memory now."""
+    """The past state is computed from the log, not from memory."""
     records = speaker.get("/sessions/payroll/log").lines
     started = next(record["seq"] for record in records if record["kind"] == "run_started")
     then = speaker.get(f"/sessions/payroll?at={started}").json
@@ -213,7 +213,7 @@ def test_show_at_a_seq_is_the_fold_of_the_log_up_to_it(rested: RunningDaemon, sp
 
 
 def test_log_lines_have_exactly_the_keys_of_the_contract(rested: RunningDaemon, speaker: Speaker) -> None:
-    """log --json is a stable surface, gap-free from seq 1."""
+    """`log --json` is a stable interface. Its records have no gap from seq 1 on."""
     lines = speaker.get("/sessions/payroll/log").lines
     assert all(list(line) == ["seq", "at", "kind", "author", "run", "payload", "hash"] for line in lines)
     assert [line["seq"] for line in lines] == list(range(1, len(lines) + 1))
@@ -222,7 +222,7 @@ def test_log_lines_have_exactly_the_keys_of_the_contract(rested: RunningDaemon, 
 
 
 def test_log_is_sliced_by_seq_time_kind_run_author_and_from_its_end(rested: RunningDaemon, speaker: Speaker) -> None:
-    """Each bound is inclusive, and they may be combined."""
+    """Each bound is inclusive, and bounds can be combined."""
     lines = speaker.get("/sessions/payroll/log").lines
     assert [line["seq"] for line in speaker.get("/sessions/payroll/log?from=2&to=3").lines] == [2, 3]
     assert [line["seq"] for line in speaker.get("/sessions/payroll/log?last=2").lines] == [
@@ -239,7 +239,7 @@ def test_log_is_sliced_by_seq_time_kind_run_author_and_from_its_end(rested: Runn
 
 
 def test_a_long_log_is_streamed_whole(daemon: RunningDaemon, speaker: Speaker) -> None:
-    """Pages are an affair of the daemon: the reader sees one gap-free stream."""
+    """The daemon reads the log in pages. The client sees one stream without gaps."""
     daemon.do(lambda d: d.declare(PAYROLL))
 
     async def write_many(small: SmallDaemon) -> None:
@@ -255,26 +255,26 @@ def test_a_long_log_is_streamed_whole(daemon: RunningDaemon, speaker: Speaker) -
     "query", ["from=x", "from=-1", "since=yesterday", "since=2026-01-01T00:00:00", "last=1e9", "to=" + "9" * 40]
 )
 def test_bounds_that_are_none_are_refused_in_words(rested: RunningDaemon, speaker: Speaker, query: str) -> None:
-    """A wrong number or time never becomes an empty answer."""
+    """A wrong number or time is answered with an error, never with an empty list."""
     reply = speaker.get(f"/sessions/payroll/log?{query}")
     assert reply.status == 400 and "expected" in reply.error or "time zone" in reply.error
 
 
 def test_names_with_slashes_are_one_segment(rested: RunningDaemon, speaker: Speaker) -> None:
-    """A session called x/log cannot be mistaken for the log of x."""
+    """The name is one encoded segment, so a session called x/log cannot be mistaken for the log of x."""
     assert speaker.get("/sessions/hr%2Ffiling").json["name"] == "hr/filing"
     assert speaker.get("/sessions/hr%2Ffiling/log").lines[0]["payload"]["name"] == "hr/filing"
     assert speaker.get("/sessions/hr/filing").status == 404
 
 
 def test_an_unknown_name_is_404_with_words(rested: RunningDaemon, speaker: Speaker) -> None:
-    """The answer says what to do next."""
+    """The error names the command that lists the sessions."""
     reply = speaker.get("/sessions/payrol")
     assert reply.status == 404 and "wakeful list" in reply.error
 
 
 def test_output_is_given_as_it_was_with_its_true_length(rested: RunningDaemon, speaker: Speaker) -> None:
-    """Bounds of what is kept are told, never hidden."""
+    """The headers tell how much of the output is kept and its true length."""
     session = rested.small.core.state.by_name("payroll")
     rested.small.kept[(session.id, 1)] = (b"head\x1b[31m", b"tail\xff", 1000)
     reply = speaker.get("/sessions/payroll/output?run=1")
@@ -288,14 +288,14 @@ def test_output_is_given_as_it_was_with_its_true_length(rested: RunningDaemon, s
 
 
 def test_output_of_a_run_under_way_is_what_came_so_far(daemon: RunningDaemon, speaker: Speaker) -> None:
-    """Asking does not wait for the run's end."""
+    """The answer has the output so far. It does not wait for the run's end."""
     daemon.do(lambda d: d.declare(PAYROLL))
     daemon.small.live_output = [b"one ", b"two"]
     assert speaker.get("/sessions/payroll/output").body == b"one two"
 
 
 def test_output_is_searched_by_the_daemon_and_each_line_has_its_number(rested: RunningDaemon, speaker: Speaker) -> None:
-    """Neither case nor colours matter; a line stands for the gap, so that numbers are those of `wakeful output`."""
+    """Case and colours do not matter. The gap counts as one line, so line numbers equal those of `wakeful output`."""
     session = rested.small.core.state.by_name("payroll")
     head = "one\nTax \x1b[31mRa\x1b[0mte: 3\nüber TAX\ncut of".encode()
     rested.small.kept[(session.id, 1)] = (head, b"fice\nthe tax rate\xff\ntax", 1000)
@@ -304,7 +304,7 @@ def test_output_is_searched_by_the_daemon_and_each_line_has_its_number(rested: R
     told = [found.headers[f"wakeful-{word}"] for word in ("run", "found", "gap", "total")]
     assert told == ["1", "2", "5", "1000"]
     assert speaker.get("/sessions/payroll/output?find=%C3%9CBER").body == "3:über TAX\n".encode()
-    # Nothing is found across the gap, and the gap is found by its own words.
+    # A match does not span the gap. The line for the gap can itself be found.
     assert speaker.get("/sessions/payroll/output?find=office").body == b""
     assert speaker.get("/sessions/payroll/output?run=1&find=not+kept").body.startswith(b"5:[not kept: ")
     assert speaker.get("/sessions/payroll/output?find=tax").body.endswith(b"\n8:tax\n")
@@ -314,7 +314,7 @@ def test_output_is_searched_by_the_daemon_and_each_line_has_its_number(rested: R
 
 
 def test_a_search_that_finds_too_much_is_cut_and_counted(rested: RunningDaemon, speaker: Speaker) -> None:
-    """A million lines are searched, a thousand come."""
+    """A million lines match, and the answer has the first thousand and the count."""
     session = rested.small.core.state.by_name("payroll")
     output = b"y\n" * 1_000_000
     rested.small.kept[(session.id, 1)] = (output, b"", len(output))
@@ -332,7 +332,7 @@ def test_the_output_of_a_run_under_way_is_searched_as_it_stands(daemon: RunningD
 def test_follow_tells_records_as_they_become_durable_and_forgets_who_left(
     rested: RunningDaemon, speaker: Speaker
 ) -> None:
-    """A follower that went away costs nothing any more."""
+    """A closed follower is no longer a listener."""
     connection, answer = speaker.stream("/follow?name=payroll")
     speaker.call("note", name="hr/filing", text="not followed")
     speaker.call("note", name="payroll", text="hello")
@@ -344,7 +344,7 @@ def test_follow_tells_records_as_they_become_durable_and_forgets_who_left(
 
 
 def numbers_that_could_be_moments(value: object) -> list[int]:
-    """Whatever is as large as microseconds since 1970 in our century."""
+    """Return all numbers that are as large as microseconds since 1970 in our century."""
     match value:
         case dict():
             return [found for one in value.values() for found in numbers_that_could_be_moments(one)]
@@ -359,7 +359,8 @@ def numbers_that_could_be_moments(value: object) -> list[int]:
 def test_times_inside_payloads_are_rfc_3339_and_stay_numbers_in_the_log(
     daemon: RunningDaemon, speaker: Speaker
 ) -> None:
-    """Causes, holds and retries of every record, in the log and in what follows it; what is recorded does not change."""
+    """Times in causes, holds and retries are shown as text, by `log` and `follow` alike.
+    The stored records keep numbers."""
     daemon.do(
         lambda d: d.declare(
             declare("payroll", reads("salaries", "salaries.csv"), run=CommandRun(argv=("true",), retries=2))
@@ -386,11 +387,11 @@ def test_times_inside_payloads_are_rfc_3339_and_stay_numbers_in_the_log(
 
 
 def test_every_field_of_an_event_that_is_a_moment_is_shown_as_one() -> None:
-    """A new kind that holds a moment has to be added to those that are translated."""
+    """A new kind of record with a time must be added to TIMED, the kinds that are translated."""
     moments = {"at", "until", "retry_at", "periods"}
 
     def names(kind: object, above: tuple[object, ...] = ()) -> set[str]:
-        # An agent holds agents: its sub-agents.
+        # An agent spec contains agents: its sub-agents.
         fields = getattr(kind, "__struct_fields__", ()) if kind not in above else ()
         below = (
             (names(one, (*above, kind)) for hint in get_type_hints(kind).values() for one in (hint, *get_args(hint)))
@@ -399,13 +400,13 @@ def test_every_field_of_an_event_that_is_a_moment_is_shown_as_one() -> None:
         )
         return set(fields).union(*below)
 
-    # A spec's `until` or `at` would be its own words, not a moment of ours.
+    # SpecDeclared is left out: an `until` or `at` in a spec is the author's text, not a time of ours.
     timed = {word for kind, word in KINDS.items() if names(kind) & moments and kind is not SpecDeclared}
     assert timed == set(TIMED)
 
 
 def test_the_output_of_a_run_that_never_was_is_no_empty_output(rested: RunningDaemon, speaker: Speaker) -> None:
-    """A number beyond the last run, and a session that never ran: each says so."""
+    """A number beyond the last run, and a session that never ran, get an error each."""
     assert speaker.get("/sessions/payroll/output?run=99").error == "payroll has no run 99; it has run once"
     rested.do(lambda d: d.change("salaries.csv", "b" * 32))
     rested.do(lambda d: d.finish("payroll"))
@@ -416,7 +417,7 @@ def test_the_output_of_a_run_that_never_was_is_no_empty_output(rested: RunningDa
 
 
 def test_why_a_session_does_not_run(daemon: RunningDaemon, speaker: Speaker) -> None:
-    """The words are those of the verdict that dispatch acts on."""
+    """The words come from the same verdict by which dispatch decides."""
     daemon.do(lambda d: d.declare(PAYROLL, FILING))
     found = speaker.get("/why?x=hr/filing&path=/nowhere").json
     assert found["about"] == "session"
@@ -424,7 +425,7 @@ def test_why_a_session_does_not_run(daemon: RunningDaemon, speaker: Speaker) -> 
 
 
 def test_why_an_output_names_the_run_its_causes_and_drift(rested: RunningDaemon, speaker: Speaker) -> None:
-    """For an output: which run wrote it, woken by what, and whether somebody else changed it since."""
+    """For an output, the answer names the run that wrote it, the causes of that run, and any later change by others."""
     rested.do(lambda d: d.change("salaries.csv", "b" * 32, PathChange("salaries.csv", "1", "2")))
     rested.do(lambda d: d.change("out.csv", "c" * 32))
     rested.do(lambda d: d.finish("payroll"))
@@ -436,7 +437,7 @@ def test_why_an_output_names_the_run_its_causes_and_drift(rested: RunningDaemon,
 
 
 def test_why_an_input_names_its_readers_and_its_last_change(rested: RunningDaemon, speaker: Speaker) -> None:
-    """For an input: who matches it, when it was looked at, and what was found."""
+    """For an input, the answer names the sessions that match it, the last look and what it found."""
     rested.do(lambda d: d.change("salaries.csv", "b" * 32, PathChange("salaries.csv", "1", "2")))
     found = speaker.get("/why?x=salaries.csv&path=/project/salaries.csv").json
     assert found["inputs"][0]["session"] == "payroll" and found["inputs"][0]["looked_at"]
@@ -444,7 +445,7 @@ def test_why_an_input_names_its_readers_and_its_last_change(rested: RunningDaemo
 
 
 def test_why_has_one_way_to_tell_a_moment_and_a_version(rested: RunningDaemon, speaker: Speaker) -> None:
-    """The digest a run left and the one a look found are the same text, and so are their times but for the second."""
+    """Digests have the same text in both places. Times have the same format, to the second."""
     meanings = {
         "result": Found(is_there=True),
         "gone": Found(is_there=False),
@@ -470,7 +471,7 @@ def test_why_has_one_way_to_tell_a_moment_and_a_version(rested: RunningDaemon, s
 
 
 def test_why_something_nobody_knows_is_refused_or_said(rested: RunningDaemon, speaker: Speaker) -> None:
-    """No silence: an unknown word gets words."""
+    """The answer is an error or words, never silence."""
     assert speaker.get("/why?x=nothing").status == 400
     assert "No binding" in speaker.get("/why?x=nothing&path=/nothing").json["words"][0]
     state = rested.small.places.state
@@ -478,7 +479,7 @@ def test_why_something_nobody_knows_is_refused_or_said(rested: RunningDaemon, sp
 
 
 def test_plan_tells_the_waves_a_change_would_start(rested: RunningDaemon, speaker: Speaker) -> None:
-    """In the order of the graph, each session in the wave after the last of its upstreams."""
+    """The waves follow the graph. Each session is in the wave after the last of its upstreams."""
     found = speaker.get("/plan?path=/project/salaries.csv&path=/project/unbound").json
     assert [[entry["session"] for entry in wave] for wave in found["waves"]] == [["payroll"], ["hr/filing"]]
     assert found["unmatched"] == ["/project/unbound"] and ".git" in found["default_excludes"]
@@ -486,7 +487,7 @@ def test_plan_tells_the_waves_a_change_would_start(rested: RunningDaemon, speake
 
 
 def test_plan_without_a_path_tells_what_is_owed_and_queued_now(daemon: RunningDaemon, speaker: Speaker) -> None:
-    """What runs first, then what waits for it."""
+    """Running sessions come first, then the sessions that wait for them."""
     daemon.do(lambda d: d.declare(PAYROLL, FILING))
     now = speaker.get("/plan").json["now"]
     assert [(entry["session"], entry["run"], entry["wave"]) for entry in now] == [
@@ -497,7 +498,7 @@ def test_plan_without_a_path_tells_what_is_owed_and_queued_now(daemon: RunningDa
 
 
 def test_reading_everything_records_nothing(rested: RunningDaemon, speaker: Speaker) -> None:
-    """No GET changes anything."""
+    """A GET of any read leaves the log unchanged."""
     speaker.call("remember", name="payroll", key="currency", value="EUR")
     before = rested.small.log.position()
     for target in ("/version", "/openapi.json", "/me", *(target for _, _, target in READS)):

@@ -1,4 +1,4 @@
-"""`search` over the wire: which records hold the words, with the text around them."""
+"""`search` over the wire: the records that contain the words, with the text around them."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def found(speaker: Speaker, query: str) -> list[tuple[str, str]]:
 
 
 def test_words_are_found_in_all_sessions_newest_first(told: RunningDaemon, speaker: Speaker) -> None:
-    """All words of the text, in payloads and rationales, whatever their case and accents."""
+    """A record must contain all words, in its payload or rationale. Case and accents do not matter."""
     assert found(speaker, "text=tax%20OFFICE") == [
         ("filing", "note_added"),
         ("filing", "fact_set"),
@@ -42,7 +42,7 @@ def test_words_are_found_in_all_sessions_newest_first(told: RunningDaemon, speak
 
 
 def test_a_search_is_narrowed_by_session_kind_author_time_and_number(told: RunningDaemon, speaker: Speaker) -> None:
-    """Each bound narrows what the others leave."""
+    """All bounds apply together."""
     assert found(speaker, "text=office&name=payroll") == [("payroll", "note_added")]
     assert (
         found(speaker, "text=office&kind=fact_set")
@@ -54,7 +54,7 @@ def test_a_search_is_narrowed_by_session_kind_author_time_and_number(told: Runni
 
 
 def test_the_text_around_the_word_is_shown(told: RunningDaemon, speaker: Speaker) -> None:
-    """A short piece of it, from wherever the word stands."""
+    """The excerpt is a short part of the text around the match."""
     (line,) = speaker.get("/search?text=wages").lines
     assert (
         line["excerpt"].startswith("…") and line["excerpt"].endswith("again; wages rose") and len(line["excerpt"]) < 100
@@ -75,13 +75,14 @@ def test_the_text_around_the_word_is_shown(told: RunningDaemon, speaker: Speaker
 def test_a_search_for_nothing_is_refused_in_words(
     told: RunningDaemon, speaker: Speaker, query: str, words: str
 ) -> None:
-    """It is not an empty answer."""
+    """The answer is an error, not an empty list."""
     reply = speaker.get(f"/search?{query}")
     assert reply.status == 400 and words in reply.error
 
 
 def test_values_are_found_and_names_of_fields_are_not(told: RunningDaemon, speaker: Speaker) -> None:
-    """Also in JSON inside a text, such as the arguments of a tool. `log --text` finds what `log` shows, besides."""
+    """`search` also finds values in JSON inside a text, such as the arguments of a tool.
+    `log --text` also finds the names of fields that `log` shows."""
     arguments = '{"pattern": "rates-2026.csv", "most": [7, {"unit": "lines"}]}'
     told.do(lambda d: d.call(Note(name="payroll", text=arguments), author="person:ada", key=None, run=None))
     for word in ("pattern", "most", "unit", "payload", "rationale", "is_declared"):
@@ -93,7 +94,7 @@ def test_values_are_found_and_names_of_fields_are_not(told: RunningDaemon, speak
 
 
 def test_the_text_with_the_most_of_the_words_is_shown(told: RunningDaemon, speaker: Speaker) -> None:
-    """A binding is called `in`, and the file that was looked for is what one wants to see."""
+    """The binding is called `in`, but the excerpt is the file name, because it has more of the searched words."""
     assert {line["excerpt"] for line in speaker.get("/search?text=filing.csv&kind=spec_declared").lines} == {
         "filing.csv"
     }

@@ -1,4 +1,4 @@
-"""The socket itself: bound once, found stale only when nobody answers, gone when the daemon is."""
+"""The control socket: bound once, replaced only when no process answers on it, and removed when the daemon stops."""
 
 import http.client
 import json
@@ -15,14 +15,14 @@ from wakeful.api.server import SocketRefused, bind_socket
 
 
 def test_both_sides_tell_their_version(daemon: RunningDaemon, speaker: Speaker) -> None:
-    """Every answer carries the daemon's version, refusals included."""
+    """Every answer has the daemon's version, errors included."""
     assert speaker.get("/version").headers["wakeful-version"] == __version__
     assert speaker.get("/nothing").headers["wakeful-version"] == __version__
     assert speaker.get("/version").json["pid"] == 4711
 
 
 def test_the_socket_is_gone_when_the_daemon_is(tmp_path: Path) -> None:
-    """A clean stop leaves no file behind, and who follows learns that this was the end."""
+    """A clean stop removes the socket's file. A follower's stream ends with an incomplete read."""
     with RunningDaemon(tmp_path) as daemon:
         path = daemon.socket
         _, answer = Speaker(path).stream("/follow")
@@ -33,7 +33,7 @@ def test_the_socket_is_gone_when_the_daemon_is(tmp_path: Path) -> None:
 
 
 def test_a_socket_that_nobody_answers_is_replaced(tmp_path: Path) -> None:
-    """What a killed daemon left behind does not keep the next one out."""
+    """The socket that a killed daemon left behind does not keep the next daemon out."""
     path = tmp_path / "wakeful.sock"
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
@@ -41,7 +41,7 @@ def test_a_socket_that_nobody_answers_is_replaced(tmp_path: Path) -> None:
 
 
 def test_a_socket_that_answers_is_never_taken(tmp_path: Path) -> None:
-    """The second daemon refuses and says what to do."""
+    """The second daemon refuses to start, because the socket answers."""
     path = str(tmp_path / "wakeful.sock")
     with bind_socket(path) as living:
         living.listen(1)
@@ -51,7 +51,7 @@ def test_a_socket_that_answers_is_never_taken(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_no_socket_is_never_removed(tmp_path: Path) -> None:
-    """A wrong --socket costs nobody a file."""
+    """A wrong --socket removes no file."""
     path = tmp_path / "precious.txt"
     path.write_text("mine")
     with pytest.raises(SocketRefused):
@@ -60,7 +60,7 @@ def test_a_file_that_is_no_socket_is_never_removed(tmp_path: Path) -> None:
 
 
 def test_a_path_that_is_too_long_is_refused_with_its_length(tmp_path: Path) -> None:
-    """The system's limit is told before the system's error."""
+    """Our check fails before the system's own error, and the message names the limit."""
     path = tmp_path / ("x" * 120)
     with pytest.raises(SocketRefused, match="107"):
         bind_socket(str(path))
@@ -90,7 +90,7 @@ def test_what_is_no_http_does_not_disturb_the_daemon(daemon: RunningDaemon, spea
 
 
 def test_a_link_in_the_place_of_the_socket_is_not_followed(tmp_path: Path) -> None:
-    """Neither what it leads to nor the link itself is removed or listened on."""
+    """Neither the link nor its target is removed or listened on."""
     real, link = tmp_path / "real.sock", tmp_path / "wakeful.sock"
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(real))
@@ -109,7 +109,7 @@ def test_a_link_in_the_place_of_the_socket_is_not_followed(tmp_path: Path) -> No
     ("mode", "is_taken"), [(0o700, True), (0o755, True), (0o1777, True), (0o777, False), (0o770, False)]
 )
 def test_a_folder_in_which_others_can_replace_the_socket_is_refused(tmp_path: Path, mode: int, is_taken: bool) -> None:
-    """Whoever could put theirs in our place would be told every token."""
+    """Another user who could replace our socket would receive every token."""
     folder = tmp_path / "run"
     folder.mkdir()
     folder.chmod(mode)
@@ -123,7 +123,7 @@ def test_a_folder_in_which_others_can_replace_the_socket_is_refused(tmp_path: Pa
 
 
 def test_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:
-    """Its owner may replace whatever lies in it."""
+    """The owner of a folder may replace any file in it."""
     if os.geteuid() != 0:
         pytest.skip("only root can give a folder to another user")
     folder = tmp_path / "run"
@@ -134,7 +134,7 @@ def test_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_is_no_http_is_answered_as_a_problem(daemon: RunningDaemon) -> None:
-    """In the form of every other error."""
+    """The error has the same format as every other error."""
     with socket.socket(socket.AF_UNIX) as rude:
         rude.settimeout(60)
         rude.connect(str(daemon.socket))

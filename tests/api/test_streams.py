@@ -1,4 +1,4 @@
-"""Streams as server-sent events: snapshot and position, what changes, coming back, and what a slow reader costs."""
+"""Streams as server-sent events: snapshot and position, changes, resuming, and the cost of a slow reader."""
 
 import http.client
 import json
@@ -26,7 +26,7 @@ def open_stream(daemon: RunningDaemon, target: str, **headers: str) -> http.clie
 
 
 def rows_of(*events: Event) -> dict[str, Any]:
-    """The rows as a page would have them after these events."""
+    """Return the rows that a page would have after these events."""
     rows: dict[str, Any] = {}
     for one in events:
         rows |= {row["name"]: row for row in one.data.get("sessions", one.data.get("rows", []))}
@@ -34,7 +34,7 @@ def rows_of(*events: Event) -> dict[str, Any]:
 
 
 def read_rows_until(answer: http.client.HTTPResponse, name: str, **wanted: Any) -> list[Event]:
-    """Events until the row of a session says all that is wanted."""
+    """Read events until the row of a session has all wanted values."""
     events: list[Event] = []
     while True:
         events.append(read_event(answer))
@@ -51,7 +51,7 @@ def one(daemon: RunningDaemon) -> RunningDaemon:
 
 
 def test_a_page_gets_a_snapshot_and_then_what_changes(one: RunningDaemon, speaker: Speaker) -> None:
-    """Every row with what the first page shows, then records in brief and the rows they changed."""
+    """The snapshot has the full rows. After it come brief records and the rows that they changed."""
     answer = open_stream(one, "/live")
     snapshot = read_event(answer)
     assert snapshot.event == "snapshot" and snapshot.data["people"] == []
@@ -72,7 +72,7 @@ def test_a_page_gets_a_snapshot_and_then_what_changes(one: RunningDaemon, speake
 
 @pytest.mark.parametrize("is_header", [True, False])
 def test_a_stream_that_broke_goes_on_where_it_was(one: RunningDaemon, is_header: bool) -> None:
-    """By the id of its last event, without a snapshot and without a record twice."""
+    """A resumed stream continues after the id of its last event, without a snapshot and without a repeated record."""
     answer = open_stream(one, "/live")
     snapshot = read_event(answer)
     one.do(lambda small: small.change("a.csv", "b" * 32))
@@ -86,7 +86,7 @@ def test_a_stream_that_broke_goes_on_where_it_was(one: RunningDaemon, is_header:
     events = read_rows_until(again, "hr/payroll", state="suspended")
     assert {event.event for event in events} == {"changes"}
     assert [record["kind"] for event in events for record in event.data["records"]][0] == "run_finished"
-    # By the position of an answer: nothing between the answer and the stream is missed.
+    # The position of an answer works as well. Nothing between the answer and the stream is missed.
     position = last.data["position"]
     assert position > snapshot.data["position"]
     from_position = read_rows_until(open_stream(one, f"/live?after={position}"), "hr/payroll", state="suspended")
@@ -95,14 +95,14 @@ def test_a_stream_that_broke_goes_on_where_it_was(one: RunningDaemon, is_header:
 
 @pytest.mark.parametrize("after", ["0", "99999999", "elsewhere-3", "x", "1.5", "-", "9" * 40])
 def test_an_unknown_position_gives_a_snapshot(one: RunningDaemon, after: str) -> None:
-    """From before the feed, from another log, or no position at all."""
+    """The position is older than the feed, belongs to another log, or is not a position."""
     assert read_event(open_stream(one, f"/live?after={after}")).event == "snapshot"
 
 
 def test_a_reader_that_fell_behind_gets_a_snapshot_and_costs_no_memory(
     one: RunningDaemon, speaker: Speaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The batches that are kept are bounded, whoever has not read them."""
+    """The kept batches are bounded, even if a reader has not read them."""
     monkeypatch.setattr(live_feed, "KEPT_BYTES", 2_000)
     answer = open_stream(one, "/live")
     first = read_event(answer)
@@ -116,7 +116,7 @@ def test_a_reader_that_fell_behind_gets_a_snapshot_and_costs_no_memory(
 def test_too_large_a_gap_gives_everybody_a_snapshot(
     one: RunningDaemon, speaker: Speaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Instead of thousands of records that nobody would read."""
+    """A snapshot replaces thousands of single records."""
     answer = open_stream(one, "/live")
     assert read_event(answer).event == "snapshot"
     monkeypatch.setattr(live_feed, "LARGEST_GAP", 0)
@@ -128,7 +128,7 @@ def test_too_large_a_gap_gives_everybody_a_snapshot(
 def test_a_hundred_streams_cost_one_encoding(
     one: RunningDaemon, speaker: Speaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A batch is encoded once, whoever reads it."""
+    """A batch is encoded once for all readers."""
     encoded: list[int] = []
     real = live_feed.view_brief
     monkeypatch.setattr(live_feed, "view_brief", lambda record, name: encoded.append(record.seq) or real(record, name))
@@ -142,7 +142,7 @@ def test_a_hundred_streams_cost_one_encoding(
 
 
 def test_a_stream_about_one_session_is_about_no_other(one: RunningDaemon, speaker: Speaker) -> None:
-    """Neither in its snapshot nor later, and it goes on after a rename."""
+    """The snapshot and the later events name only that session."""
     one.do(lambda small: small.declare(declare("other", reads("input", "b.csv"))))
     answer = open_stream(one, "/live?name=hr%2Fpayroll")
     assert [row["name"] for row in read_event(answer).data["sessions"]] == ["hr/payroll"]
@@ -153,7 +153,7 @@ def test_a_stream_about_one_session_is_about_no_other(one: RunningDaemon, speake
 
 
 def test_words_of_an_answer_come_as_they_are_said(one: RunningDaemon) -> None:
-    """Also those that were said before the page was opened."""
+    """Words that were said before the page was opened come first."""
 
     async def say(small: Any, text: str) -> None:
         small.live_words.add(small.core.state.by_name("hr/payroll").id, 2, [said(text)])
@@ -172,7 +172,7 @@ def test_words_of_an_answer_come_as_they_are_said(one: RunningDaemon) -> None:
 
 
 def test_silence_is_kept_alive_by_comments(one: RunningDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A dead connection is noticed by both ends."""
+    """The comments let both ends notice a dead connection."""
     monkeypatch.setattr("wakeful.api.event_stream.KEEP_ALIVE_SECONDS", 0.05)
     for target in ("/live", "/follow"):
         answer = open_stream(one, target)
@@ -182,7 +182,7 @@ def test_silence_is_kept_alive_by_comments(one: RunningDaemon, monkeypatch: pyte
 
 
 def test_the_feed_ends_when_nobody_reads(one: RunningDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A daemon at rest pays for no page that was closed, and a later page gets a snapshot."""
+    """An idle daemon has no cost for a closed page. A later page gets a snapshot."""
     monkeypatch.setattr(live_feed, "LINGER_SECONDS", 0.05)
     answer = open_stream(one, "/live")
     first = read_event(answer)
@@ -195,7 +195,7 @@ def test_the_feed_ends_when_nobody_reads(one: RunningDaemon, monkeypatch: pytest
 
 
 def test_follow_goes_on_from_a_position(one: RunningDaemon, speaker: Speaker) -> None:
-    """As events with positions as ids, and as lines for the command line."""
+    """As events, the positions are the ids. As lines, the same records come for the command line."""
     position = int(speaker.get("/sessions").headers["wakeful-position"])
     speaker.call("note", name="hr/payroll", text="first")
     speaker.call("note", name="hr/payroll", text="second")
@@ -211,7 +211,7 @@ def test_follow_goes_on_from_a_position(one: RunningDaemon, speaker: Speaker) ->
 
 
 def test_every_answer_says_its_position(one: RunningDaemon, speaker: Speaker) -> None:
-    """A call's own record is at or before it; errors say it, too."""
+    """A call's own record is at or before that position. Errors have the position, too."""
     before = int(speaker.get("/sessions").headers["wakeful-position"])
     called = speaker.call("note", name="hr/payroll", text="words")
     assert int(called.headers["wakeful-position"]) == before + 1

@@ -1,4 +1,4 @@
-"""A line of words for every kind of record: what `log` and `history` print."""
+"""Each kind of record has a line of words, which `log` and `history` print."""
 
 import re
 
@@ -179,12 +179,12 @@ EVERY: list[tuple[ev.Event, str]] = [
 
 @pytest.mark.parametrize(("event", "words"), EVERY, ids=lambda value: type(value).__name__)
 def test_every_record_is_told_in_words(event: ev.Event, words: str) -> None:
-    """By narration where it has words for people who wait, else by the log's own."""
+    """The words come from `narrate` if it has any, else from `tell`."""
     told = narrate(event) or tell(event)
     assert words in told and not re.search(r"[{}]", told)
 
 
 def test_no_kind_is_left_out() -> None:
-    """A new kind gets its words here, too; until then its name is better than nothing."""
+    """The table above has every kind. A kind without words of its own is shown by its name."""
     assert {type(event) for event, _ in EVERY} == set(KINDS)
     assert tell(ev.SpecRemoved()) == "spec removed"

@@ -1,4 +1,4 @@
-"""`/timeline` and `/graph` over the wire: every run a bar, every other occurrence a mark, and the way a change runs."""
+"""`/timeline` and `/graph` over the wire: runs as bars, other records as marks, and files that join sessions."""
 
 from api.conftest import Speaker
 from api.small_daemon import RunningDaemon, SmallDaemon, declare, reads, writes
@@ -6,7 +6,7 @@ from wakeful.core.calls.values import Activate
 
 
 def live(daemon: RunningDaemon) -> None:
-    """a reads a.csv and writes b.csv, b reads b.csv; a ran twice, the second time it failed."""
+    """Declare a (reads a.csv, writes b.csv) and b (reads b.csv). Session a runs twice, and its second run fails."""
 
     async def go(small: SmallDaemon) -> None:
         await small.declare(

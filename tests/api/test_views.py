@@ -1,4 +1,4 @@
-"""Views as tables: pure functions of a core that was fed observations, and of values alone."""
+"""Views as pure functions of a core that got observations, and of plain values."""
 
 from itertools import count
 
@@ -36,7 +36,7 @@ START_US = 1_700_000_000_000_000
 
 
 class World:
-    """A core in simulated time: every observation comes a second after the last."""
+    """A core in simulated time. Each observation comes one second after the last."""
 
     def __init__(self, *specs: SessionSpec, concurrency: int = 10) -> None:
         self.core = Core()
@@ -53,7 +53,7 @@ class World:
         return decide(self.core, observation, self.now).looks
 
     def look(self, version: str | None = "v1", **found: object) -> None:
-        """Answer every look that is wanted."""
+        """Answer every look that the core asked for."""
         for look in self.looks:
             self.feed(
                 TargetLooked(LookResult(target=look.target, generation=look.generation, version=version, **found))
@@ -84,7 +84,7 @@ def at_rest() -> World:
 
 
 def test_the_four_states_and_their_words() -> None:
-    """suspended, running, sleeping with words, terminated."""
+    """The states are suspended, running, sleeping (with words) and terminated."""
     world = World(ONE)
     assert world.row("one")["state"] == "suspended"
     world.look()
@@ -109,21 +109,21 @@ def test_the_four_states_and_their_words() -> None:
     ],
 )
 def test_a_disabled_session_sleeps(spec: SessionSpec, words: str | None) -> None:
-    """What the spec itself holds is a hold like any other."""
+    """A session that its spec disables is held, with words, like any other held session."""
     world = World(spec)
     world.look()
     assert world.row("one")["reason"] == words
 
 
 def test_a_vanished_spec_is_sleeping_undeclared() -> None:
-    """Its row stays, with the words that say why."""
+    """The row stays, and its words give the reason."""
     world = at_rest()
     world.feed(SpecsRead(removed=("one",)))
     assert world.row("one")["state"] == "sleeping" and world.row("one")["reason"].startswith("undeclared")
 
 
 def test_a_service_that_is_down_shows_in_kept_rows_too() -> None:
-    """A row may change although its session did not: it is never taken from the kept ones then."""
+    """A row can change without a change of its session. Such a row is not taken from the cache."""
     service = ServiceBinding(name="db", url="tcp://localhost:1", wake=False)
     world = World(
         SessionSpec(
@@ -145,7 +145,7 @@ def test_a_service_that_is_down_shows_in_kept_rows_too() -> None:
 
 
 def test_a_look_that_must_wait_for_git_is_queued_in_its_words() -> None:
-    """`queued: git rebase`, and none of it is kept when it is over."""
+    """The row says `queued: git rebase` while git holds the look, and no longer after that."""
     world = at_rest()
     rows = Rows()
     rows.encode(world.core, world.now)
@@ -169,7 +169,7 @@ def test_a_look_that_must_wait_for_git_is_queued_in_its_words() -> None:
 def test_what_isolation_means_here_shows_in_kept_rows_at_once(
     level: str, begin: Observation, news: Observation
 ) -> None:
-    """The operator's settings and the machine change without a word in any log."""
+    """The operator's settings and the machine can change without a record in any log."""
     spec = SessionSpec(
         name="one",
         root="/project",
@@ -193,7 +193,7 @@ def test_what_isolation_means_here_shows_in_kept_rows_at_once(
 
 
 def test_kept_rows_equal_computed_ones() -> None:
-    """Keeping is a matter of speed and never of content."""
+    """The cache changes the speed, not the content."""
     world = at_rest()
     rows = Rows()
     first = rows.encode(world.core, world.now)
@@ -202,7 +202,7 @@ def test_kept_rows_equal_computed_ones() -> None:
 
 
 def test_what_waits_for_a_slot_says_so() -> None:
-    """One slot, two sessions: the second is queued for it."""
+    """There is one slot for two sessions. The second is queued for it."""
     world = World(
         declare("one", reads("a", "a.csv"), priority=90),
         declare("two", reads("b", "b.csv"), priority=10),
@@ -216,7 +216,7 @@ def test_what_waits_for_a_slot_says_so() -> None:
 
 
 def test_a_diamond_is_planned_in_waves() -> None:
-    """Each session stands behind the last of its upstreams, also on the longer way round."""
+    """Each session is in the wave after the last of its upstreams, also by the longer path."""
     world = World(
         declare("top", reads("raw", "raw.csv"), writes("out", "top.csv")),
         declare("left", reads("in", "top.csv"), writes("out", "left.csv")),
@@ -231,7 +231,7 @@ def test_a_diamond_is_planned_in_waves() -> None:
 
 @pytest.mark.parametrize("path", ["/project/a.csv~", "/project/.git/a.csv", "/elsewhere/a.csv", "/project/b.csv"])
 def test_a_plan_for_what_nobody_watches_is_empty(path: str) -> None:
-    """Default excludes and other folders wake nobody."""
+    """Default excludes and files in other folders wake no session."""
     world = World(declare("one", reads("a", "**/a.csv*")))
     plan = plan_paths(world.core, [path], world.now)
     assert plan["waves"] == [] and plan["unmatched"] == [path]
@@ -258,7 +258,7 @@ def test_a_plan_for_what_nobody_watches_is_empty(path: str) -> None:
 def test_the_quick_look_at_a_pattern_never_contradicts_the_parser(
     pattern: str, root: str, path: str, is_meant: bool
 ) -> None:
-    """Skipping the parser is a matter of speed alone."""
+    """The quick check saves the parser's time and gives the same result."""
     assert means_path(pattern, root, path) is resolve_pattern(pattern, root).matches(path) is is_meant
 
 
@@ -286,7 +286,7 @@ def test_the_quick_look_at_a_pattern_never_contradicts_the_parser(
     ],
 )
 def test_causes_in_words(cause: Cause, words: str) -> None:
-    """What woke a session, short enough to read."""
+    """The words of a cause are short."""
     assert describe_cause(cause) == words
 
 
@@ -295,7 +295,7 @@ def why(world: World, problem: str | None = None) -> list[str]:
 
 
 def test_why_begins_with_a_failure_and_what_to_do_about_it() -> None:
-    """Who asks after a failure wants its reason, the output and the way to try again, in this order."""
+    """After a failure, `why` gives the reason, then the command for the output and for a new try."""
     world = World(declare("one", reads("a", "a.csv"), run=CommandRun(argv=("false",), retries=0)))
     world.look()
     world.finish("one", exit_code=3)
@@ -309,7 +309,7 @@ def test_why_begins_with_a_failure_and_what_to_do_about_it() -> None:
 
 
 def test_why_of_rest_begins_with_the_state() -> None:
-    """Nothing new since a success is another answer than nothing newer since a failure, or since somebody stopped it."""
+    """`why` distinguishes a success without later changes from a run that was stopped."""
     rested = at_rest()
     assert why(rested)[:2] == ["one is suspended.", "Nothing it waits for has changed since its last run saw it."]
     rested.hint()
@@ -320,7 +320,7 @@ def test_why_of_rest_begins_with_the_state() -> None:
 
 
 def test_why_says_which_binding_cannot_be_seen() -> None:
-    """A change of it would go unnoticed: that is said also where nothing is owed, and once."""
+    """A change of that binding would go unnoticed. `why` says so once, also when nothing is owed."""
     world = at_rest()
     world.hint()
     world.look(None, problem="a.csv: Permission denied")
@@ -329,7 +329,7 @@ def test_why_says_which_binding_cannot_be_seen() -> None:
 
 
 def test_why_says_that_a_newer_spec_is_refused() -> None:
-    """The session goes on with its last good spec, and its author learns why."""
+    """The session continues with its last good spec, and `why` tells the author the problem."""
     words = why(at_rest(), "one.yaml:1:1: broken\none.yaml:2:1: too")
     assert (
         words[1]
@@ -338,7 +338,7 @@ def test_why_says_that_a_newer_spec_is_refused() -> None:
 
 
 def test_show_tells_drift_of_an_output_and_the_next_slot_of_a_clock() -> None:
-    """An output changed by hand is shown, and wakes nobody."""
+    """An output changed by hand is shown as drift, and wakes no session."""
     clock = CronBinding(name="monthly", expression="0 6 1 * *", timezone="UTC")
     spec = SessionSpec(
         name="one",
@@ -370,12 +370,12 @@ def test_show_tells_drift_of_an_output_and_the_next_slot_of_a_clock() -> None:
     [(1800.0, "30m"), (90.0, "90s"), (0.5, "0.5s"), (7200.0, "2h"), (172800.0, "2d"), (5400.0, "90m")],
 )
 def test_a_period_is_told_as_a_spec_says_it(seconds: float, words: str) -> None:
-    """`every 30m`, not 1800s."""
+    """A period is `every 30m`, not 1800s."""
     assert EveryBinding(name="beat", period_seconds=seconds).description == words
 
 
 def test_the_past_of_a_session_needs_no_core() -> None:
-    """A folded session alone is enough for show --at."""
+    """`show --at` needs only a folded session."""
     world = at_rest()
     world.feed(Called(call=Activate(name="one"), author="person:x"))
     session = world.core.state.by_name("one")
@@ -391,12 +391,12 @@ def test_the_past_of_a_session_needs_no_core() -> None:
     ],
 )
 def test_times_are_rfc_3339_in_utc_there_and_back(microseconds: int, text: str) -> None:
-    """Microseconds survive the way to text and back."""
+    """Microseconds survive the conversion to text and back."""
     assert show_time(microseconds) == text and read_time(text) == microseconds
 
 
 def test_a_time_in_another_zone_is_the_same_moment() -> None:
-    """Offsets are understood, a missing zone is refused."""
+    """Offsets are accepted. A time without a zone is refused."""
     assert read_time("2023-11-15T06:13:20+08:00") == START_US
     for text in ("2023-11-15T06:13:20", "soon", "", "2023-13-01T00:00:00Z"):
         with pytest.raises(CallerError):
@@ -408,5 +408,5 @@ def test_a_time_in_another_zone_is_the_same_moment() -> None:
     [(None, "nothing"), ("7", "7"), ("2026-01-31T06:00:00Z", "2026-01-31T06:00:00Z"), ("f" * 40, "f" * 12)],
 )
 def test_versions_are_told_apart_by_their_beginning(version: str | None, short: str) -> None:
-    """Slots and positions stay whole, digests do not."""
+    """Slots and positions are shown whole, digests cut to 12 digits."""
     assert shorten(version) == short
