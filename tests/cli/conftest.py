@@ -1,4 +1,4 @@
-"""The command against a small daemon on a real socket."""
+"""Fixtures that run the command against a small daemon on a real socket."""
 
 import os
 import subprocess
@@ -32,7 +32,7 @@ def daemon(tmp_path: Path) -> Iterator[RunningDaemon]:
 
 @pytest.fixture
 def rested(daemon: RunningDaemon) -> RunningDaemon:
-    """payroll and hr/filing ran once and rest."""
+    """Declare payroll and hr/filing, and let each run once."""
     daemon.do(lambda d: d.declare(PAYROLL, FILING))
     daemon.do(lambda d: d.finish("payroll", output=b"paid\n"))
     daemon.do(lambda d: d.finish("hr/filing"))
@@ -41,7 +41,7 @@ def rested(daemon: RunningDaemon) -> RunningDaemon:
 
 @pytest.fixture
 def wakeful(daemon: RunningDaemon) -> Command:
-    """The command, told where the daemon listens."""
+    """Return the command, with the daemon's socket in its environment."""
 
     def run(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
         return run_wakeful(*words, WAKEFUL_SOCKET=str(daemon.socket), **environ)

@@ -1,4 +1,4 @@
-"""Acting: calls by a person and by a run, exit codes, and a daemon that is not there or not of our version."""
+"""Verbs that act: calls by a person and by a run, exit codes, and a daemon that is absent or of another version."""
 
 import json
 import subprocess
@@ -14,7 +14,7 @@ from wakeful.core.calls.values import ResumeAll, SleepAll
 
 
 def test_the_life_of_a_session_by_its_verbs(rested: RunningDaemon, wakeful: Command) -> None:
-    """Each verb says in words what it did."""
+    """Each verb prints what it did."""
     assert wakeful("sleep", "payroll", "--for", "2h", "--reason", "holidays").stdout == "payroll: sleeps\n"
     assert json.loads(wakeful("list", "--json").stdout)[1]["reason"] == "holidays"
     assert wakeful("resume", "payroll").stdout == "payroll: resumed\n"
@@ -28,7 +28,7 @@ def test_the_life_of_a_session_by_its_verbs(rested: RunningDaemon, wakeful: Comm
 
 
 def test_sleep_takes_a_length_or_a_time_and_not_both(rested: RunningDaemon, wakeful: Command) -> None:
-    """Times need a zone; a duration is one of specs.md's."""
+    """A time needs a zone. A duration has the form that specs.md describes."""
     assert wakeful("sleep", "payroll", "--until", "2999-01-01T00:00:00Z").returncode == 0
     assert wakeful("sleep", "payroll", "--until", "2999-01-01T00:00:00").returncode == 1
     assert wakeful("sleep", "payroll", "--until", "1999-01-01T00:00:00Z").returncode == 1
@@ -38,7 +38,7 @@ def test_sleep_takes_a_length_or_a_time_and_not_both(rested: RunningDaemon, wake
 
 @pytest.mark.parametrize(("exit_code", "expected"), [(0, 0), (3, 1)])
 def test_activate_wait_ends_with_the_run_and_tells_how(rested: RunningDaemon, exit_code: int, expected: int) -> None:
-    """--wait is for scripts: its exit code is the run's outcome."""
+    """`--wait` is for scripts: its exit code tells the run's outcome."""
     words = [sys.executable, "-m", "wakeful", "activate", "payroll", "--wait", "--json", "--socket", str(rested.socket)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as waiter:
         eventually(lambda: rested.small.core.state.by_name("payroll").run is not None)
@@ -49,7 +49,7 @@ def test_activate_wait_ends_with_the_run_and_tells_how(rested: RunningDaemon, ex
 
 
 def test_facts_and_messages_outside_a_run_take_the_name_first(rested: RunningDaemon, wakeful: Command) -> None:
-    """remember, recall, facts, note, send, history."""
+    """`remember`, `recall`, `note` and `send` take the session's name as first argument; so do `facts` and `show`."""
     assert wakeful("remember", "payroll", "currency", "CNY", "--because", "the CFO said so").returncode == 0
     assert wakeful("recall", "payroll", "currency").stdout == "CNY\n"
     assert "the CFO said so" in wakeful("facts", "payroll").stdout
@@ -67,7 +67,7 @@ def test_facts_and_messages_outside_a_run_take_the_name_first(rested: RunningDae
 def test_inside_a_run_no_name_is_needed_and_the_token_speaks(
     daemon: RunningDaemon, wakeful: Command, tmp_path: Path
 ) -> None:
-    """What specs.md promises a run: note, send, remember, recall, facts, history with no further arguments."""
+    """specs.md promises that `note`, `send`, `remember`, `recall`, `facts` and `history` need no name in a run."""
     daemon.do(lambda d: d.declare(PAYROLL))
     token = tmp_path / "token"
     token.write_text(daemon.small.give_token("payroll"))
@@ -103,7 +103,8 @@ def test_inside_a_run_no_name_is_needed_and_the_token_speaks(
     ],
 )
 def test_exit_codes(tmp_path: Path, words: tuple[str, ...], code: int) -> None:
-    """0 done, 1 refused or failed, 2 usage, 3 no daemon; errors are one line on stderr that begins with wakeful."""
+    """0 is done, 1 refused or failed, 2 a usage error, 3 no daemon.
+    An error is on stderr and begins with `wakeful:`."""
     done = run_wakeful(*words, WAKEFUL_SOCKET=str(tmp_path / "none.sock"))
     assert done.returncode == code, done.stderr
     if code:
@@ -113,13 +114,13 @@ def test_exit_codes(tmp_path: Path, words: tuple[str, ...], code: int) -> None:
 
 
 def test_a_refused_call_is_exit_1(rested: RunningDaemon, wakeful: Command) -> None:
-    """Refused is not usage and not a missing daemon."""
+    """A refused call is neither a usage error nor a missing daemon."""
     done = wakeful("cancel", "payroll")
     assert done.returncode == 1 and "nothing to cancel" in done.stderr
 
 
 def test_a_socket_that_is_not_wakefuls_or_too_long_gets_words(tmp_path: Path) -> None:
-    """No traceback, whatever --socket names."""
+    """Whatever `--socket` names, the error is a line, not a traceback."""
     (tmp_path / "file").write_text("x")
     for path in (tmp_path / "file", tmp_path, tmp_path / ("x" * 200)):
         done = run_wakeful("list", "--socket", str(path))
@@ -127,7 +128,7 @@ def test_a_socket_that_is_not_wakefuls_or_too_long_gets_words(tmp_path: Path) ->
 
 
 def test_another_version_is_told_with_what_to_do(tmp_path: Path) -> None:
-    """The answer is given all the same; the note goes to stderr."""
+    """The answer is printed all the same. The note goes to stderr."""
     with RunningDaemon(tmp_path, version="99.0") as daemon:
         done = run_wakeful("list", "--json", "--socket", str(daemon.socket))
     assert done.returncode == 0 and json.loads(done.stdout) == []
@@ -135,14 +136,15 @@ def test_another_version_is_told_with_what_to_do(tmp_path: Path) -> None:
 
 
 def test_the_usual_places_are_searched(rested: RunningDaemon, tmp_path: Path) -> None:
-    """Without a flag: XDG_RUNTIME_DIR, then the state folder, then .wakeful of the checkout we stand in."""
+    """Without a flag, the command looks in XDG_RUNTIME_DIR, then in .wakeful of the current checkout."""
     assert run_wakeful("list", XDG_RUNTIME_DIR=str(rested.socket.parent)).returncode == 0
     (tmp_path / ".wakeful").symlink_to(rested.socket.parent)
     assert run_wakeful("list", cwd=tmp_path).returncode == 0
 
 
 def test_who_waits_for_a_run_that_everything_holds_back_is_told_so(rested: RunningDaemon) -> None:
-    """Not a silent wait for ever: what lets it run stands on standard error, and the run's end on standard output."""
+    """While a brake holds the run, stderr names the command that releases it.
+    The end of the run is printed on stdout."""
     rested.do(lambda d: d.call(SleepAll(), author="x", key=None, run=None))
     words = [sys.executable, "-m", "wakeful", "activate", "payroll", "--wait", "--socket", str(rested.socket)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as waiting:

@@ -1,4 +1,5 @@
-"""`check` and `new` on what a beginner writes: signs of a shell, programs that are not there, patterns that find nothing."""
+"""Warnings of `check` and `new` about beginners' mistakes: signs of a shell, missing programs, patterns without a
+match."""
 
 from __future__ import annotations
 
@@ -11,12 +12,12 @@ import yaml
 
 from commands import run_command
 
-# Where a python3 is for certain.
+# A PATH that certainly has a python3.
 PATH = f"{Path(sys.executable).parent}:/usr/bin:/bin"
 
 
 def warn(folder: Path, spec: str, **files: str) -> list[str]:
-    """What `check` warns of, as line:column: words. The folder is taken all the same."""
+    """Return the warnings of `check` as `line:column: words`. The folder must pass the check all the same."""
     (folder / "sessions.d").mkdir(exist_ok=True)
     (folder / "sessions.d" / "a.yaml").write_text(f"objective: x\n{spec}")
     done = run_command("check", "--json", environment={"PATH": PATH}, folder=folder)
@@ -28,7 +29,7 @@ def warn(folder: Path, spec: str, **files: str) -> list[str]:
 
 
 def test_signs_of_a_shell_in_a_command_are_told_with_the_script_to_write(tmp_path: Path) -> None:
-    """The script that is offered is one that can be pasted, and then there is nothing to warn of."""
+    """The offered script can be pasted, and `check` gives no warning for it."""
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "a.csv").write_text("1\n2\n")
     [told] = warn(tmp_path, 'run: {command: [cat, "data/*.csv", "|", wc, -l, ">", x]}\n')
@@ -79,7 +80,7 @@ def test_signs_of_a_shell_in_a_command_are_told_with_the_script_to_write(tmp_pat
     ],
 )
 def test_a_likely_mistake_is_told_at_its_place(spec: str, told: str, tmp_path: Path) -> None:
-    """One warning each, with what to do."""
+    """Each mistake gives one warning, which says what to do."""
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "a.csv").write_text("1\n")
     for name, first in (
@@ -96,7 +97,8 @@ def test_a_likely_mistake_is_told_at_its_place(spec: str, told: str, tmp_path: P
 
 
 def test_what_is_there_or_will_be_is_not_warned_of(tmp_path: Path) -> None:
-    """An output of another session, a file that is waited for, a script with its interpreter, a glob of the program's own."""
+    """There is no warning for an output of another session, a file that is waited for, a script with its interpreter,
+    or a pattern that the program itself reads."""
     (tmp_path / "sessions.d").mkdir()
     (tmp_path / "sessions.d" / "up.yaml").write_text(
         "objective: x\nbindings: {o: {file: out/, access: write}}\nrun: {script: 'true'}\n"
@@ -114,7 +116,7 @@ def test_what_is_there_or_will_be_is_not_warned_of(tmp_path: Path) -> None:
 
 
 def test_new_writes_a_script_where_the_line_is_for_a_shell(tmp_path: Path) -> None:
-    """And a command where it is not; both check without a warning, and the script does what the line says."""
+    """For any other line `new` writes a command. Neither spec gives a warning."""
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "a.csv").write_text("1\n2\n")
     line = "cat data/*.csv | wc -l > x"
@@ -144,7 +146,7 @@ def test_new_writes_a_script_where_the_line_is_for_a_shell(tmp_path: Path) -> No
     ],
 )
 def test_a_shell_string_is_refused_with_what_works(line: str, advice: str, tmp_path: Path) -> None:
-    """The advice for `ls -l | wc` is no list with a pipe among its words."""
+    """The advice for `ls -l | wc` is a script, not a list with a pipe among its words."""
     (tmp_path / "sessions.d").mkdir()
     (tmp_path / "sessions.d" / "a.yaml").write_text(f"objective: x\nrun: {{{line}}}\n")
     done = run_command("check", "--json", environment={}, folder=tmp_path)
@@ -152,7 +154,7 @@ def test_a_shell_string_is_refused_with_what_works(line: str, advice: str, tmp_p
 
 
 def test_sessions_whose_programs_reach_the_same_are_one_line(tmp_path: Path) -> None:
-    """Five examples that all run python3 are told once."""
+    """Five examples that all run python3 are reported in one line."""
     for name in ("sessions.d", "tools"):
         (tmp_path / name).mkdir()
     (tmp_path / "build.sh").write_text("./tools/e.sh\n")

@@ -1,4 +1,7 @@
-"""Tab: verbs, options, and what the daemon knows now, in a real bash; for zsh and fish what their scripts ask and get."""
+"""Completion with Tab: verbs, options and what the daemon knows, in a real bash.
+
+For zsh and fish, the tests check the questions of their scripts and the answers.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,8 @@ FOLDER = str(Path(sys.executable).parent)
 
 @pytest.fixture
 def known(rested: RunningDaemon) -> RunningDaemon:
-    """payroll with a checkpoint and facts, a template's sessions, and a fact whose key no shell should see."""
+    """Give payroll a checkpoint and facts, and declare two sessions of a template.
+    One fact has a key that a shell would execute."""
 
     async def live(d: object) -> None:
         calls = [
@@ -41,7 +45,8 @@ def known(rested: RunningDaemon) -> RunningDaemon:
 
 
 def ask_bash(*lines: str, **environ: str) -> list[list[str]]:
-    """What bash would insert for each line with the cursor at its end: the real script, called as readline does."""
+    """Return what bash would insert for each line with the cursor at its end.
+    The real script is called as readline does."""
     asked = "".join(
         f'COMP_LINE={line!r} COMP_POINT={len(line)}; _wakeful_completion wakeful; echo "${{COMPREPLY[*]}}"\n'
         for line in lines
@@ -51,7 +56,7 @@ def ask_bash(*lines: str, **environ: str) -> list[list[str]]:
         ["bash", "--norc", "-c", f'eval "$(wakeful completion bash)"\n{asked}'],
         capture_output=True, text=True, timeout=120, env={**os.environ, **environ, "PATH": path},
     )  # fmt: skip
-    # Outside of a terminal there is no completion under way whose options could be set.
+    # Outside a terminal no completion is under way, so `compopt` fails.
     assert not [words for words in done.stderr.splitlines() if "compopt" not in words], done.stderr
     return [answer.split() for answer in done.stdout.splitlines()]
 
@@ -70,7 +75,7 @@ OFFERED = {
     "wakeful recall payroll r": ["rate"],
     "wakeful recall payroll rate ": [],
     "wakeful completion f": ["fish"],
-    # Bash keeps what stands before the mark and wants the rest alone, the mark included.
+    # Bash keeps the text before the @ and expects the rest alone, with the @.
     "wakeful show ticket@": ["@7", "@8"],
     "wakeful list ticket": ["ticket@7", "ticket@8", "ticket@"],
     "wakeful diff payroll@": ["@march"],
@@ -79,12 +84,13 @@ OFFERED = {
 
 
 def test_bash_offers_what_could_stand_there(known: RunningDaemon) -> None:
-    """Names, checkpoints, runs and keys of the session that the line names; never a word that a shell would read as more."""
+    """Bash gets names, checkpoints, runs and keys of the session in the line, and never a word that a shell would
+    execute."""
     assert dict(zip(OFFERED, ask_bash(*OFFERED, WAKEFUL_SOCKET=str(known.socket)), strict=True)) == OFFERED
 
 
 def test_without_a_daemon_nothing_is_offered_and_nothing_said(tmp_path: Path) -> None:
-    """Also where something listens and never answers: a moment later the line is as it was."""
+    """The line stays as it was, also when something listens on the socket and never answers."""
     assert ask_bash("wakeful show p", WAKEFUL_SOCKET=str(tmp_path / "none")) == [[]]
     with socket.socket(socket.AF_UNIX) as deaf:
         deaf.bind(str(tmp_path / "deaf"))
@@ -100,20 +106,20 @@ def test_without_a_daemon_nothing_is_offered_and_nothing_said(tmp_path: Path) ->
 def test_the_other_shells_are_answered_in_their_own_way(
     known: RunningDaemon, wakeful: Command, shell: str, words: str, position: str
 ) -> None:
-    """Their scripts ask through the environment; each answer is told as plain text."""
+    """Their scripts ask through environment variables. Each candidate is marked as plain text."""
     asked = {"_WAKEFUL_COMPLETE": f"{shell}_complete", "COMP_WORDS": words, "COMP_CWORD": position}
     assert "payroll" in wakeful(**asked).stdout and "plain" in wakeful(**asked).stdout
     assert "_WAKEFUL_COMPLETE" in run_wakeful("completion", shell).stdout
 
 
 def test_a_description_reaches_fish_whole(wakeful: Command) -> None:
-    """Its script parts an answer at commas."""
+    """The script of fish splits an answer at commas, so the description has none."""
     answers = wakeful(_WAKEFUL_COMPLETE="fish_complete", COMP_WORDS="wakeful rec", COMP_CWORD="rec").stdout.splitlines()
     assert answers == ["plain,recall\tprint one fact; or all facts"]
 
 
 def test_fish_itself_offers_the_names(known: RunningDaemon) -> None:
-    """Where it is installed, it is asked as it asks itself."""
+    """If fish is installed, it is asked as it asks itself."""
     if shutil.which("fish") is None:
         pytest.skip("fish is not installed")
     environ = {**os.environ, "PATH": f"{FOLDER}:{os.environ['PATH']}", "WAKEFUL_SOCKET": str(known.socket)}
@@ -124,7 +130,7 @@ def test_fish_itself_offers_the_names(known: RunningDaemon) -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_script_is_one_the_shell_can_read(shell: str) -> None:
-    """Where that shell is installed."""
+    """If the shell is installed, it checks the syntax of the script."""
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed")
     script = run_wakeful("completion", shell).stdout
@@ -134,7 +140,7 @@ def test_the_script_is_one_the_shell_can_read(shell: str) -> None:
 
 @pytest.fixture
 def terminal(known: RunningDaemon) -> Iterator[int]:
-    """A bash at a terminal, with completion set up."""
+    """Start a bash at a terminal, with completion set up."""
     pid, descriptor = pty.fork()
     if pid == 0:
         environ = {
@@ -162,7 +168,7 @@ def read_until(descriptor: int, wanted: bytes, seconds: float = 30) -> bytes:
 
 
 def test_a_name_with_a_mark_is_completed_at_a_terminal(terminal: int) -> None:
-    """The key itself: what is typed is gone on with, not doubled."""
+    """The Tab key continues the typed name and does not repeat a part of it."""
     os.write(terminal, b"wakeful show ticket@7\t")
     read_until(terminal, b"show ticket@7 ")
     os.write(terminal, b"\x15wakeful show pay\t")

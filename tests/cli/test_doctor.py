@@ -1,4 +1,4 @@
-"""`doctor` over a damaged state folder: each damage is a line with what mends it, and `--mend` makes anew what can be."""
+"""`doctor` over a damaged state folder: each damage is a line with its remedy, and `--mend` restores derived data."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ def record(log: EventLog, session: str, kind: str, payload: Any, at: int = 1) ->
 
 @pytest.fixture
 def state(tmp_path: Path) -> Path:
-    """A log with a run that printed, an archived session and a load that was cut short."""
+    """Make a log with a run that has output, an archived session and an interrupted load."""
     state = tmp_path / "state"
     log = open_log(state)
     address = Blobs(str(state / "blobs")).put(b"printed")
@@ -60,7 +60,8 @@ def change(state: Path, *statements: str) -> None:
 
 
 def test_each_damage_is_named_with_what_mends_it(state: Path) -> None:
-    """The bundle that is not there, the load that was cut short, what is derived; and what only a backup has, by its seqs."""
+    """`doctor` names the missing bundle, the interrupted load and damaged derived data.
+    For records that only a backup has, it names their seqs."""
     checks = {check["name"]: check for check in ask(state)[1]}
     assert checks["log"]["verdict"] == "good" and "every hash recomputed" in checks["log"]["words"]
     assert (
@@ -104,7 +105,7 @@ def test_each_damage_is_named_with_what_mends_it(state: Path) -> None:
 
 
 def test_mend_says_what_it_did_and_what_no_mending_brings_back(state: Path) -> None:
-    """Exit 0 when all is well again, 1 while something is lost; done again it does nothing."""
+    """`--mend` exits with 0 when all is good again, and with 1 while records are lost. A second call does nothing."""
     change(state, "DELETE FROM clock_step", "UPDATE snapshot SET state = x'00'")
     code, answer = ask(state, "--mend")
     assert code == 0 and len(answer["done"]) == 2 and answer["left"] == [] and Path(answer["copy"]).is_file()
@@ -125,7 +126,7 @@ def test_mend_is_refused_while_a_daemon_has_the_folder(state: Path) -> None:
 
 
 def test_a_page_that_is_noise_is_words(state: Path) -> None:
-    """Whatever the page belongs to: a line, a command, no traceback."""
+    """Noise in any page gives a line with a command, not a traceback."""
     database = state / "log" / "events.db"
     whole = database.read_bytes()
     for page in (1, len(whole) // 4096 // 2):
@@ -150,7 +151,7 @@ def test_a_blob_whose_content_is_another_is_named(state: Path) -> None:
 
 @pytest.mark.faults
 def test_a_write_ahead_log_that_a_reader_holds_open_is_told(tmp_path: Path) -> None:
-    """Once by the log, beyond 64 MB, and by doctor as long as it lasts."""
+    """The log says so once, beyond 64 MB. `doctor` says so as long as it lasts."""
     state, told = tmp_path / "state", []
     log = open_log(state, tell=told.append)
     record(log, "a", "note_added", {"text": "first"})
@@ -174,7 +175,7 @@ def test_a_write_ahead_log_that_a_reader_holds_open_is_told(tmp_path: Path) -> N
 
 
 def make_unfinished(folder: Path) -> None:
-    """As a first start of an earlier release left it, killed while it made the database: a rollback journal that is hot."""
+    """Make a database as left by an earlier release that was killed in its first start: with a hot rollback journal."""
     folder.mkdir(parents=True)
     made = folder / "making"
     connection = apsw.Connection(str(made))

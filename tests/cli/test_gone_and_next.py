@@ -1,4 +1,4 @@
-"""What `list` leaves out, and what it and `why` say about the next slot, the end of a snooze and the end of a pace, in local time."""
+"""Sessions that `list` leaves out, and the next slot, end of a snooze and end of a pace in `list` and `why`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ KEYS = ["name", "id", "state", "reason", "agent", "priority", "queued", "owed", 
 
 
 def say_in_zone(daemon: RunningDaemon, *words: str) -> str:
-    """In a process of its own, which reads its zone when it starts; without the breaks of lines."""
+    """Run a command in a process of its own, which reads its time zone at its start.
+    Return its words without line breaks."""
     command = [sys.executable, "-m", "wakeful", *words, "--socket", str(daemon.socket)]
     done = subprocess.run(
         command, capture_output=True, text=True, env={**os.environ, "TZ": ZONE}, timeout=60, check=True
@@ -37,7 +38,7 @@ def lines(wakeful: Command, *words: str) -> list[str]:
 
 @pytest.fixture
 def gone(daemon: RunningDaemon, wakeful: Command) -> RunningDaemon:
-    """`open` rests, `closed` is terminated, `away@1` is undeclared."""
+    """Make three sessions: `open` is at rest, `closed` is terminated, `away@1` is undeclared."""
     daemon.do(lambda d: d.declare(*(declare(name, reads("a", f"{name}.md")) for name in ("open", "closed", "away@1"))))
     for name in ("open", "closed", "away@1"):
         daemon.do(lambda d, name=name: d.finish(name))
@@ -47,7 +48,8 @@ def gone(daemon: RunningDaemon, wakeful: Command) -> RunningDaemon:
 
 
 def test_sessions_that_are_over_leave_the_list_and_are_counted_below_it(gone: RunningDaemon, wakeful: Command) -> None:
-    """--all, --state and their own names find them; a template of them says where they are."""
+    """`--all`, `--state` and their own names show them.
+    For a template of only such sessions, the error names `list --all`."""
     _, first, footer = lines(wakeful, "list")
     assert first.startswith("open ") and footer == "2 more are terminated or undeclared: wakeful list --all"
     assert [line.split()[0] for line in lines(wakeful, "list", "--all")[1:]] == ["away@1", "closed", "open"]
@@ -68,7 +70,7 @@ def test_sessions_that_are_over_leave_the_list_and_are_counted_below_it(gone: Ru
 
 
 def test_json_of_list_has_all_sessions_so_that_scripts_lose_none(gone: RunningDaemon, wakeful: Command) -> None:
-    """The rows are the contract's; --state narrows them on demand."""
+    """The JSON has all sessions. `--state` narrows it."""
     rows = json.loads(wakeful("list", "--json").stdout)
     assert [row["name"] for row in rows] == ["away@1", "closed", "open"] and all(list(row) == KEYS for row in rows)
     assert [row["name"] for row in json.loads(wakeful("list", "--json", "--state", "undeclared").stdout)] == ["away@1"]
@@ -81,7 +83,7 @@ def test_a_list_in_which_all_are_over_says_so(gone: RunningDaemon, wakeful: Comm
 
 
 def test_an_undeclared_session_that_still_runs_stays(daemon: RunningDaemon, wakeful: Command) -> None:
-    """Its run ends under its spec, and a person may want to stop it."""
+    """Its run continues under its spec, and a person may want to stop it."""
     daemon.do(lambda d: d.declare(declare("late", reads("a", "a.md"))))
     daemon.do(lambda d: d.observe(SpecsRead(removed=("late",))))
     assert lines(wakeful, "list")[1].split()[:2] == ["late", "running"]
@@ -90,7 +92,7 @@ def test_an_undeclared_session_that_still_runs_stays(daemon: RunningDaemon, wake
 
 
 def test_failed_and_asking_sessions_can_be_listed_alone(daemon: RunningDaemon, wakeful: Command) -> None:
-    """`--failed` goes by the last run, `--asks` by an open question."""
+    """`--failed` selects by the last run, `--asks` by an open question."""
     asking = declare("asks", reads("a", "q.md"), is_approved_first=True)
     daemon.do(lambda d: d.declare(declare("fails", reads("a", "f.md")), declare("works", reads("a", "w.md")), asking))
     daemon.do(lambda d: d.finish("fails", exit_code=1))
@@ -104,7 +106,7 @@ def test_failed_and_asking_sessions_can_be_listed_alone(daemon: RunningDaemon, w
 
 
 def test_the_next_slot_stands_in_list_and_why(daemon: RunningDaemon, wakeful: Command) -> None:
-    """The first one of several clocks; none while a hold keeps slots from waking it."""
+    """`list` and `why` show the earliest slot of several clocks, and none while a hold keeps slots from waking it."""
     nightly = CronBinding(name="nightly", expression="0 0 1 1 *", timezone="UTC")
     daemon.do(lambda d: d.declare(declare("clocked", nightly, EveryBinding(name="tick", period_seconds=7200.0))))
     found = json.loads(wakeful("why", "clocked", "--json").stdout)
@@ -120,7 +122,7 @@ def test_the_next_slot_stands_in_list_and_why(daemon: RunningDaemon, wakeful: Co
 
 
 def test_the_end_of_a_snooze_stands_in_list_and_why(rested: RunningDaemon, wakeful: Command) -> None:
-    """Before its words, which a narrow screen cuts."""
+    """The time comes before the reason, which a narrow screen cuts."""
     wakeful(
         "sleep",
         "payroll",
@@ -135,7 +137,7 @@ def test_the_end_of_a_snooze_stands_in_list_and_why(rested: RunningDaemon, wakef
 
 
 def test_the_end_of_a_pace_stands_in_list_and_why(daemon: RunningDaemon, wakeful: Command) -> None:
-    """What is queued keeps its form in JSON."""
+    """`list` shows the time before the reason. The key `queued` of the JSON keeps its form."""
     daemon.do(lambda d: d.declare(declare("paced", reads("a", "a.md"), pace_seconds=3600.0)))
     daemon.do(lambda d: d.finish("paced"))
     daemon.do(lambda d: d.change("a.md", "b" * 32))
@@ -151,7 +153,7 @@ def test_the_end_of_a_pace_stands_in_list_and_why(daemon: RunningDaemon, wakeful
 
 
 def test_why_tells_moments_as_the_person_s_clock_shows_them(rested: RunningDaemon) -> None:
-    """As `log` does; JSON stays in UTC."""
+    """`why` prints local times, as `log` does. JSON stays in UTC."""
     found = json.loads(say_in_zone(rested, "why", "payroll", "--json"))
     finished = datetime.fromisoformat(found["last_run"]["finished_at"])
     words = say_in_zone(rested, "why", "payroll")
@@ -173,7 +175,7 @@ def test_why_tells_moments_as_the_person_s_clock_shows_them(rested: RunningDaemo
     ],
 )
 def test_only_moments_are_turned_to_local_time_never_names(text: str, is_moment: bool) -> None:
-    """A name that was changed on its way could not be typed again."""
+    """A path with a changed time in it could not be typed again."""
     assert (show_local_times(text) != text) is is_moment
 
 
@@ -181,7 +183,7 @@ def test_only_moments_are_turned_to_local_time_never_names(text: str, is_moment:
 
 
 def test_a_token_without_an_end_says_that_it_ends_when_it_is_revoked(rested: RunningDaemon, wakeful: Command) -> None:
-    """It read as if it had been revoked."""
+    """The former word made it look as if the token had been revoked."""
     wakeful("token", "new", "--scope", "read")
     wakeful("token", "new", "--scope", "send", "--for", "30d")
     head, *rows = lines(wakeful, "token", "list")

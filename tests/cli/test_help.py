@@ -1,4 +1,4 @@
-"""The help of every verb: it explains, ends with examples that can be typed, and fits a terminal of 80 columns."""
+"""The help of every verb: it explains the verb, ends with examples that parse, and fits a terminal of 80 columns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from wakeful.cli.command import Command, wakeful
 from wakeful.verbs.table import COMMANDS
 
 WIDTH = 80
-# What a shell makes of a line before the verb sees it.
+# Parts of a line that a shell handles before the verb sees it.
 _SHELL = re.compile(r'\s>.*|^eval "\$\(|\)"')
 
 
@@ -24,18 +24,18 @@ def load(name: str) -> Command:
 
 
 def read_help(command: click.Command, name: str) -> str:
-    """As at a terminal of 80 columns, whatever the test's own is."""
+    """Return the help as for a terminal of 80 columns, whatever the width of the test's own."""
     parent = click.Context(wakeful, info_name="wakeful") if command is not wakeful else None
     return command.get_help(click.Context(command, parent, name, terminal_width=WIDTH, **command.context_settings))
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_verb_is_explained_with_an_example_that_can_be_typed(name: str) -> None:
-    """Each example is of this verb and parses to the end; nothing is carried out."""
+    """Each example uses this verb and parses to the end. It is not executed."""
     command = load(name)
     assert command.help and command.help.split("\n")[0].endswith((".", ":", ",")) and command.examples
     for example in command.examples:
-        # Of a pipe it is our part of it that has to parse.
+        # In a pipe, only the part with `wakeful` has to parse.
         ours = next(part for part in example.split(" | ") if "wakeful " in part)
         prefix, verb, *words = shlex.split(_SHELL.sub("", ours), comments=True)
         assert (prefix, verb) == ("wakeful", name), example
@@ -45,7 +45,7 @@ def test_every_verb_is_explained_with_an_example_that_can_be_typed(name: str) ->
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_help_of_a_verb_fits_and_ends_with_its_examples(name: str) -> None:
-    """The shared options come after its own, and no line is wider than the terminal."""
+    """The shared options come after the verb's own, and no line is wider than the terminal."""
     lines = read_help(load(name), name).splitlines()
     assert max(map(len, lines)) <= WIDTH, [line for line in lines if len(line) > WIDTH]
     assert [line.strip() for line in lines[-len(load(name).examples) :]] == list(load(name).examples)
@@ -54,7 +54,7 @@ def test_the_help_of_a_verb_fits_and_ends_with_its_examples(name: str) -> None:
 
 
 def test_the_help_lists_every_verb_once_and_in_its_section() -> None:
-    """Look, act, specs, keep; each verb on a line that fits."""
+    """The sections are Look, Act, Specs and Keep. Each verb has a line that fits."""
     lines = read_help(wakeful, "wakeful").splitlines()
     sections = [line for line in lines if re.fullmatch(r"[A-Z]\w+:", line)]
     assert sections == ["Options:", "Look:", "Act:", "Specs:", "Keep:"]
@@ -63,7 +63,7 @@ def test_the_help_lists_every_verb_once_and_in_its_section() -> None:
 
 
 def test_an_example_that_does_not_parse_is_noticed() -> None:
-    """The walk above is no empty promise."""
+    """The check of the examples above does fail for a bad example."""
     command: Any = load("show")
     with pytest.raises(click.UsageError):
         command.make_context("show", shlex.split("payroll --att 2h"), parent=click.Context(wakeful))

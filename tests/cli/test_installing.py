@@ -1,4 +1,4 @@
-"""`install` and `uninstall` where there is no systemd to obey: what they would do, what they refuse, and the text of the units."""
+"""`install` and `uninstall` without a systemd: the text of the units, and what is refused."""
 
 import os
 import re
@@ -32,7 +32,8 @@ def exec_start(text: str) -> str:
 
 
 def test_a_unit_is_told_where_everything_is() -> None:
-    """The command, the specs and the state of this person stand in the command line; what was not named keeps its usual place."""
+    """The command line has the command, the specs and the state folder.
+    A place that was not named keeps its default."""
     plain, named = (
         render_user("/opt/w/bin/wakeful", None, None),
         render_user("/opt/w/bin/wakeful", "/srv/a/sessions.d", "/srv/a/state"),
@@ -50,7 +51,7 @@ def test_a_unit_is_told_where_everything_is() -> None:
     assert 'ReadWritePaths="-/data/a b" -/data/100%%\n' in render_drop_in(
         "/opt/wakeful", "/data/a b/sessions.d", "/data/100%"
     )
-    # Of all homes the machine's unit shows one: what lies in another has to be named.
+    # The machine's unit shows one home only. A place in another home must be bound by name.
     drop_in = render_drop_in(
         "/opt/wakeful", "/home/team/specs", "/srv/state", shown=["/home/odd/place"], code=["/root/venv"]
     )
@@ -67,7 +68,7 @@ def test_a_unit_is_told_where_everything_is() -> None:
     "name", ["with space", "100%", "$HOME", 'a"quote', "back\\slash", "semi;colon", "new\nline", "größe"]
 )
 def test_a_folder_may_have_any_name(name: str, tmp_path: Path) -> None:
-    """systemd accepts the unit, and a name is one word that stands for itself: nothing in it is expanded or adds a line."""
+    """systemd accepts the unit, and the name is one literal word. Nothing in it is expanded or adds a line."""
     unit = tmp_path / USER_SERVICE
     text = (
         render_user("/bin/sh", f"/srv/{name}", None)[USER_SERVICE]
@@ -86,7 +87,7 @@ def test_a_folder_may_have_any_name(name: str, tmp_path: Path) -> None:
 
 @needs_root
 def test_root_has_no_daemon_of_its_own() -> None:
-    """Runs execute what a spec says: as root an account is asked for, and neither root nor nobody's name will do."""
+    """Runs execute what a spec says, so root must name an account. Neither root nor an unknown account is accepted."""
     assert "--system --account NAME" in run_wakeful("install", "--user").stderr
     for words, said in (
         (("--system",), "whose daemon?"),
@@ -98,7 +99,7 @@ def test_root_has_no_daemon_of_its_own() -> None:
 
 
 def test_without_systemd_it_says_what_to_do_instead(tmp_path: Path) -> None:
-    """Nothing is written where nothing would come of it."""
+    """Nothing is written if the daemon could not be started."""
     program = shutil.which("true")
     assert program is not None
     words = ["install", "--system", "--account", "daemon"] if os.geteuid() == 0 else ["install"]
@@ -108,20 +109,20 @@ def test_without_systemd_it_says_what_to_do_instead(tmp_path: Path) -> None:
 
 
 def test_contradictions_are_usage_errors() -> None:
-    """--user with --system is a slip of the finger, and costs nothing."""
+    """`--user` with `--system` is a usage error."""
     assert run_wakeful("install", "--user", "--system").returncode == 2
     assert run_wakeful("uninstall", "--user", "--account", "daemon").returncode == 2
 
 
 def test_a_folder_of_specs_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    """Before anything else: a daemon without its folder would end at once, again and again."""
+    """The folder is checked first, because a daemon without its folder would end at once, again and again."""
     account = ["--account", "daemon"] if os.geteuid() == 0 else []
     done = run_wakeful("install", *account, "--specs", str(tmp_path / "absent"))
     assert done.returncode == 1 and "absent is not a folder" in done.stderr
 
 
 def test_what_every_account_may_reach(tmp_path: Path) -> None:
-    """A program in a private folder cannot be run by another account, whatever its own mode is."""
+    """Another account cannot run a program in a private folder, whatever the mode of the file is."""
     assert is_open_to_all("/bin/sh")
     program = tmp_path / "program"
     program.write_text("")

@@ -1,4 +1,4 @@
-"""Verbs that need no daemon: check, schema, new, verify, backup, restore; and doctor, which says when there is none."""
+"""Verbs that need no daemon: check, schema, new, verify, backup, restore; and `doctor` without a daemon."""
 
 import json
 import shutil
@@ -29,7 +29,7 @@ def spec(reads: str, writes: str) -> str:
 
 
 def test_new_writes_a_spec_that_checks(project: Path) -> None:
-    """The first two commands of a newcomer."""
+    """These are the first two commands of a new user."""
     (project / "notes.txt").write_text("one\n")
     made = run_wakeful("new", "hello", "--file", "*.txt", "--command", "wc -l notes.txt", cwd=project)
     assert made.returncode == 0 and made.stdout.startswith(
@@ -45,7 +45,7 @@ def test_new_writes_a_spec_that_checks(project: Path) -> None:
 def test_new_without_a_folder_here_makes_one_that_a_daemon_here_reads(
     tmp_path: Path, private_environment: Path
 ) -> None:
-    """`new`, `check` and `daemon` typed in one folder speak of the same spec, also when a person has specs of his own elsewhere."""
+    """`new` and `check` in one folder use the same spec, also if the person has a folder of specs elsewhere."""
     (private_environment / ".config/wakeful/sessions.d").mkdir(parents=True)
     made = run_wakeful("new", "hello", cwd=tmp_path)
     assert made.returncode == 0 and made.stdout.startswith(f"{tmp_path / 'sessions.d/hello.yaml'} is written")
@@ -53,7 +53,7 @@ def test_new_without_a_folder_here_makes_one_that_a_daemon_here_reads(
 
 
 def test_check_judges_the_settings_and_says_so(project: Path) -> None:
-    """By name, with the folder, and together with a spec; a mistake in them is found either way."""
+    """`check` reads wakeful.yaml by name, with the folder, and beside a spec. It reports a mistake in each case."""
     (project / "sessions.d" / "good.yaml").write_text(spec("a.csv", "b.csv"))
     (project / "a.csv").write_text("1\n")
     (project / "wakeful.yaml").write_text("loop_depth: 5\n")
@@ -70,7 +70,7 @@ def test_check_judges_the_settings_and_says_so(project: Path) -> None:
 
 
 def test_check_of_an_agents_file_says_so(project: Path) -> None:
-    """An agent is no session, and no nothing either."""
+    """The output names the agent's file instead of counting sessions."""
     (project / "sessions.d" / "agents").mkdir()
     (project / "sessions.d" / "agents" / "hr.yaml").write_text("prompt: Be exact.\n")
     done = run_wakeful("check", "sessions.d/agents/hr.yaml", cwd=project)
@@ -78,7 +78,7 @@ def test_check_of_an_agents_file_says_so(project: Path) -> None:
 
 
 def test_one_of_a_kind_is_counted_in_the_singular(tmp_path: Path) -> None:
-    """`1 record of 1 session`, `1 finding`."""
+    """The output says `1 record of 1 session` and `1 finding`."""
     log = open_log(tmp_path / "state")
     log.append_blocking([Append("a", 0, (Draft("note_added", b"{}", "x"),))], at=1)
     log.close()
@@ -96,14 +96,14 @@ def test_one_of_a_kind_is_counted_in_the_singular(tmp_path: Path) -> None:
 
 
 def test_the_name_alone_prints_the_help() -> None:
-    """No complaint, and every verb in it; for a script it is still a usage error."""
+    """The command prints the help with all verbs. Its exit code is 2, so a script sees a usage error."""
     bare, asked = run_wakeful(), run_wakeful("--help")
     assert (bare.returncode, bare.stderr, bare.stdout) == (2, "", asked.stdout)
     assert "activate" in bare.stdout and "Usage: wakeful" in bare.stdout
 
 
 def test_check_names_file_line_and_column_and_exits_1(project: Path) -> None:
-    """A problem is where the editor can jump to."""
+    """The place of a problem has a form to which an editor can jump."""
     (project / "sessions.d" / "bad.yaml").write_text("objective: x\nbrnach: main\n")
     (project / "sessions.d" / "good.yaml").write_text(spec("a.csv", "b.csv"))
     done = run_wakeful("check", cwd=project)
@@ -115,7 +115,7 @@ def test_check_names_file_line_and_column_and_exits_1(project: Path) -> None:
 
 
 def test_check_finds_what_only_the_whole_folder_shows(project: Path) -> None:
-    """A cycle is refused with its path spelled out, for the folder and for the file."""
+    """A cycle is refused with its path, for the folder and for the file."""
     (project / "sessions.d" / "a.yaml").write_text(spec("one.csv", "two.csv"))
     (project / "sessions.d" / "b.yaml").write_text(spec("two.csv", "one.csv"))
     done = run_wakeful("check", cwd=project)
@@ -124,19 +124,19 @@ def test_check_finds_what_only_the_whole_folder_shows(project: Path) -> None:
 
 
 def test_check_of_what_is_not_there_is_words(tmp_path: Path) -> None:
-    """No folder, no file: exit 1, no traceback."""
+    """A missing folder or file gives exit code 1 and an error without a traceback."""
     assert "is not a folder" in run_wakeful("check", cwd=tmp_path).stderr
     assert "is not a file" in run_wakeful("check", "none.yaml", cwd=tmp_path).stderr
 
 
 @pytest.mark.parametrize("kind", ["session", "agent", "daemon"])
 def test_schema_is_json_for_editors(kind: str) -> None:
-    """One document for each kind of file."""
+    """Each kind of file has a JSON schema."""
     assert json.loads(run_wakeful("schema", kind).stdout)["$schema"].startswith("https://json-schema.org/")
 
 
 def test_verify_works_with_and_without_a_daemon(rested: RunningDaemon, wakeful: Command) -> None:
-    """Beside the living daemon its own folder is found; --state names one."""
+    """Beside a running daemon its folder is found. Otherwise `--state` names the folder."""
     beside = wakeful("verify", "--json")
     assert beside.returncode == 0 and json.loads(beside.stdout)["sound"] is True
     assert "all sound" in wakeful("verify", "payroll").stdout
@@ -148,13 +148,13 @@ def test_verify_works_with_and_without_a_daemon(rested: RunningDaemon, wakeful: 
 
 
 def test_verify_without_a_store_is_words(tmp_path: Path) -> None:
-    """A wrong folder is not a sound log."""
+    """A wrong folder is an error, not a sound log."""
     done = run_wakeful("verify", "--state", str(tmp_path))
     assert done.returncode == 1 and "does not exist" in done.stderr
 
 
 def test_backup_beside_a_daemon_and_restore_when_it_is_gone(tmp_path: Path) -> None:
-    """A restore is refused while a daemon runs, and keeps what was there."""
+    """A restore is refused while a daemon runs, and it keeps the former log."""
     backup = tmp_path / "copy.db"
     with RunningDaemon(tmp_path, open_log=open_log) as daemon:
         made = run_wakeful("backup", str(backup), "--socket", str(daemon.socket))
@@ -168,7 +168,7 @@ def test_backup_beside_a_daemon_and_restore_when_it_is_gone(tmp_path: Path) -> N
 
 
 def test_doctor_names_each_check_and_what_mends_it(rested: RunningDaemon, wakeful: Command) -> None:
-    """Good is one line; bad has a command; exit 1 when something is bad."""
+    """A good check is one line, a bad one has a command. The exit code is 1 if a check is bad."""
     done = wakeful("doctor")
     assert done.returncode == 0, done.stdout
     for words in ("daemon", "sqlite", "git", "state", "disk", "specs", "bindings"):
@@ -185,7 +185,7 @@ def test_doctor_names_each_check_and_what_mends_it(rested: RunningDaemon, wakefu
 
 
 def test_doctor_names_a_defect_and_how_often_it_was_met(rested: RunningDaemon, wakeful: Command) -> None:
-    """Bad, with the words that name what was looked at."""
+    """The check is bad, and its words name the path that the daemon looked at."""
     rested.small.met = {"a defect of wakeful: KeyError in files.py:7 while looking at /a/b": 3}
     done = wakeful("doctor")
     assert done.returncode == 1
@@ -195,13 +195,13 @@ def test_doctor_names_a_defect_and_how_often_it_was_met(rested: RunningDaemon, w
 
 
 def test_doctor_without_a_daemon_says_how_to_start_one(tmp_path: Path) -> None:
-    """The machine is looked at all the same."""
+    """The machine is checked without a daemon, too."""
     done = run_wakeful("doctor", "--socket", str(tmp_path / "none.sock"))
     assert done.returncode == 1 and "wakeful daemon" in done.stdout and "sqlite" in done.stdout
 
 
 def test_doctor_without_a_daemon_reports_a_log_behind_its_anchor(tmp_path: Path) -> None:
-    """A daemon that refuses to start sends people here: what is missing is said, and what goes back to a backup."""
+    """A daemon that refuses to start sends people to `doctor`. It says what is missing and how to restore a backup."""
     state, log = tmp_path / "state", open_log(tmp_path / "state")
     log.append_blocking([Append("a", 0, (Draft("note_added", b"{}", "x"),))], at=1)
     log.backup(tmp_path / "copy")
@@ -232,7 +232,8 @@ def test_doctor_without_a_daemon_reports_a_log_behind_its_anchor(tmp_path: Path)
     ],
 )
 def test_doctor_reports_a_log_whose_database_is_lost(tmp_path: Path, content: bytes | None, words: str) -> None:
-    """Gone, emptied, overwritten: each is bad, none is a traceback; and a folder without a log is no finding."""
+    """A database that is gone, emptied or overwritten is reported without a traceback.
+    A folder without a log is no finding."""
     log = open_log(tmp_path / "state")
     log.append_blocking([Append("a", 0, (Draft("note_added", b"{}", "x"),))], at=1)
     log.close()
@@ -245,7 +246,7 @@ def test_doctor_reports_a_log_whose_database_is_lost(tmp_path: Path, content: by
 
 
 def test_check_warns_of_a_budget_in_money_for_a_model_without_a_price(project: Path) -> None:
-    """A run would be refused when it asks; a price of one's own ends the warning."""
+    """Such a run would be refused at its first request. A price in wakeful.yaml ends the warning."""
     (project / "sessions.d" / "agents").mkdir()
     (project / "sessions.d" / "agents" / "docs.yaml").write_text(
         "model: openai-compatible:x\nbase_url: http://localhost:1/v1\n"
@@ -274,12 +275,13 @@ def test_check_warns_of_a_budget_in_money_for_a_model_without_a_price(project: P
     ],
 )  # fmt: skip
 def test_a_misspelt_model_is_told_from_a_newer_one(model: str, meant: str | None) -> None:
-    """The list is as old as its date: a name with other digits is another version."""
+    """The list of models is as old as its date. A name with other digits is another version."""
     assert find_meant_model(read_known_prices(), model) == meant
 
 
 def test_check_warns_of_a_misspelt_model_and_takes_it_all_the_same(project: Path) -> None:
-    """Where it stands, with the date of the list. An address of one's own has names of its own."""
+    """The warning has the place in the file and the date of the list.
+    With a `base_url`, any name of a model is accepted."""
     (project / "sessions.d" / "agents").mkdir()
     docs = project / "sessions.d" / "agents" / "docs.yaml"
     docs.write_text(
@@ -300,7 +302,8 @@ def test_check_warns_of_a_misspelt_model_and_takes_it_all_the_same(project: Path
 
 
 def test_check_warns_of_sub_agents_that_cannot_be_given_work(project: Path) -> None:
-    """One that does not exist, with the nearest name, and one without a model; and asks the price of those that there are."""
+    """`check` warns of a sub-agent that does not exist, with the nearest name, and of one without a model.
+    It asks for the prices of existing ones."""
     agents = project / "sessions.d" / "agents"
     agents.mkdir()
     (agents / "docs.yaml").write_text("model: anthropic:claude-sonnet-4-5\nsubagents: [reviewr, reviewer, owner]\n")
@@ -315,7 +318,8 @@ def test_check_warns_of_sub_agents_that_cannot_be_given_work(project: Path) -> N
 
 
 def test_check_tells_which_files_are_read_and_wake_nobody(project: Path) -> None:
-    """With the line that binds each, which is taken as it stands; and what programs reach besides what is declared."""
+    """The warning has the line that binds the file, which works when pasted.
+    `check` also lists files that programs reach but no spec declares."""
     for name in ("rates.csv", "lib.sh", "data.csv"):
         (project / name).touch()
     (project / "build.sh").write_text("./tools/e.sh\n")

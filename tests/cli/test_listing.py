@@ -1,4 +1,4 @@
-"""How rows become lines: the sessions of a template are one, and say what each would have said."""
+"""How rows become lines of `list`: the sessions of a template are one line with a summary."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def slotted(name: str, next_at: int) -> list[object]:
 
 
 def test_two_or_more_sessions_of_a_template_are_one_row() -> None:
-    """Where the first stood, with the sum of runs and the latest of them."""
+    """The group stands in the place of its first session, with the sum of the runs and the latest run."""
     rows = [
         row("a"),
         row("t@1", at=3),
@@ -38,7 +38,7 @@ def test_two_or_more_sessions_of_a_template_are_one_row() -> None:
 
 
 def test_a_state_that_all_have_is_the_state_of_the_group() -> None:
-    """Nothing ran yet: nothing is said of a run."""
+    """If no session ran yet, the group has no last run."""
     rows = [row(f"hr/t@{n}", runs=0, outcome=None, at=None) for n in range(1000)]
     assert listing.group_rows(rows) == [
         ["hr/t@", "suspended", 0, None, None, "(1,000 sessions: 1,000 suspended)", None, None, None]
@@ -47,7 +47,7 @@ def test_a_state_that_all_have_is_the_state_of_the_group() -> None:
 
 @pytest.mark.parametrize("name", ["ticket@17", "hr/ticket@a@b", "ticket@", "plain", "a@b/plain", "", "/@", "@x"])
 def test_a_list_knows_templates_as_the_core_does(name: str) -> None:
-    """Two ways to say it, one meaning: the core's takes too long to import."""
+    """The command line has a second implementation, because importing the core's takes too long. Both agree."""
     assert selection.find_template(name) == spec.find_template(name)
 
 
@@ -68,12 +68,12 @@ def test_a_list_knows_templates_as_the_core_does(name: str) -> None:
     ],
 )
 def test_a_template_s_name_means_its_sessions(name: str, names: tuple[str, ...], is_meant: bool) -> None:
-    """And nobody else's."""
+    """A name of a template or a pattern matches no other sessions."""
     assert selection.is_meant(name, names) is is_meant
 
 
 def test_a_group_tells_the_first_slot_to_come() -> None:
-    """Of all its sessions."""
+    """The group shows the earliest slot of its sessions."""
     assert listing.group_rows([slotted("t@1", 90), slotted("t@2", 60), row("t@3")])[0][6:8] == ["next slot", 60]
 
 
@@ -91,5 +91,5 @@ def test_a_group_tells_the_first_slot_to_come() -> None:
     ],
 )
 def test_a_remark_says_how_long_it_lasts(remark: str, next_word: str, told: str) -> None:
-    """The moment comes before words that a narrow screen cuts."""
+    """The time comes before the words, which a narrow screen cuts."""
     assert listing.say_next(remark, next_word, -7200.0) == told

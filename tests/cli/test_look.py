@@ -1,4 +1,4 @@
-"""Looking: list, show, log, follow, output, why, plan. Text for people, JSON for programs."""
+"""Verbs that look: list, show, log, follow, output, why, plan. They print text for people and JSON for programs."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from wakeful.core.spec.session import CommandRun, SessionSpec
 
 
 def test_list_is_a_table_that_fits_80_columns(rested: RunningDaemon, wakeful: Command) -> None:
-    """One line a session, whatever its words are."""
+    """Each session is one line, whatever its words are."""
     rested.do(
         lambda d: d.call(
             Sleep(name="payroll", words="waiting for " + "a very long reason " * 20), author="x", key=None, run=None
@@ -35,7 +35,7 @@ def test_list_is_a_table_that_fits_80_columns(rested: RunningDaemon, wakeful: Co
 
 
 def test_list_json_is_the_daemons_document(rested: RunningDaemon, wakeful: Command) -> None:
-    """One JSON document, and --json and --socket may stand on either side of the verb."""
+    """`list --json` is one JSON document. `--json` and `--socket` may stand before or after the verb."""
     after = run_wakeful("list", "--json", "--socket", str(rested.socket))
     before = run_wakeful("--socket", str(rested.socket), "--json", "list")
     assert json.loads(after.stdout) == json.loads(before.stdout)
@@ -45,13 +45,13 @@ def test_list_json_is_the_daemons_document(rested: RunningDaemon, wakeful: Comma
 
 
 def test_list_of_nothing_says_how_to_begin(daemon: RunningDaemon, wakeful: Command) -> None:
-    """An empty list is not an empty screen."""
+    """An empty list prints how to begin."""
     assert "wakeful new" in wakeful("list").stdout
     assert json.loads(wakeful("list", "--json").stdout) == []
 
 
 def test_a_refused_spec_is_seen_in_list_show_and_why(rested: RunningDaemon, wakeful: Command) -> None:
-    """A new file with a mistake makes no session: below the table and by its name it is there all the same."""
+    """A new file with a mistake makes no session. It is listed below the table, and its name gives the problem."""
     rested.small.wrong = {
         "words": "sessions.d/words.yaml:5:34: unknown key 'acces' in binding 'count'; did you mean 'access'?\nand another",
         "evil\x1b": "evil.yaml:1:1: broken",
@@ -73,12 +73,12 @@ def test_a_refused_spec_is_seen_in_list_show_and_why(rested: RunningDaemon, wake
 
 
 def test_list_names_the_column_of_reasons(rested: RunningDaemon, wakeful: Command) -> None:
-    """Every column has a heading, also where nobody sleeps."""
+    """Every column has a heading, also if no session sleeps."""
     assert wakeful("list").stdout.splitlines()[0].split() == ["NAME", "STATE", "RUNS", "LAST", "RUN", "REASON"]
 
 
 def test_list_does_not_wait_for_libraries_it_does_not_need() -> None:
-    """What makes `wakeful list` quick is what it does not import."""
+    """`wakeful list` is fast because it does not import these modules."""
     heavy = [
         "click",
         "pydantic",
@@ -123,12 +123,13 @@ def test_list_does_not_wait_for_libraries_it_does_not_need() -> None:
     ],
 )
 def test_only_a_plain_list_goes_the_short_way(words: list[str], options: Options | None) -> None:
-    """Whatever has another word in it is read by click, so that both ways mean the same."""
+    """Any other word is parsed by click, so that both ways mean the same."""
     assert read_plain_list(words) == options
 
 
 def test_show_has_everything_on_a_page(rested: RunningDaemon, wakeful: Command) -> None:
-    """State, objective, bindings, neighbours, runs, facts, hand-off; exact times beside relative ones."""
+    """The page has state, objective, bindings, neighbours, runs, facts and hand-off, with exact times beside relative
+    ones."""
     rested.do(
         lambda d: d.call(Note(name="payroll", text="next: March\nblocked: nothing"), author="x", key=None, run=None)
     )
@@ -150,7 +151,7 @@ def test_show_has_everything_on_a_page(rested: RunningDaemon, wakeful: Command) 
 
 
 def test_show_fits_80_columns_whatever_is_bound(daemon: RunningDaemon, wakeful: Command) -> None:
-    """Long paths, slots, an objective of several lines and a long reason go on below themselves; nothing is cut."""
+    """Long paths, slots, objectives and reasons continue on the next line. Nothing is cut."""
     long = "examples/human-resources/social-insurance/by-city/"
     clock = CronBinding(name="monthly", expression="0 6 1 * *", timezone="Asia/Shanghai")
     bindings = (
@@ -177,7 +178,7 @@ def test_show_fits_80_columns_whatever_is_bound(daemon: RunningDaemon, wakeful: 
 
 
 def test_show_tells_seen_and_good_only_where_they_differ(rested: RunningDaemon, wakeful: Command) -> None:
-    """One version is the usual case; after a failure the good one is another, while a run works on it the seen one, too."""
+    """All versions are usually equal. The good one differs after a failure, and the seen one during a run."""
     assert not re.search("seen|good", wakeful("show", "payroll").stdout)
     rested.do(lambda d: d.change("salaries.csv", "b" * 32))
     assert "seen aaaaaaaaaaaa, good aaaaaaaaaaaa" in wakeful("show", "payroll").stdout
@@ -187,13 +188,13 @@ def test_show_tells_seen_and_good_only_where_they_differ(rested: RunningDaemon, 
 
 
 def test_show_at_a_seq_tells_the_past(rested: RunningDaemon, wakeful: Command) -> None:
-    """The fold of the log up to there."""
+    """`show --at` prints the fold of the log up to that record."""
     assert json.loads(wakeful("show", "payroll", "--at", "4", "--json").stdout)["seq"] == 4
     assert "seq 4" in wakeful("show", "payroll", "--at", "4").stdout
 
 
 def test_log_json_lines_have_the_keys_of_the_contract(rested: RunningDaemon, wakeful: Command) -> None:
-    """One object a line, sliced by seq and by time."""
+    """Each line is one object. Lines are selected by seq, time, kind, run and author."""
     lines = [json.loads(line) for line in wakeful("log", "payroll", "--json").stdout.splitlines()]
     assert [line["seq"] for line in lines] == list(range(1, len(lines) + 1))
     assert all(list(line) == ["seq", "at", "kind", "author", "run", "payload", "hash"] for line in lines)
@@ -208,7 +209,7 @@ def test_log_json_lines_have_the_keys_of_the_contract(rested: RunningDaemon, wak
 
 
 def test_log_and_history_for_people(rested: RunningDaemon, wakeful: Command) -> None:
-    """A record is a line of words, none of it JSON."""
+    """A record is a line of words, without JSON."""
     rested.do(lambda d: d.call(Activate(name="payroll", note="month end"), author="x", key=None, run=None))
     text = wakeful("log", "payroll").stdout
     assert "opened as payroll" in text and "activation requested: month end" in text and "{" not in text
@@ -217,14 +218,14 @@ def test_log_and_history_for_people(rested: RunningDaemon, wakeful: Command) -> 
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(rested: RunningDaemon) -> None:
-    """`wakeful log | head -1` ends quietly."""
+    """`wakeful log | head -1` ends without an error message."""
     command = f"{sys.executable} -m wakeful log payroll --socket {rested.socket} | head -1"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True, timeout=60)
     assert done.stderr == "" and len(done.stdout.splitlines()) == 1
 
 
 def test_follow_is_live_and_readable(rested: RunningDaemon) -> None:
-    """A wake with its causes and paths, the run, its end, as they happen."""
+    """`follow` prints the wake with its causes and paths, the run and its end, as they happen."""
     words = [sys.executable, "-u", "-m", "wakeful", "follow", "payroll", "--socket", str(rested.socket)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as follower:
         eventually(lambda: rested.small.listeners == 1)
@@ -238,7 +239,7 @@ def test_follow_is_live_and_readable(rested: RunningDaemon) -> None:
 
 
 def test_follow_json_is_one_object_a_line(rested: RunningDaemon) -> None:
-    """A stream for programs, each line flushed as it comes."""
+    """Each line is flushed as it comes."""
     words = [sys.executable, "-m", "wakeful", "follow", "--json", "--socket", str(rested.socket)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as follower:
         eventually(lambda: rested.small.listeners == 1)
@@ -250,7 +251,7 @@ def test_follow_json_is_one_object_a_line(rested: RunningDaemon) -> None:
 
 
 def test_output_shows_escapes_instead_of_sending_them(rested: RunningDaemon, wakeful: Command) -> None:
-    """A run's output never moves the terminal of who reads it; --raw gives the bytes."""
+    """A run's output cannot control the reader's terminal. `--raw` gives the bytes."""
     session = rested.small.core.state.by_name("payroll")
     rested.small.kept[(session.id, 1)] = (b"red \x1b[31m\xff\n", b"end\n", 1000)
     text = wakeful("output", "payroll").stdout
@@ -265,7 +266,7 @@ def test_output_shows_escapes_instead_of_sending_them(rested: RunningDaemon, wak
 
 
 def test_output_finds_lines_and_gives_them_as_grep_does(rested: RunningDaemon, wakeful: Command) -> None:
-    """The numbers are those of the whole output; a gap and a cut are told beside it."""
+    """Line numbers are those of the whole output. A gap and a cut are reported on stderr."""
     session = rested.small.core.state.by_name("payroll")
     rested.small.kept[(session.id, 1)] = (b"red \x1b[31mTax\xff\nno\n", b"cut\ntax\n", 1000)
     whole = wakeful("output", "payroll").stdout.splitlines()
@@ -283,7 +284,7 @@ def test_output_finds_lines_and_gives_them_as_grep_does(rested: RunningDaemon, w
 
 
 def test_output_follows_a_run_to_its_end(daemon: RunningDaemon) -> None:
-    """--follow ends with the run."""
+    """`--follow` ends when the run ends."""
     daemon.do(lambda d: d.declare(PAYROLL))
     daemon.small.live_output = [b"one\n"]
     words = [sys.executable, "-m", "wakeful", "output", "payroll", "--follow", "--socket", str(daemon.socket)]
@@ -295,7 +296,7 @@ def test_output_follows_a_run_to_its_end(daemon: RunningDaemon) -> None:
 
 
 def test_what_comes_from_outside_is_escaped_everywhere(daemon: RunningDaemon, wakeful: Command) -> None:
-    """Names, messages, notes and reasons may hold anything; no verb sends a control character to a terminal."""
+    """Names, messages, notes and reasons may contain any character. No verb prints a control character."""
     evil = "a\x1b[2J\nb\u202e"
     daemon.do(lambda d: d.declare(declare(evil, reads("in", "x.csv"), objective=evil)))
     daemon.do(lambda d: d.finish(evil, exit_code=1))
@@ -318,7 +319,7 @@ def test_what_comes_from_outside_is_escaped_everywhere(daemon: RunningDaemon, wa
 
 
 def test_colour_only_where_a_person_looks(rested: RunningDaemon) -> None:
-    """On a terminal yes, unless NO_COLOR says no; never in a pipe."""
+    """Colour is used on a terminal, unless NO_COLOR is set or TERM is dumb. A pipe gets none."""
 
     def on_terminal(**environ: str) -> bytes:
         ours, theirs = pty.openpty()
@@ -337,7 +338,7 @@ def test_colour_only_where_a_person_looks(rested: RunningDaemon) -> None:
 
 
 def test_why_and_plan_speak_in_sentences(rested: RunningDaemon, wakeful: Command) -> None:
-    """A session, a path, waves; the same as JSON."""
+    """`why` takes a session or a path, `plan` prints waves. Both have a JSON form."""
     assert "payroll is suspended." in wakeful("why", "payroll").stdout
     assert "Run 1 left it" in wakeful("why", "/project/out.csv").stdout
     assert json.loads(wakeful("why", "payroll", "--json").stdout)["about"] == "session"
@@ -347,7 +348,7 @@ def test_why_and_plan_speak_in_sentences(rested: RunningDaemon, wakeful: Command
 
 
 def test_plan_takes_as_many_paths_as_a_shell_gives(rested: RunningDaemon, wakeful: Command) -> None:
-    """`wakeful plan $(git ls-files)` is one question."""
+    """`wakeful plan $(git ls-files)` is one request."""
     paths = [f"/project/some/folder/with/a/long/name/file-{number:05}.csv" for number in range(2000)]
     found = json.loads(wakeful("plan", "/project/salaries.csv", *paths, "--json").stdout)
     assert len(found["unmatched"]) == 2000 and len(found["waves"]) == 2
@@ -358,7 +359,8 @@ def test_plan_takes_as_many_paths_as_a_shell_gives(rested: RunningDaemon, wakefu
     [("show", "nobody"), ("log", "nobody"), ("why", "nobody-knows"), ("output", "nobody"), ("follow", "nobody")],
 )
 def test_an_unknown_name_fails_with_words(rested: RunningDaemon, wakeful: Command, words: tuple[str, ...]) -> None:
-    """Exit 1 and one line on stderr that says what to do; a path nobody knows is an answer, not a failure."""
+    """The command exits with 1 and prints a line that says what to do.
+    For `why`, an unknown path is an answer, not a failure."""
     done = wakeful(*words)
     if words[0] == "why":
         assert done.returncode == 0 and "No binding" in done.stdout
@@ -371,7 +373,7 @@ def test_an_unknown_name_fails_with_words(rested: RunningDaemon, wakeful: Comman
 
 
 def test_show_says_what_a_run_under_way_has_used(daemon: RunningDaemon, wakeful: Command) -> None:
-    """Measured now, not at its end; of the past there is only what was recorded."""
+    """The usage is measured now, not at the run's end. `--at` shows only recorded values."""
     daemon.do(lambda d: d.declare(PAYROLL))
     assert "0.2 s of CPU, 30 MB of memory" in " ".join(wakeful("show", "payroll").stdout.split())
     shown = json.loads(wakeful("show", "payroll", "--json").stdout)

@@ -1,4 +1,4 @@
-"""`wakeful timeline` and `wakeful graph` on a real daemon, as a person reads them."""
+"""`wakeful timeline` and `wakeful graph` on a real daemon, in their text form and as JSON."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_the_graph_tells_what_a_session_reads_and_writes_and_whom_it_wakes(box: 
         "  writes  out/sum.txt",
         "  wakes   report",
     ]
-    # A path of the present folder, which only a pattern names.
+    # A path of the current folder that only a pattern matches.
     near = box.ask("graph", "data/a.csv", "--depth", "1")
     assert near.splitlines() == ["sums", "  reads   data/*.csv"]
     refused = box.run("graph", "nothing-such")

@@ -1,4 +1,5 @@
-"""Calls on several sessions: a template or a pattern, one answer for each session, and a question before many are closed."""
+"""Calls on several sessions: a template or a pattern, an answer for each session, and a question before many are
+closed."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ TICKETS = tuple(declare(f"ticket@{number}", reads("a", f"{number}.md")) for numb
 
 @pytest.fixture
 def tickets(daemon: RunningDaemon) -> RunningDaemon:
-    """Three sessions of one template that ran once, and a session of another name."""
+    """Declare three sessions of one template and one of another name. Each has run once."""
     daemon.do(lambda d: d.declare(*TICKETS, declare("payroll", reads("a", "p.md"))))
     for name in ("ticket@1", "ticket@2", "ticket@3", "payroll"):
         daemon.do(lambda d, name=name: d.finish(name))
@@ -33,7 +34,7 @@ def list_terminated(daemon: RunningDaemon) -> list[str]:
 
 @pytest.mark.parametrize("wanted", ["ticket@", "ticket@*", "t?cket@[123]"])
 def test_each_session_is_answered_with_its_own_line(tickets: RunningDaemon, wakeful: Command, wanted: str) -> None:
-    """And no other session is touched."""
+    """No other session is changed."""
     done = wakeful("sleep", wanted, "--for", "2h", "--reason", "holidays")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [f"ticket@{number}: sleeps" for number in (1, 2, 3)]
@@ -46,7 +47,7 @@ def test_each_session_is_answered_with_its_own_line(tickets: RunningDaemon, wake
 
 
 def test_a_refusal_of_one_does_not_keep_the_others_waiting(tickets: RunningDaemon, wakeful: Command) -> None:
-    """It stands on standard error, and the exit code is 1."""
+    """The refusal is on stderr, and the exit code is 1."""
     wakeful("activate", "ticket@2")
     done = wakeful("interrupt", "ticket@*")
     assert done.returncode == 1 and done.stdout == "ticket@2: interrupting\n"
@@ -56,7 +57,7 @@ def test_a_refusal_of_one_does_not_keep_the_others_waiting(tickets: RunningDaemo
 
 
 def test_json_of_several_is_one_array_whatever_it_matches(tickets: RunningDaemon, wakeful: Command) -> None:
-    """Refusals have an `error` in it; a plain name is one object, as ever."""
+    """A refusal has the key `error` in the array. A plain name gives one object."""
     wakeful("activate", "ticket@2")
     done = wakeful("cancel", "ticket@", "--json")
     answers = json.loads(done.stdout)
@@ -67,7 +68,7 @@ def test_json_of_several_is_one_array_whatever_it_matches(tickets: RunningDaemon
 
 
 def test_a_key_is_carried_out_once_for_each_session(tickets: RunningDaemon, wakeful: Command) -> None:
-    """Repeated, it is answered with what the first call did, session by session."""
+    """The repeated call is answered, for each session, with what the first call did."""
     assert wakeful("activate", "ticket@2", "--key", "now").stdout == "ticket@2: activated\n"
     assert wakeful("activate", "ticket@", "--key", "now").returncode == 0
     assert [tickets.small.core.state.by_name(f"ticket@{number}").activation.position for number in (1, 2, 3)] == [
@@ -78,7 +79,7 @@ def test_a_key_is_carried_out_once_for_each_session(tickets: RunningDaemon, wake
 
 
 def test_a_pattern_that_matches_nothing_is_an_error_with_suggestions(tickets: RunningDaemon, wakeful: Command) -> None:
-    """Near ones are named, also templates; terminated ones are told apart."""
+    """Similar names are suggested, also templates. Terminated sessions are reported separately."""
     for verb in ("activate", "sleep", "resume", "suspend", "interrupt", "cancel", "terminate"):
         done = wakeful(verb, "tikcet@*")
         assert (
@@ -93,7 +94,7 @@ def test_a_pattern_that_matches_nothing_is_an_error_with_suggestions(tickets: Ru
 
 
 def test_activate_wait_of_several_ends_with_the_last_of_them(tickets: RunningDaemon, wakeful: Command) -> None:
-    """All run beside each other; one that fails makes the exit code 1."""
+    """All sessions run at the same time. One failed run makes the exit code 1."""
     words = [sys.executable, "-m", "wakeful", "activate", "ticket@", "--wait", "--socket", str(tickets.socket)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as waiter:
         for number, code in ((3, 0), (1, 1), (2, 0)):
@@ -109,7 +110,7 @@ def test_activate_wait_of_several_ends_with_the_last_of_them(tickets: RunningDae
 
 
 def test_many_are_terminated_only_with_yes_where_nobody_can_be_asked(tickets: RunningDaemon, wakeful: Command) -> None:
-    """Undeclared ones included: a template whose files are gone is what people close."""
+    """Undeclared sessions are included, because people terminate templates whose files are gone."""
     done = wakeful("terminate", "ticket@*")
     assert (
         done.returncode == 1
@@ -130,7 +131,7 @@ def test_many_are_terminated_only_with_yes_where_nobody_can_be_asked(tickets: Ru
 def test_a_person_is_asked_before_many_are_terminated(
     tickets: RunningDaemon, answer: bytes, code: int, closed: list[str]
 ) -> None:
-    """With the names, so that one that was not meant is noticed."""
+    """The question lists the names, so that the person notices a wrong one."""
     ours, theirs = pty.openpty()
     os.write(ours, answer)
     words = [sys.executable, "-m", "wakeful", "terminate", "ticket@", "--socket", str(tickets.socket)]

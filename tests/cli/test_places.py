@@ -1,4 +1,4 @@
-"""Where a command looks: what was named, then the project one stands in, then the person's own places."""
+"""Where a command looks: the named place, then the project of the current folder, then the person's own places."""
 
 import json
 import os
@@ -17,7 +17,7 @@ NOBODY = 61_234
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a log of its own; we stand in a folder below it."""
+    """Make a folder with a log of its own, and change to a folder below it."""
     (tmp_path / ".wakeful").mkdir(mode=0o700)
     (tmp_path / "src" / "deep").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "src" / "deep")
@@ -27,7 +27,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_state_folder_is_the_named_one_then_the_projects_then_ones_own(
     project: Path, private_environment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The nearest that was said wins."""
+    """The place named most directly wins."""
     assert find_state("x") == str(project / "src" / "deep" / "x")
     assert find_state() == str(project / ".wakeful")
     monkeypatch.setenv("STATE_DIRECTORY", "/var/lib/a:/var/lib/b")
@@ -43,7 +43,8 @@ def test_the_state_folder_is_the_named_one_then_the_projects_then_ones_own(
 def test_the_socket_is_the_named_one_then_the_projects_then_the_persons(
     project: Path, private_environment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Flag, WAKEFUL_SOCKET, RUNTIME_DIRECTORY, project, XDG_RUNTIME_DIR: a project's daemon that is down is not replaced by the person's."""
+    """The order is: flag, WAKEFUL_SOCKET, RUNTIME_DIRECTORY, project, XDG_RUNTIME_DIR.
+    If a project's daemon is down, the person's daemon does not replace it."""
     own = private_environment / "run" / "wakeful.sock"
     own.touch()
     assert find_socket().path == str(project / ".wakeful" / "wakeful.sock")
@@ -67,7 +68,8 @@ def test_the_socket_is_the_named_one_then_the_projects_then_the_persons(
 def test_a_project_whose_daemon_is_down_says_so_and_nobody_else_is_asked(
     project: Path, private_environment: Path
 ) -> None:
-    """Exit 3, with the folder and the command that starts it, although the person's own daemon listens."""
+    """The command exits with 3 and names the folder and the command that starts the daemon.
+    It does not ask the person's daemon."""
     with socket.socket(socket.AF_UNIX) as own:
         own.bind(str(private_environment / "run" / "wakeful.sock"))
         own.listen()
@@ -85,7 +87,7 @@ def test_a_project_whose_daemon_is_down_says_so_and_nobody_else_is_asked(
 
 
 def test_another_process_at_the_noted_place_is_not_spoken_to(project: Path, private_environment: Path) -> None:
-    """A daemon that was killed leaves its address; who listens there since is another's."""
+    """A killed daemon leaves its address file behind. Another process may listen on that address since."""
     path = private_environment / "run" / "wakeful.sock"
     with socket.socket(socket.AF_UNIX) as other:
         other.bind(str(path))
@@ -97,24 +99,26 @@ def test_another_process_at_the_noted_place_is_not_spoken_to(project: Path, priv
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
 def test_a_folder_of_another_user_is_passed_over_with_words(project: Path, private_environment: Path) -> None:
-    """Whoever may make a folder above ours must not become our daemon; the own project further up is still found."""
+    """Another user may be able to make a folder above ours, and must not become our daemon.
+    The user's own project further up is still found."""
     theirs = project / "src" / ".wakeful"
     theirs.mkdir(mode=0o700)
-    # What happened if it were ours.
+    # Check first that the folder would be found if it were ours.
     assert find_state() == str(theirs)
     os.chown(theirs, NOBODY, NOBODY)
     done = run_wakeful("list")
     assert done.returncode == 3 and str(project / ".wakeful") in done.stderr
     assert f"passed over: {theirs} belongs to user {NOBODY}, and you are user 0" in done.stderr
     theirs.rmdir()
-    # A link of theirs to a folder of ours.
+    # A link of the other user to a folder of ours.
     theirs.symlink_to(private_environment)
     os.chown(theirs, NOBODY, NOBODY, follow_symlinks=False)
     assert find_state() == str(project / ".wakeful")
 
 
 def test_a_folder_that_a_checkout_brought_is_passed_over(project: Path) -> None:
-    """A daemon's own is closed to others: one with the mode of the umask has somebody else's log in it."""
+    """A daemon's own folder is closed to others.
+    A folder with the mode of the umask has the log of someone else in it."""
     brought = project / "src" / ".wakeful"
     brought.mkdir()
     brought.chmod(0o755)
@@ -128,7 +132,7 @@ def test_a_folder_that_a_checkout_brought_is_passed_over(project: Path) -> None:
 def test_backup_verify_and_restore_mean_the_same_log_with_the_daemon_stopped(
     project: Path, private_environment: Path
 ) -> None:
-    """Each goes where the others went, and says so before it does anything."""
+    """Each verb uses the same folder and prints it before it begins."""
     state = project / ".wakeful"
     open_log(state).close()
     assert run_wakeful("verify").stdout.startswith(f"verifying the log in {state}\n")
@@ -145,14 +149,15 @@ def test_backup_verify_and_restore_mean_the_same_log_with_the_daemon_stopped(
 
 
 def test_doctor_without_a_daemon_looks_at_the_project(project: Path) -> None:
-    """The folder it judges is the one the daemon that was stopped had used."""
+    """`doctor` checks the folder that the stopped daemon had used."""
     said = run_wakeful("doctor", COLUMNS="500").stdout
     assert f"state: {project / '.wakeful'}, for its owner alone" in said
     assert f"none answers for {project / '.wakeful'}\n      cd {project} && wakeful daemon --state .wakeful\n" in said
 
 
 def test_a_state_folder_ignores_itself_in_git_also_an_old_one(project: Path) -> None:
-    """Made with the folder, or with the next start; a .gitignore of the person's is left as it is."""
+    """The .gitignore is made with the folder or at the next start.
+    A .gitignore written by the person stays as it is."""
     ignored = project / ".wakeful" / ".gitignore"
     open_log(project / ".wakeful").close()
     assert ignored.read_text() == "*\n"

@@ -1,4 +1,4 @@
-"""A process of its own says and ends the same as the command does in the process of a test (tests/commands.py)."""
+"""A separate process gives the same output and exit code as the command in the test's process (tests/commands.py)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from waiting import PATIENCE_SECONDS
 
 @pytest.mark.parametrize(
     ("words", "code"),
-    # Nothing that says how long ago something was.
+    # These commands print no relative times, which would differ between the two.
     [
         (("list", "--json"), 0),
         (("log", "payroll"), 0),

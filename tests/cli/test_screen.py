@@ -1,4 +1,4 @@
-"""At a terminal of 80 columns: nothing that is needed is cut, nothing is broken in the middle of a word, no question comes too early."""
+"""A terminal of 80 columns: needed text is not cut, no word is split, and a bad name is refused before any question."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LONG_NAME = "social-insurance-filing"
 
 
 def at_terminal(*words: str, **environ: str) -> tuple[int, list[str]]:
-    """Run `wakeful` where a person sits: its exit code, and the lines on the screen."""
+    """Run `wakeful` at a terminal. Return its exit code and the lines on the screen."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))
     env = {name: value for name, value in os.environ.items() if name != "COLUMNS"} | {"TERM": "dumb"} | environ
@@ -42,7 +42,7 @@ def at_terminal(*words: str, **environ: str) -> tuple[int, list[str]]:
 
 
 def test_top_cuts_the_remark_and_no_other_column(rested: RunningDaemon, wakeful: Command) -> None:
-    """A long name beside a long reason leaves every heading and state whole."""
+    """A long name and a long reason leave all other headings and states whole."""
     rested.do(lambda d: d.declare(declare(LONG_NAME, reads("a", "a.csv"))))
     rested.do(lambda d: d.finish(LONG_NAME))
     rested.do(
@@ -60,7 +60,7 @@ def test_top_cuts_the_remark_and_no_other_column(rested: RunningDaemon, wakeful:
 
 
 def test_a_record_is_one_line_on_a_screen_and_whole_in_a_pipe(rested: RunningDaemon, wakeful: Command) -> None:
-    """Who searches a log through a pipe finds the end of its lines, too."""
+    """A search in a pipe finds words at the end of a line, too."""
     rested.do(
         lambda d: d.call(
             Sleep(name="payroll", words="a very long reason " * 4 + "and its end"), author="x", key=None, run=None
@@ -72,7 +72,7 @@ def test_a_record_is_one_line_on_a_screen_and_whole_in_a_pipe(rested: RunningDae
 
 
 def test_an_error_breaks_between_words(tmp_path: Path) -> None:
-    """And only where somebody looks: a pipe gets it as one line."""
+    """Lines are broken at a terminal only. A pipe gets the error as one line."""
     words = ("check", "--specs", str(tmp_path / "none"))
     code, lines = at_terminal(*words)
     assert code == 1 and len(lines) > 1 and " ".join(lines) == run_wakeful(*words).stderr.strip()
@@ -85,14 +85,14 @@ def test_an_error_breaks_between_words(tmp_path: Path) -> None:
 def test_a_name_that_cannot_be_is_refused_before_anything_is_asked(
     tmp_path: Path, words: tuple[str, ...], wrong: str
 ) -> None:
-    """Nobody answers five questions, or types a value twice, for nothing."""
+    """A person does not answer five questions, or type a value twice, for nothing."""
     (tmp_path / "taken.yaml").write_text("objective: taken\n")
     code, lines = at_terminal(*words, WAKEFUL_SPECS=str(tmp_path), HOME=str(tmp_path))
     assert code == 1 and lines[0].startswith("wakeful:") and wrong in " ".join(lines)
 
 
 def test_what_holds_a_session_is_said_once(daemon: RunningDaemon, wakeful: Command) -> None:
-    """Where why it sleeps is what its wake waits for, `show` and `why` do not say it twice."""
+    """If the session sleeps for the reason for which its wake waits, `show` and `why` name the reason once."""
     daemon.do(lambda d: d.declare(declare("fails", reads("a", "a.csv"), run=CommandRun(argv=("false",), retries=3))))
     daemon.do(lambda d: d.finish("fails", exit_code=1))
     for verb in ("show", "why"):

@@ -1,4 +1,4 @@
-"""`wakeful secret` without a daemon: set, listed, completed and removed, and never shown."""
+"""`wakeful secret` without a daemon: secrets are set, listed, completed and removed. Their values are never shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A verb that does not exist: answered by what the person means, and never with a verb that could cost them something."""
+"""An unknown verb is answered with the verb the person probably means, but never with a dangerous one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from wakeful.verbs.table import COMMANDS
     ],
 )
 def test_a_verb_that_does_not_exist_is_answered_by_its_meaning(typed: str, meant: str) -> None:
-    """On standard error, as a usage error."""
+    """The answer is on stderr, and the exit code is that of a usage error."""
     done = run_wakeful(typed)
     assert (
         done.returncode == 2
@@ -46,7 +46,7 @@ def test_a_missing_choice_is_named_with_its_choices_in_one_line() -> None:
 
 @pytest.mark.long
 def test_no_slip_of_the_finger_suggests_a_dangerous_verb() -> None:
-    """One letter dropped, doubled, swapped or replaced, anywhere in any verb."""
+    """The slips drop, add, swap or replace one letter, anywhere in any verb."""
     for verb in COMMANDS:
         for typed in slips(verb) - set(COMMANDS):
             found = re.search(r"did you mean '(\w+)'", suggest_verb(typed))
@@ -63,14 +63,14 @@ def slips(word: str) -> set[str]:
 
 
 def test_meanings_name_verbs_that_exist_and_none_that_is_dangerous() -> None:
-    """A meaning is never asked for a word that is a verb already."""
+    """Each entry of MEANINGS is a word that is no verb."""
     for word, meaning in MEANINGS.items():
         named = set(re.findall(r"`wakeful ([a-z]+)", meaning))
         assert named <= set(COMMANDS) - DANGEROUS and word not in COMMANDS, word
 
 
 def test_verbs_that_cannot_be_taken_back_by_themselves_are_on_the_list() -> None:
-    """Every name on it is a verb, and those that close, remove or replace are there."""
+    """The list contains only verbs, and among them those that close, remove or replace."""
     assert (
         {"terminate", "erase", "uninstall", "restore", "rewind", "cancel", "forget", "archive"}
         <= DANGEROUS

@@ -1,4 +1,5 @@
-"""What `doctor` says of the machine around a daemon: systemd, the clock, git, bubblewrap, the kernel's limits; each with what mends it."""
+"""The checks of `doctor` on the machine: systemd, clock, git, bubblewrap, strace and kernel limits, each with its
+remedy."""
 
 import os
 import subprocess
@@ -23,7 +24,7 @@ from wakeful.cli.verbs.doctor_store import Check
 
 
 def put_program(folder: Path, name: str, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The only program on PATH besides the shell."""
+    """Make PATH a folder that holds only this program."""
     folder.mkdir(exist_ok=True)
     (folder / name).write_text(f"#!/bin/sh\n{script}\n")
     (folder / name).chmod(0o755)
@@ -46,14 +47,14 @@ def describe(checks: list[Check]) -> list[tuple[str, str]]:
 def test_git_is_judged_by_what_our_looks_need(
     script: str, verdict: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A git that heeds a person's configuration in our looks is old; one that tells nothing is broken."""
+    """A git older than 2.32 would read a person's configuration in our looks. A git without a version is broken."""
     put_program(tmp_path / "bin", "git", script, monkeypatch)
     found = check_git()
     assert (found.verdict, said in found.words) == (verdict, True)
 
 
 def test_a_program_that_is_not_there_comes_with_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What cannot be done without it, and the command that brings it."""
+    """The check names the command that installs the package."""
     monkeypatch.setenv("PATH", str(tmp_path))
     assert (check_git().mend, check_bubblewrap().mend) == ("sudo apt install git", "sudo apt install bubblewrap")
     assert (check_strace().verdict, check_strace().mend) == ("good", "sudo apt install strace"), "optional"
@@ -73,7 +74,7 @@ def test_a_program_that_is_not_there_comes_with_its_package(tmp_path: Path, monk
 def test_a_strace_that_may_not_trace_is_not_called_good(
     script: str, verdict: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It runs the program all the same, untraced, and says so in words alone."""
+    """strace runs the program untraced if it may not trace, and only its message tells."""
     put_program(tmp_path / "bin", "strace", script, monkeypatch)
     found = check_strace()
     assert (found.verdict, said in found.words) == (verdict, True)
@@ -82,7 +83,7 @@ def test_a_strace_that_may_not_trace_is_not_called_good(
 def test_a_bubblewrap_that_cannot_make_a_sandbox_is_not_called_good(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Installed is not enough: it is tried, and its own words are shown."""
+    """The check makes a sandbox and shows the error of bwrap."""
     put_program(
         tmp_path / "bin", "bwrap", "echo 'bwrap: setting up uid map: Permission denied' >&2; exit 1", monkeypatch
     )
@@ -91,7 +92,7 @@ def test_a_bubblewrap_that_cannot_make_a_sandbox_is_not_called_good(
 
 
 def test_a_log_from_the_future_means_that_the_clock_went_back(tmp_path: Path) -> None:
-    """Slots and pauses would wait until then, and nobody would know why."""
+    """Slots and pauses would wait until the time of the log, without a visible reason."""
     assert check_clock(tmp_path).verdict in ("good", "warn")
     (tmp_path / "log").mkdir()
     (tmp_path / "log" / "events.db").touch()
@@ -114,7 +115,7 @@ def test_a_log_from_the_future_means_that_the_clock_went_back(tmp_path: Path) ->
 def test_who_watches_over_the_daemon_is_read_from_the_daemon_itself(
     environ: dict[str, str], verdict: str, said: str
 ) -> None:
-    """Not from the unit file: what a process was started with is what holds."""
+    """The check reads the environment of the daemon's process, not the unit file."""
     with subprocess.Popen(
         [sys.executable, "-c", "print(flush=True); input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ
     ) as daemon:
@@ -127,7 +128,7 @@ def test_who_watches_over_the_daemon_is_read_from_the_daemon_itself(
 
 
 def test_a_unit_of_another_version_is_to_be_written_anew() -> None:
-    """An upgrade leaves the old unit in place until `wakeful install` is said again."""
+    """An upgrade leaves the old unit in place until the person runs `wakeful install` again."""
     user_folder().mkdir(parents=True)
     unit = user_folder() / USER_SERVICE
     text = render_user("/usr/bin/wakeful", None, None)[USER_SERVICE]
@@ -139,7 +140,7 @@ def test_a_unit_of_another_version_is_to_be_written_anew() -> None:
 
 
 def test_instances_are_counted_as_the_kernel_lists_them() -> None:
-    """One more inotify instance is one more in the count; a limit that is far is not spoken of."""
+    """An inotify instance of another process is counted. Any finding names a sysctl as its remedy."""
     before = count_instances()
     script = "import ctypes, sys; ctypes.CDLL(None).inotify_init(); print(flush=True); sys.stdin.read()"
     with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as watching:

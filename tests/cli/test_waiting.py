@@ -1,4 +1,4 @@
-"""Whatever takes longer than a second says so: on a person's terminal, on standard error, and gone when it is over."""
+"""Commands that take longer than a second show it on a person's terminal, on stderr, and remove the line at the end."""
 
 from __future__ import annotations
 
@@ -23,19 +23,20 @@ from wakeful.specs.folder_reading import FILES_A_TELL
 ASK = "import sys; from wakeful.cli.client import Client; print(Client(sys.argv[1]).get('/version'))"
 WAIT = "import sys; from wakeful.cli.progress import Waiting\nwith Waiting('asking', is_shown=True): open(sys.argv[1]).read()\nprint('done')"
 
-# From which on a person would be told.
+# The time after which a command tells a person that it waits.
 A_MOMENT_SECONDS = 1.3
 
 
 def on_terminal(
     *words: str, cwd: Path | None = None, until: str = "", then: Callable[[], object] = lambda: None
 ) -> tuple[str, str]:
-    """What a command prints, and what a person sees of it besides. As soon as that holds `until`, something is done."""
+    """Run a command on a terminal.
+    Return what it printed and what a person saw besides. `then` is called as soon as `until` was seen."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=theirs, text=True, cwd=cwd)
     os.close(theirs)
     seen, is_seen = "", False
-    # A closed terminal ends with an error, where nothing is left to be read.
+    # Reading a closed terminal ends with an error when no output is left.
     while piece := _read(ours):
         seen += piece.decode()
         if until in seen and not is_seen:
@@ -55,7 +56,7 @@ def _read(terminal: int) -> bytes:
 
 
 class Slow:
-    """Something that answers as the daemon does, when it is told to."""
+    """A stub server that answers as the daemon does, when the test lets it."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -92,7 +93,7 @@ def slow(tmp_path: Path) -> Iterator[Slow]:
 
 
 def test_a_slow_answer_is_counted_in_seconds_and_leaves_no_trace(slow: Slow) -> None:
-    """For every verb alike: they all ask by the same client. What is printed can be piped."""
+    """All verbs use the same client, so all show it. Nothing is printed when the output is piped."""
     counted = "waiting for the daemon: 1 s of at most 60"
     said, seen = on_terminal(sys.executable, "-c", ASK, slow.path, until=counted, then=slow.go.set)
     assert said == "{}\n" and counted in seen
@@ -105,7 +106,7 @@ def test_a_slow_answer_is_counted_in_seconds_and_leaves_no_trace(slow: Slow) -> 
 
 
 def test_what_has_no_measure_is_counted_in_seconds(tmp_path: Path) -> None:
-    """systemd's start, a run that runs again."""
+    """This is used for systemd's start and for a repeated run."""
     os.mkfifo(tmp_path / "go")
     words = (sys.executable, "-c", WAIT, str(tmp_path / "go"))
     said, seen = on_terminal(*words, until="asking: 1 s", then=lambda: (tmp_path / "go").write_text("x"))
@@ -117,7 +118,7 @@ def test_what_has_no_measure_is_counted_in_seconds(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_backup_and_restore_show_how_far_they_are(tmp_path: Path) -> None:
-    """Both verify every record, which takes as long as the log is."""
+    """Both verify every record, which takes longer for a longer log."""
     log = open_log(tmp_path / "state")
     log.append_blocking([Append("a", 0, tuple(Draft("note_added", b"{}", "x") for _ in range(3)))], at=1)
     log.close()
@@ -131,7 +132,7 @@ def test_backup_and_restore_show_how_far_they_are(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_check_shows_how_far_it_is_in_a_folder_of_many(tmp_path: Path) -> None:
-    """A few are judged before anybody could look."""
+    """A few specs are checked before a person could look, so nothing is shown for them."""
     specs = tmp_path / "sessions.d"
     specs.mkdir()
     wakeful = (sys.executable, "-m", "wakeful")
@@ -147,7 +148,7 @@ def test_check_shows_how_far_it_is_in_a_folder_of_many(tmp_path: Path) -> None:
 
 
 def test_a_start_shows_how_far_it_is_until_it_is_ready(tmp_path: Path) -> None:
-    """It waits for a probe that answers when it is told to."""
+    """The start waits for a probe that answers when the test lets it."""
     specs, socket_path = tmp_path / "sessions.d", tmp_path / "w.sock"
     specs.mkdir()
     os.mkfifo(tmp_path / "go")
@@ -179,6 +180,6 @@ def test_a_start_shows_how_far_it_is_until_it_is_ready(tmp_path: Path) -> None:
     daemon.wait(60)
     os.close(ours)
     assert re.search(r"starting, \d+ s: 0 of 1 looked at", seen)
-    # The line that told it is gone: what is ready stands in its place.
+    # The line of progress is overwritten by the ready message.
     plain = re.sub(r"\x1b\[\d+m", "", seen)
     assert re.match(r"looked at *\rready: 1 session", plain[plain.rindex("looked at") :])
