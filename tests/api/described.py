@@ -46,7 +46,7 @@ def find_operation(method: str, target: str) -> dict[str, Any] | None:
 
 
 def check_described(method: str, target: str, status: int, headers: dict[str, str], body: bytes) -> None:
-    """Fail if the answer differs from its description: in status or type, or in a missing, wrong or undescribed field."""
+    """Fail if an answer differs from its description: in status, type, or a missing, wrong or undescribed field."""
     operation = find_operation(method, target)
     if operation is None:
         assert status in NO_ROUTE or status in (400, 401, 403), f"{method} {target} is not described, and gave {status}"

@@ -13,7 +13,7 @@ READERS = pytest.mark.parametrize(("read", "is_open"), [(read_plain, False), (re
 
 @READERS
 def test_every_character_of_a_label_and_of_the_help_comes_back(read, is_open: bool) -> None:
-    """Quotes, backslashes and line breaks are escaped, in the way of each format."""
+    """Quotes, backslashes and line breaks are escaped as each format requires."""
     nasty = 'a"b\\c\nd\\n{},= é 工资'
     text = write_metrics(
         [counted("wakeful_x", "gauge", 'say "x" \\ or\nnot', "session", {nasty: 1.5})], is_open=is_open
@@ -25,7 +25,7 @@ def test_every_character_of_a_label_and_of_the_help_comes_back(read, is_open: bo
 
 @READERS
 def test_a_histogram_is_cumulative_and_ends_in_infinity(read, is_open: bool) -> None:
-    """A value at a bound belongs to that bound's bucket."""
+    """A value equal to a bound belongs to the bucket of that bound."""
     histogram = Histogram((0.1, 1, 10))
     for value in (0.05, 0.1, 0.5, 11.0):
         histogram.add(value)
@@ -39,7 +39,7 @@ def test_a_histogram_is_cumulative_and_ends_in_infinity(read, is_open: bool) -> 
 
 @READERS
 def test_counters_end_in_total_and_large_numbers_are_whole(read, is_open: bool) -> None:
-    """A family without samples is allowed, too: its help and type are there from the first moment."""
+    """A family without samples is allowed: its help and type are printed from the start."""
     families = [
         single("wakeful_bytes_total", "counter", "Bytes.", 123456789012),
         Family("wakeful_none_total", "counter", "Nothing yet.", ()),

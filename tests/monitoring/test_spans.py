@@ -1,4 +1,4 @@
-"""Records to spans: one trace for each wake, with its runs, the requests to models and the calls of tools below them."""
+"""Records become spans: one trace for each wake, with its runs, and below them model requests and tool calls."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ AGENT = AgentSpec(name="clerk", models=(ModelSpec(provider="anthropic", model="c
 
 
 class Log:
-    """Takes events one second apart."""
+    """Feed events to a span builder, one second apart, and collect the spans."""
 
     def __init__(self) -> None:
         self.builder = SpanBuilder()
@@ -47,7 +47,7 @@ class Log:
 
 
 def test_a_command_is_a_run_below_its_wake() -> None:
-    """The wake lasts from its request to the end of its run."""
+    """The wake's span lasts from its request to the end of its run."""
     log = Log()
     log.start()
     log.finish(exit_code=0)
@@ -61,7 +61,7 @@ def test_a_command_is_a_run_below_its_wake() -> None:
 
 
 def test_tries_of_one_wake_are_runs_of_one_trace() -> None:
-    """A failed try has its reason; the wake ends with the last."""
+    """The span of a failed try has its reason. The wake's span ends with the last try."""
     log = Log()
     log.start()
     log.finish("failed", is_final=False, reason="exit code 1")
@@ -74,7 +74,7 @@ def test_tries_of_one_wake_are_runs_of_one_trace() -> None:
 
 
 def test_an_agents_requests_and_tools_are_below_its_run_by_their_conventional_names() -> None:
-    """Those of a sub-agent are below the call that it answers. No words of anybody are told."""
+    """The spans of a sub-agent are below the call that it answers. No text of a message or argument is in a span."""
     log = Log()
     log.start(agent=AGENT)
     log.add(ev.TurnRequested(run=1, turn=1, model="anthropic:claude-sonnet-4-5", input_tokens=9, max_output_tokens=9))
@@ -112,7 +112,7 @@ def test_an_agents_requests_and_tools_are_below_its_run_by_their_conventional_na
 
 
 def test_a_wake_is_linked_to_the_run_that_led_to_it() -> None:
-    """The traces of a wave hang together."""
+    """The link joins the traces of a wave."""
     log = Log()
     log.start("a")
     end = log.finish(session="a")
@@ -122,7 +122,7 @@ def test_a_wake_is_linked_to_the_run_that_led_to_it() -> None:
 
 
 def test_a_call_without_an_end_ends_with_its_run() -> None:
-    """Its process was killed, or a person is asked."""
+    """The tool's process was killed, or a person is asked."""
     log = Log()
     log.start(agent=AGENT)
     log.add(ev.ToolCalled(run=1, call=ToolCall(id="c", name="shell", arguments="{}")))
@@ -131,7 +131,7 @@ def test_a_call_without_an_end_ends_with_its_run() -> None:
 
 
 def test_the_same_records_give_the_same_ids_to_another_daemon() -> None:
-    """A daemon that reads from the middle finds the trace of the wake by the record that the start names."""
+    """A daemon that reads from the middle finds the wake's trace by the record that the run's start names as parent."""
     log, later = Log(), Log()
     log.start()
     log.finish()

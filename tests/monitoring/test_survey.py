@@ -1,4 +1,4 @@
-"""The survey of sessions: what is found is up to date, and what is kept between two questions keeps it cheap."""
+"""The survey of sessions: its findings are current, and its cache makes a repeated survey cheap."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def tell(found: SessionSurvey, world: World) -> list[tuple[str, str]]:
 
 
 def test_what_is_kept_is_dropped_with_what_it_was_found_from() -> None:
-    """A session that changes, a hold that ends by itself, a budget whose day is over, a brake."""
+    """A cached finding is dropped when its session changes, its hold ends, its budget's day ends, or a brake is set."""
     world = World(
         session("payroll", read("in"), budget=Budget(day=Amounts(runs=5))),
         session("other", read("in")),
@@ -60,7 +60,7 @@ def test_what_is_kept_is_dropped_with_what_it_was_found_from() -> None:
 
 
 def test_readers_of_a_failed_session_are_one_finding() -> None:
-    """It names them, counts the others, and leaves the failure itself to be what is wrong."""
+    """The finding names three readers and counts the others. The failed session itself is reported separately."""
     world = World(
         session("up", read("in")),
         *(session(f"reader{n}", read("own"), after("up")) for n in range(5)),
@@ -83,7 +83,8 @@ def test_readers_of_a_failed_session_are_one_finding() -> None:
 
 
 def test_a_session_that_lacks_a_secret_is_told_once() -> None:
-    """Its wake waits for the same reason for which it sleeps, however long."""
+    """Its wake waits for the same reason for which the session sleeps.
+    The finding appears once, however long it lasts."""
     world = World(session("docs", read("in"), secrets=("KEY",)), files={"in": "1"})
     world.rest()
     world.advance(90.0)
@@ -96,7 +97,7 @@ def test_a_session_that_lacks_a_secret_is_told_once() -> None:
 
 @pytest.mark.long
 def test_ten_thousand_sessions_are_looked_at_in_pieces_and_then_cost_little() -> None:
-    """No piece holds the loop for long, and a question about sessions that rest compares them with what is kept."""
+    """No piece blocks the loop for long. A second survey compares idle sessions with the cache."""
     core = Core()
     clock = [1_700_000_000_000_000]
 
@@ -116,5 +117,5 @@ def test_ten_thousand_sessions_are_looked_at_in_pieces_and_then_cost_little() ->
     assert seen.failed == MANY // 2 and len(seen.findings) <= 100
     began = time.process_time()
     assert found.survey(core, now()) is not None
-    # Measured: 15 ms. A machine that is ten times as slow is no reason to fail.
+    # Measured: 15 ms. The bound allows for a machine that is ten times as slow.
     assert time.process_time() - began < 0.2

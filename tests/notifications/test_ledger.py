@@ -1,4 +1,4 @@
-"""The rules of one notifier: what is told once, what is gathered, when it is tried again, when it gives up."""
+"""The rules of one notifier: what is reported once, what is gathered, when it retries and when it gives up."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_the_same_trouble_is_told_once_and_counted() -> None:
     assert told(ledger) == []
     ledger = rules.take_ending(ledger, "a", notice("recovered"))
     assert told(ledger) == [("a", "recovered")] and "after 4 failed runs" in ledger.waiting[0].words
-    # From here on it is news again.
+    # After the recovery the same failure is reported again.
     assert told(rules.take_news(sent(ledger, NOW), notice(), ())) == [("a", "failed")]
 
 
@@ -48,9 +48,9 @@ def test_a_failure_below_one_that_was_told_is_not_told() -> None:
     ledger = rules.take_news(Ledger(position=0), notice(session="root"), ())
     ledger = rules.take_news(ledger, notice(session="reader"), ("other", "root"))
     assert told(ledger) == [("root", "failed")]
-    # A question below it is one all the same.
+    # A question of a session below it is reported all the same.
     assert told(rules.take_news(ledger, notice("asks", "reader"), ("root",)))[-1] == ("reader", "asks")
-    # Nobody was told of the reader, so nobody is told that it works again.
+    # The reader's failure was not reported, so its recovery is not reported either.
     assert told(rules.take_ending(ledger, "reader", notice("recovered", "reader"))) == [("root", "failed")]
 
 
@@ -69,7 +69,7 @@ def test_a_few_are_sent_one_by_one_and_many_as_one() -> None:
         ledger = rules.make_delivery(ledger, None, NOW, f"msg_{number}")
         assert ledger.delivery is not None and len(ledger.delivery.notices) == 1
         ledger = rules.settle_delivered(ledger, "t", NOW)
-    # The minute is full: the next wait for its end, and then come together.
+    # The limit for this minute is reached. The next notices wait for its end and are sent together.
     for number in range(3):
         ledger = rules.take_news(ledger, notice(session=f"t{number}"), ())
     assert rules.find_delay(ledger, None, NOW) == 60.0
@@ -114,7 +114,7 @@ def test_a_disabled_notifier_counts_what_it_missed() -> None:
     ledger = rules.make_delivery(rules.take_news(Ledger(position=0), notice(), ()), None, NOW, "msg_1")
     ledger = rules.take_news(rules.settle_gone(ledger, "t", "gone", NOW), notice(session="b"), ())
     assert rules.find_delay(ledger, None, NOW) is None and ledger.missed == 1 and ledger.waiting == ()
-    # Another address is another chance.
+    # A new address gets a new try.
     assert rules.adapt(ledger, "new").disabled is None
 
 
@@ -132,7 +132,7 @@ def test_a_ledger_survives_the_disk() -> None:
     ledger = rules.take_news(Ledger(position=9, held={"x": "no secret"}), notice(), ())
     ledger = rules.make_delivery(ledger, None, NOW, "msg_1")
     assert msgspec.json.decode(msgspec.json.encode(ledger), type=Ledger) == ledger
-    # Of an earlier release, without later fields.
+    # A ledger of an earlier release lacks later fields.
     assert msgspec.json.decode(b'{"position": 3}', type=Ledger).position == 3
 
 

@@ -1,4 +1,4 @@
-"""The forms of a message, and its signature."""
+"""The forms of a notification's message, and its signature."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def delivery(*notices: Notice, missed: int = 0) -> Delivery:
 
 
 def test_the_signature_is_that_of_the_standard() -> None:
-    """The example of the libraries of Standard Webhooks."""
+    """The example comes from the libraries of Standard Webhooks."""
     key = read_key(b"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
     headers = sign(key, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}')
     assert headers["webhook-signature"] == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
@@ -46,7 +46,7 @@ def test_a_digest_lists_a_bounded_number() -> None:
 
 
 def test_a_placeholder_is_filled_in_once() -> None:
-    """What a session's words hold is never taken for a placeholder."""
+    """A placeholder within a session's words is not filled in."""
     message = make_message(delivery(notice(words="{title} {secret} {words}")), "ops", "here", None)
     filled = fill({"text": "{title}: {words}", "list": ["{seq}", "{other}", "{"], "n": "5"}, message)
     assert filled == {

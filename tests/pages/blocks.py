@@ -1,12 +1,14 @@
-"""The fenced blocks of a page, and what the comments above a block say about its commands.
+"""The fenced blocks of a page, and the HTML comments above a block that describe its commands.
 
-A comment is not shown to readers. Above a block may stand, each in a comment of its own:
-    not run: REASON      nothing here can run it, and why
-    run by: TEST_FILE    another test runs these very commands
-    first: COMMAND       run before the block, which needs it
-    waits: NAME WHAT     run when that session is at rest and had so many runs, or is in a state: `waits: words 2`, `waits: words sleeping`
-    exits: 0 1           the exit codes of its commands, where one is not 0; * is any
-    file: PATH           the block is that file's content (else its first line may say so: `# sessions.d/words.yaml`)
+A reader of the page does not see a comment. These may stand above a block, each in a comment of its own:
+  not run: REASON      no test can run the block, and why
+  run by: TEST_FILE    another test runs these very commands
+  first: COMMAND       run before the block, which needs it
+  waits: NAME WHAT     wait before the block until the session is at rest with so many runs, or is in a state:
+                       `waits: words 2`, `waits: words sleeping`
+  exits: 0 1           the exit codes of its commands, if one of them is not 0; * is any
+  file: PATH           the block is the content of that file; without the comment, the block's first line may
+                       name the file: `# sessions.d/words.yaml`
 """
 
 from __future__ import annotations
@@ -50,14 +52,14 @@ class Block:
 
     @property
     def commands(self) -> list[str]:
-        """Every command that is shown, without what it printed."""
+        """The commands that the block shows, without their output."""
         if self.language == "sh":
             return [line for line in self.lines if line.strip() and not line.lstrip().startswith("#")]
         return [found[1] for line in self.lines if (found := _PROMPT.match(line))]
 
     @property
     def answers(self) -> list[list[str]]:
-        """The lines that are shown below each command."""
+        """The lines that the block shows below each command."""
         if self.language == "sh":
             return [[] for _ in self.commands]
         found: list[list[str]] = []
@@ -70,7 +72,7 @@ class Block:
 
     @property
     def is_undecided(self) -> bool:
-        """Commands without a prompt and without a language: nobody knows what is typed there."""
+        """Tell whether the block has commands but neither a prompt nor a language, so their start is unclear."""
         is_open = not self.language and not self.commands and not self.noted("not run")
         return is_open and any(re.match(r"(wakeful [a-z]|make [a-z]|eval |sudo |git )", line) for line in self.lines)
 
@@ -81,7 +83,7 @@ class Block:
 
     @property
     def file(self) -> str | None:
-        """The file that it is the content of."""
+        """The path of the file whose content the block is."""
         if told := self.noted("file"):
             return told[0]
         found = _NAMED.match(self.lines[0]) if self.language == "yaml" and self.lines else None
@@ -117,7 +119,7 @@ def _read(page: str, lines: list[str]) -> Iterator[Block]:
 
 
 def read_spans(page: str) -> list[str]:
-    """Commands inside of sentences, as far as they name a verb."""
+    """Return the commands inside sentences that name a verb."""
     prose, is_fenced = [], False
     for line in PAGES[page].read_text().splitlines():
         if _FENCE.match(line):

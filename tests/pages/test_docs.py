@@ -1,6 +1,7 @@
-"""The commands of docs/ run in order, on a project that has the examples and the session `words`.
+"""Run the commands of docs/ in order, on a project that has the examples and the session `words`.
 
-Pages that bring files of their own have a daemon each; the others share one, since to start one takes longer than most pages do.
+Pages that have files of their own get a daemon each. The others share one, because a start takes longer than most
+pages.
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ WORDS = """
       script: |
         cat notes/*.md | wc -w > notes/count.txt
 """
-# Pages that a test of their own runs.
+# Pages that have tests of their own.
 ELSEWHERE = ("README.md", "docs/recipes.md")
 RUN_HERE = [page for page in PAGES if page not in ELSEWHERE and any(block.is_run_here for block in read_blocks(page))]
 WITH_FILES = [page for page in RUN_HERE if any(block.noted("file") for block in read_blocks(page))]
 
 
 class Reader(Box):
-    """A person who types what a page shows, in the folder of the project."""
+    """A person who types the commands of a page in the folder of the project."""
 
     def environment(self) -> dict[str, str]:
         return super().environment() | {"WAKEFUL_STATE": str(self.state), "HOME": str(self.folder / "home")}
 
     def type(self, line: str) -> subprocess.CompletedProcess[str]:
-        """In this process where it is one command of ours: a page has dozens."""
+        """Run a single command of ours in this process, because a page has dozens. Give everything else to a shell."""
         if line.startswith("wakeful ") and not has_shell_sign(line):
             return self.run(*shlex.split(line, comments=True)[1:])
         return subprocess.run(
@@ -71,7 +72,7 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
     "pages", [[page for page in RUN_HERE if page not in WITH_FILES], *([page] for page in WITH_FILES)], ids=" ".join
 )
 def test_the_commands_of_a_page_work_in_order(pages: list[str], reader: Reader) -> None:
-    """Each ends with the exit code that its page says, 0 unless told."""
+    """Each command ends with the exit code that its page names, or with 0."""
     blocks = [block for page in pages for block in read_blocks(page)]
     for block in blocks:
         for path in block.noted("file"):

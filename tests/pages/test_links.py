@@ -1,4 +1,4 @@
-"""Every link between pages leads to a file that exists, and to a heading that is there."""
+"""Every link between pages leads to an existing file and an existing heading."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from pages.blocks import PAGES, REPOSITORY
 
 ALL = {**PAGES, "CHANGELOG.md": REPOSITORY / "CHANGELOG.md"}
-# The page for contributors stands on the map of the code.
+# CONTRIBUTING.md links to the map of the code, so it is checked only where that page exists.
 if (REPOSITORY / "docs" / "architecture.md").is_file():
     ALL["CONTRIBUTING.md"] = REPOSITORY / "CONTRIBUTING.md"
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -18,7 +18,7 @@ _FENCED = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 
 
 def list_anchors(text: str) -> set[str]:
-    """The names that GitHub gives to headings."""
+    """Return the anchors that GitHub gives to headings."""
     headings = (found[1] for line in _FENCED.sub("", text).splitlines() if (found := _HEADING.fullmatch(line)))
     return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
 

@@ -1,4 +1,4 @@
-"""Every command that README, docs/ and examples/ show is run by a test, or says why it is not; and each names verbs and options that exist."""
+"""Commands in README, docs/ and examples/ are run by a test or say why not. Their verbs and options exist."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OPTION = re.compile(r"--?[a-z][a-z-]*")
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_block_of_commands_is_run_or_says_why_not(page: str) -> None:
-    """A block without a language and without a prompt is neither."""
+    """A block of commands has a language or prompts. Otherwise it is undecided, and the test fails."""
     for block in read_blocks(page):
         assert not block.is_undecided, (
             f"{block.place}: write ```sh, begin commands with `$ `, or add <!-- not run: REASON -->"
@@ -34,7 +34,7 @@ def test_every_block_of_commands_is_run_or_says_why_not(page: str) -> None:
 
 
 def assert_mentioned(block: Block, test: str) -> None:
-    """The test that is named runs these verbs."""
+    """Assert that the named test runs the verbs of this block."""
     verbs = [found[1] for command in block.commands if (found := re.match(r"wakeful ([a-z-]+)", command))]
     assert verbs, f"{block.place}: no verb in {block.commands}"
     spoken = {"list": "rows()"}
@@ -48,7 +48,7 @@ def assert_mentioned(block: Block, test: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_verbs_and_options_that_a_page_names_exist(page: str) -> None:
-    """Also those in sentences, and in blocks that nothing can run."""
+    """Commands in sentences, and in blocks that no test can run, are checked as well."""
     commands = [command for block in read_blocks(page) for command in block.commands]
     for command in (*read_spans(page), *commands):
         words = split(command)
@@ -66,7 +66,8 @@ def test_verbs_and_options_that_a_page_names_exist(page: str) -> None:
 
 
 def split(command: str) -> list[str]:
-    """Words of one command, without what a shell puts behind it; brackets and dots of a synopsis are no words."""
+    """Return the words of one command, without what follows a shell's sign.
+    Brackets and dots of a synopsis are removed."""
     try:
         words = shlex.split(command, comments=True)
     except ValueError:

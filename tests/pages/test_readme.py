@@ -1,7 +1,7 @@
-"""README's commands, all of them and in order, typed by an ordinary user with an empty HOME into an empty folder.
+"""Type all commands of README in order, as an ordinary user with an empty HOME, in an empty folder.
 
-The quick test has the libraries already: `.venv/` of the clone leads to the one the suite runs in, and the wheel is not installed. The long
-one fetches everything, as a person does.
+The quick test has the libraries already: `.venv/` of the clone links to the environment of the suite, and the wheel is
+not installed. The long test fetches everything, as a person does.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ __all__ = ["ordinary_user"]
 
 CLONE = "<this repository>"
 FETCH_SECONDS = 600
-# The block that installs a wheel, known by its first command.
+# The block that installs a wheel, recognized by its first command.
 INSTALLS = "make wheel"
-# What a person sees in the daemon's terminal before the next step, by what was typed or saved.
+# What the daemon's terminal shows before the next step, by the command typed or the file saved.
 SEEN = {
     "make run": "all sessions rest",
     "sessions.d/words.yaml": "words: run 1 succeeded",
@@ -39,7 +39,8 @@ SEEN = {
 
 
 class Terminal:
-    """A shell of the user's, which keeps its folder and its variables from one line to the next. Daemons get a terminal of their own."""
+    """A shell of the user, which keeps its folder and variables from one line to the next.
+    Each daemon has a terminal of its own."""
 
     def __init__(self, user: OrdinaryUser, folder: Path, memory: Path) -> None:
         self.user, self.memory = user, memory
@@ -95,7 +96,7 @@ class Terminal:
         return subprocess.CompletedProcess(command, daemon.poll() or 0, output.read_text(errors="replace"), "")
 
     def _stop_daemons(self, folder: Path | None = None) -> None:
-        """As Ctrl-C does, which reaches all that runs in a terminal: make hands no SIGTERM on."""
+        """Send a signal to each process of the terminal, as Ctrl-C does, because make does not pass SIGTERM on."""
         for place, daemon in self.daemons:
             if daemon.poll() is None and (folder is None or place == str(folder)):
                 tree = [*psutil.Process(daemon.pid).children(recursive=True), psutil.Process(daemon.pid)]
@@ -111,7 +112,7 @@ class Terminal:
 
 @pytest.fixture
 def repository(tmp_path: Path, ordinary_user: OrdinaryUser) -> Path:
-    """This checkout as a repository that can be cloned, with what is not yet committed."""
+    """Make a repository of this checkout that can be cloned, with uncommitted files included."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=REPOSITORY,
@@ -165,7 +166,7 @@ def read_along(terminal: Terminal, repository: Path, *, is_quick: bool) -> None:
 
 
 def save(terminal: Terminal, block: Block) -> None:
-    """As an editor of the user's does."""
+    """Save a block as a file in one step, as the user's editor does."""
     path = terminal.folder / str(block.file)
     half = terminal.memory / "half"
     half.write_text("\n".join(block.lines) + "\n")
@@ -180,7 +181,7 @@ def wait_seen(terminal: Terminal, what: str) -> None:
 
 
 def lend_libraries(terminal: Terminal) -> None:
-    """What `make` would fetch is there, and newer than what asks for it."""
+    """Provide the libraries that `make` would fetch, with stamps newer than the files they depend on."""
     venv = terminal.folder / ".venv"
     venv.mkdir()
     (venv / "bin").symlink_to(Path(sys.executable).parent)
@@ -191,23 +192,23 @@ def lend_libraries(terminal: Terminal) -> None:
 
 
 def assert_alike(block: Block, number: int, said: str) -> None:
-    """Every word that README shows below a command is among the words that came: times, ids and places are left out."""
+    """Assert that each word README shows below a command is in its output. Times, ids and paths are left out."""
     shown = block.answers[number]
     wanted = {word for line in shown for word in line.split() if re.fullmatch(r"[A-Za-z][a-z:.]+|[A-Z]{3,}", word)}
-    # A moment is told in other words a second later.
+    # A relative time has other words a second later.
     missing = wanted - set(said.split()) - {"ago"}
     assert not missing, f"{block.place}: {block.commands[number]} did not say {sorted(missing)}:\n{said}"
 
 
 def test_the_walkthrough_works_from_its_first_command(terminal: Terminal, repository: Path) -> None:
-    """The clone, the daemon, a session of one's own, a mistake, and a project of its own."""
+    """The walkthrough has a clone, a daemon, a new session, a mistake in it, and a project of its own."""
     read_along(terminal, repository, is_quick=True)
     assert (terminal.folder / "words.txt").read_text().split()[0] == "3"
 
 
 @pytest.mark.long
 def test_all_of_it_works_with_nothing_installed(terminal: Terminal, repository: Path) -> None:
-    """Libraries are fetched, agents too; the wheel is built and installed."""
+    """The libraries and agents are fetched, and the wheel is built and installed."""
     read_along(terminal, repository, is_quick=False)
     assert (terminal.folder / "words.txt").read_text().split()[0] == "3"
     assert (terminal.user.home / ".local/bin/wakeful").is_symlink()

@@ -1,6 +1,6 @@
-"""Every recipe of docs/recipes.md, taken from the page as it stands: its YAML, its commands, what it shows; played on one daemon.
+"""Run each recipe of docs/recipes.md as the page has it (YAML, commands, shown output), all on one daemon.
 
-The models are the fake provider, which knows the recipes apart by their objectives. Nothing of a recipe is changed but the address of its model.
+The models are a stub provider, which recognizes a recipe by its objective. Only the address of the model is changed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def write(path: str, text: str) -> Call:
 
 
 def play(shows: str, *turns: Turn, says: str | None = None) -> Route:
-    """A conversation, known by words that its requests show, and by words of its last message."""
+    """Return a scripted conversation, recognized by words in its requests and by words of its last message."""
     return Route(turns, by="message", shows=shows, says=says)
 
 
@@ -96,7 +96,7 @@ SCRIPT = Routes(
 
 
 def review(asked: Asked) -> Turn:
-    """The reviewer reads the text, and objects while it names no price."""
+    """The reviewer reads the text and objects while it names no price."""
     match asked.results:
         case ():
             return Call("read", {"path": "announcement.md"})
@@ -129,7 +129,7 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
 
 
 def declare(reader: Reader, provider: Provider, blocks: list[Block]) -> None:
-    """The files of the page, with the provider's address in each agent."""
+    """Write the files of the page, with the provider's address in each agent."""
     for block in blocks:
         if block.file is None:
             continue
@@ -156,7 +156,7 @@ def type_block(reader: Reader, block: Block) -> None:
 
 
 def assert_shown(place: str, page: list[str], printed: str) -> None:
-    """The words of the page, in their order; `…` stands for any."""
+    """Assert that the output has the words of the page in their order. `…` stands for any text."""
     pattern = ".*".join(map(re.escape, " ".join(page).split("…")))
     assert re.fullmatch(pattern, printed), f"{place}: the page shows\n{' '.join(page)}\nand this is printed\n{printed}"
 

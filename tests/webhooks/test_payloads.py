@@ -1,4 +1,4 @@
-"""Payloads: read as JSON, out of forms as well, and held against filters."""
+"""Payloads of webhooks: read as JSON, extracted from forms, and compared with filters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ISSUE = {
 
 
 def test_json_stays_as_it_was_sent_and_a_form_becomes_json() -> None:
-    """GitHub and Slack put their JSON in a field; a plain form is an object of its fields."""
+    """GitHub and Slack put their JSON into a form field. A plain form becomes an object of its fields."""
     text = b'{"a":  1}'
     assert read_payload(text, "application/json") == (text, ".json", {"a": 1})
     assert read_payload(text, "") == (text, ".json", {"a": 1})
@@ -30,7 +30,7 @@ def test_json_stays_as_it_was_sent_and_a_form_becomes_json() -> None:
 
 
 def test_anything_else_is_kept_and_not_understood() -> None:
-    """Text, bytes, nothing, and JSON that is too deep."""
+    """Text, bytes, empty bodies and too deep JSON are kept without a document."""
     assert read_payload(b"Hello, World!", "text/plain") == (b"Hello, World!", ".txt", None)
     assert read_payload(b"\xff\xfe", "application/octet-stream") == (b"\xff\xfe", ".bin", None)
     assert read_payload(b"", "").document is None
@@ -62,19 +62,19 @@ STOPPED: list[tuple[dict[str, tuple[str, ...]], str]] = [
 
 @pytest.mark.parametrize("only", PASSING)
 def test_a_filter_lets_its_values_through(only: dict[str, tuple[str, ...]]) -> None:
-    """Every path must have one of its values; a list on the way stands for all it holds."""
+    """Each path must have one of its values. A list on the way stands for all of its items."""
     assert find_mismatch(only, "issues", ISSUE) is None
 
 
 @pytest.mark.parametrize(("only", "words"), STOPPED)
 def test_a_filter_says_what_it_stopped(only: dict[str, tuple[str, ...]], words: str) -> None:
-    """With the value that was found."""
+    """The words contain the value that was found."""
     found = find_mismatch(only, "issues", ISSUE)
     assert found is not None and found.startswith(words)
 
 
 @pytest.mark.parametrize("document", [None, 1, "text", [], {"event": "issues"}])
 def test_a_payload_of_another_shape_passes_no_filter(document: Any) -> None:
-    """But `event` of a payload stands for the event where the sender names none in a header."""
+    """The key `event` of a payload counts as the event if the sender has no header for it."""
     assert find_mismatch({"action": ("opened",)}, None, document) is not None
     assert (find_mismatch({"event": ("issues",)}, None, document) is None) == (document == {"event": "issues"})

@@ -1,4 +1,4 @@
-"""Signatures of the senders, by the examples that their own pages give."""
+"""Signatures of the senders, checked with the examples of their own documentation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from wakeful.webhooks.senders import (
     verify,
 )
 
-# Of the test suite of the Standard Webhooks libraries.
+# From the test suite of the Standard Webhooks libraries.
 STANDARD_SECRET = b"MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 STANDARD_BODY = b'{"test": 2432232314}'
 STANDARD = {
@@ -28,11 +28,11 @@ STANDARD = {
     "webhook-timestamp": "1614265330",
     "webhook-signature": "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
 }
-# Of GitHub's page on validating deliveries.
+# From GitHub's page on validating deliveries.
 GITHUB_SECRET = b"It's a Secret to Everybody"
 GITHUB_BODY = b"Hello, World!"
 GITHUB = {"x-hub-signature-256": "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"}
-# Of Slack's page on verifying requests.
+# From Slack's page on verifying requests.
 SLACK_SECRET = b"8f742231b10e8888abcd99yyyzzz85a5"
 SLACK_BODY = (
     b"token=xyzz0WbapA4vBCDEFasx0q6G&team_id=T1DC2JH3J&team_domain=testteamnow&channel_id=G8PSS9T3V&channel_name=foobar"
@@ -71,9 +71,9 @@ DOCUMENTED: list[tuple[Sender, bytes, dict[str, str], bytes, float]] = [
 def test_the_documented_example_of_each_sender_is_taken(
     sender: Sender, secret: bytes, headers: dict[str, str], body: bytes, now: float
 ) -> None:
-    """With its own secret; another secret, another body and no signature are refused."""
+    """It is accepted with its own secret. Another secret, another body and a missing signature are refused."""
     verify(sender, [secret], ReceivedDelivery(headers, body, now, 300.0))
-    # Rotation: the old secret still counts beside the new one.
+    # During a rotation the old secret is valid beside the new one.
     verify(
         sender,
         [b"whsec_AAAA" if sender == "standard" else b"another", secret],
@@ -94,7 +94,7 @@ def test_the_documented_example_of_each_sender_is_taken(
 def test_a_captured_delivery_is_of_no_use_later(
     sender: Sender, secret: bytes, headers: dict[str, str], body: bytes, now: float
 ) -> None:
-    """Five minutes either way by default."""
+    """A delivery is accepted within five minutes of its time, earlier or later, by default."""
     for apart in (-300, 300):
         verify(sender, [secret], ReceivedDelivery(headers, body, now + apart, 300.0))
     for apart, words in ((301, "too old"), (-301, "too early")):
@@ -103,7 +103,7 @@ def test_a_captured_delivery_is_of_no_use_later(
 
 
 def test_one_good_signature_among_several_counts() -> None:
-    """A sender that rotates its secret sends both."""
+    """A sender that rotates its secret sends both signatures."""
     several = f"v1,Ceo5qEr07ixe2NLpvHk3FH9bwy/WavXrAFQ/9tdO6mc= v2,xyz {STANDARD['webhook-signature']}"
     verify(
         "standard",
@@ -121,7 +121,7 @@ def test_one_good_signature_among_several_counts() -> None:
 
 
 def test_a_time_that_is_no_time_is_refused() -> None:
-    """Whatever stands there."""
+    """The time must be plain digits within range."""
     for time in ("", "-1", "1e9", "٣", "9" * 30, "1614265330.5"):
         with pytest.raises(SignatureRefused):
             verify(
@@ -135,14 +135,14 @@ def test_a_time_that_is_no_time_is_refused() -> None:
 
 
 def test_a_secret_that_is_no_key_is_the_operators_to_mend() -> None:
-    """And does not look like a wrong signature."""
+    """The error is an OperatorError, so it does not look like a wrong signature."""
     with pytest.raises(OperatorError, match="Base64"):
         verify("standard", [b"not base64!"], ReceivedDelivery(STANDARD, STANDARD_BODY, 1614265330, 300.0))
 
 
 @pytest.mark.parametrize("sender", SENDERS)
 def test_a_delivery_made_here_is_taken_as_the_senders_own(sender: Sender) -> None:
-    """`wakeful webhook test` goes the whole way."""
+    """`wakeful webhook test` signs a delivery as the sender does and sends it to the daemon."""
     secret = b"whsec_" + STANDARD_SECRET if sender == "standard" else b"s3cret"
     headers = sign_delivery(sender, secret, b'{"a": 1}', delivery="d-1", now=1000, event="push")
     verify(sender, [secret], ReceivedDelivery(headers, b'{"a": 1}', 1000, 300.0))
@@ -164,13 +164,13 @@ NAMES: list[tuple[Sender, dict[str, str], Any, str, str | None]] = [
 def test_each_sender_has_names_for_a_delivery_and_its_event(
     sender: Sender, headers: dict[str, str], document: Any, delivery: str, event: str | None
 ) -> None:
-    """By which a delivery that comes again is known."""
+    """The delivery's id identifies a repeated delivery."""
     assert find_delivery_id(sender, headers, json.dumps(document).encode(), document) == delivery
     assert find_event(sender, headers, document) == event
 
 
 def test_without_a_name_the_digest_of_time_and_body_stands_for_it() -> None:
-    """The same delivery again has the same one, and another time or body another."""
+    """A repeated delivery has the same digest. Another time or body gives another."""
     one = find_delivery_id("slack", {"x-slack-request-timestamp": "1"}, b"a", None)
     assert one.startswith("sha256:")
     assert one == find_delivery_id("slack", {"x-slack-request-timestamp": "1"}, b"a", None)
@@ -179,6 +179,6 @@ def test_without_a_name_the_digest_of_time_and_body_stands_for_it() -> None:
         for time, body in (("2", b"a"), ("1", b"b"))
     }
     assert len({one, *others}) == 3
-    # A name that would not fit a line of the log, or would end it.
+    # These names are too long for a line of the log, or contain characters that do not belong there.
     for name in ("x" * 500, "a\nb", "ü"):
         assert find_delivery_id("github", {"x-github-delivery": name}, b"", None).startswith("sha256:")
