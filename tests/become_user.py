@@ -1,8 +1,10 @@
-"""The small program behind `ordinary_user`: `become_user.py UID HOME PROGRAM ARGUMENTS…` runs a program as that user. Started by root alone.
-A daemon that is forked (daemon_forks.py) becomes the user by `become`.
+"""The program behind `ordinary_user`: `become_user.py UID HOME PROGRAM ARGUMENTS…` runs a program as that user.
 
-The user needs to see the interpreter and this checkout, which may lie in a folder that is closed to others (/root). In a mount namespace of its
-own, each such folder is covered by an empty one in which just these are bound. /etc/passwd and /etc/group are covered by copies with one more line.
+Only root starts it. A forked daemon (daemon_forks.py) becomes the user with `become`.
+
+The user must see the interpreter and this checkout, which may lie in a folder that is closed to others (/root). In a
+mount namespace of its own, each such folder is covered by an empty one that contains only these two. /etc/passwd and
+/etc/group are covered by copies with one more line.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def become(uid: int, home: str) -> None:
-    """The calling process is the user from now on, in a mount namespace of its own."""
+    """Make the calling process this user, in a mount namespace of its own."""
     _check(_libc.unshare(_NEW_MOUNTS), "a mount namespace")
     _mount(None, "/", _RECURSIVE | _SLAVE)
     checkout = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -32,7 +34,8 @@ def become(uid: int, home: str) -> None:
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
-    # A process that changed its user cannot be looked at in /proc, not even by itself, until it executes a program or says this.
+    # The kernel hides a process that changed its user in /proc, even from itself, until it executes a program or sets
+    # this flag.
     _check(_libc.prctl(_SET_DUMPABLE, 1, 0, 0, 0), "a process that can be looked at")
 
 
@@ -41,7 +44,7 @@ def _show(places: Iterable[str]) -> None:
     for place in places:
         above = _find_closed(place)
         if above is not None:
-            # Opened first: what covers the folder covers the way to it.
+            # Open the place before its folder is covered, because the cover hides the path.
             closed.setdefault(above, []).append((place, os.open(place, os.O_PATH | os.O_DIRECTORY)))
     for above, opened in closed.items():
         _check(_libc.mount(b"none", os.fsencode(above), b"tmpfs", ctypes.c_ulong(0), b"size=1m,mode=0755"), above)
@@ -52,7 +55,7 @@ def _show(places: Iterable[str]) -> None:
 
 
 def _find_closed(place: str) -> str | None:
-    """The outermost folder on the way that others may not pass."""
+    """Return the outermost folder of the path that other users may not enter."""
     parts = place.split("/")[1:]
     folders = ("/" + "/".join(parts[:count]) for count in range(1, len(parts) + 1))
     return next((folder for folder in folders if not os.stat(folder).st_mode & stat.S_IXOTH), None)

@@ -1,7 +1,8 @@
-"""The command `wakeful` as a script gives it, in this very process: an interpreter takes ten times as long to start as most verbs take.
+"""Run the command `wakeful` within the test's process. Starting an interpreter takes ten times as long as most verbs.
 
-It finds its words, its folder, exactly the environment it is given and three pipes, and ends with its exit code. That a process of
-its own says the same is held by tests/cli/test_process.py. What changes the process it runs in (`daemon`) does not belong here.
+The command gets its words, its folder, exactly the given environment and three pipes, and returns its exit code.
+tests/cli/test_process.py checks that a separate process behaves the same. `daemon` changes the process it runs in, so
+it must not be run this way.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from wakeful.cli import main
 def run_command(
     *words: str, environment: Mapping[str, str], folder: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run it to its end. A command that hangs fails its test, and not the suite."""
+    """Run the command to its end. A command that hangs fails its test, not the suite."""
     pipes = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(3)]
     with pytest.MonkeyPatch.context() as patch, mock.patch.dict(os.environ, environment, clear=True), _given_up(words):
         for name, pipe in zip(("stdin", "stdout", "stderr"), pipes, strict=True):
@@ -36,7 +37,7 @@ def run_command(
         try:
             code = main()
         except SystemExit as ending:
-            # How click ends when a shell asks it what could stand somewhere.
+            # click ends with this exception when a shell asks for completions.
             code = ending.code if isinstance(ending.code, int) else 1
     return subprocess.CompletedProcess(["wakeful", *words], code, *map(_read_back, pipes[1:]))
 

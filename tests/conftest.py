@@ -1,4 +1,4 @@
-"""What every test gets: an environment in which the machine it runs on cannot be seen, and nothing of it can be changed."""
+"""Fixtures and hooks for all tests. They hide the machine's own environment and keep the tests from changing it."""
 
 import contextlib
 import functools
@@ -15,20 +15,21 @@ from hypothesis import HealthCheck, settings
 from e2e.box import Box
 from wakeful.runners.isolation.namespace import leave_mounts
 
-# A shared machine stalls for longer than any fixed deadline: slowness is measured by bench/, never by a test.
-# The same examples every time: what fails here fails for everybody, and what passed passes. `make test-long` looks for others.
+# A shared machine stalls for longer than any fixed deadline, so bench/ measures slowness, and no test does. The
+# examples are the same every time: a failure here is a failure for everybody. `make test-long` tries other examples.
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 settings.register_profile(
     "others", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True, max_examples=1000
 )
 settings.load_profile("suite")
 
-# What one worker mounts is not seen by the others, where a run's mounts that were made ahead would no longer be good.
+# Each worker gets a mount namespace. A mount by one worker would otherwise invalidate run mounts prepared by another.
 if "PYTEST_XDIST_WORKER" in os.environ:
     with contextlib.suppress(OSError):
         leave_mounts()
 
-# What would lead a test to the person's own daemon, specs, state or git identity, or a run to believe systemd started it.
+# Variables that would lead a test to the person's own daemon, specs, state or git identity, or let a run believe that
+# systemd started it.
 _PERSONAL = (
     "WAKEFUL_SPECS", "WAKEFUL_STATE", "WAKEFUL_SOCKET", "WAKEFUL_HTTP",
     "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "INVOCATION_ID", "JOURNAL_STREAM",
@@ -48,15 +49,19 @@ _has_failed: list[bool] = []
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Every suite has a place of its own for its files: in the one that pytest shares among all suites of an account, each start shuts out other
-    users, and with them the ordinary user of tests that are under way (ordinary_user.py). A short name: sockets lie there. Workers are handed the suite's."""
+    """Give each suite its own folder for files.
+
+    All suites of an account share pytest's usual folder. Each start closes it to other users, and so to the ordinary
+    user of running tests (ordinary_user.py). The name is short because sockets lie there. Workers get the suite's
+    folder.
+    """
     if config.option.basetemp is None and not hasattr(config, "workerinput"):
         config.option.basetemp = tempfile.mkdtemp(prefix="wt-")
         config.add_cleanup(functools.partial(_remove_place, config.option.basetemp))
 
 
 def _remove_place(place: str) -> None:
-    """Where a test failed, what it left stays to be looked at."""
+    """Remove the suite's folder. After a failed test it stays, so that a person can look at it."""
     if not _has_failed:
         shutil.rmtree(place, ignore_errors=True)
 
@@ -67,7 +72,7 @@ def pytest_sessionfinish(exitstatus: int) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Tests beside libraries that `make test-long` installs are not even imported by other targets."""
+    """Skip tests beside libraries that only `make test-long` installs. Other targets do not even import these tests."""
     wanted = config.option.markexpr or ""
     is_long = not wanted or "hypothesis" in wanted or ("long" in wanted and "not long" not in wanted)
     return True if not is_long and collection_path.name in _BESIDE_LIBRARIES else None
@@ -75,7 +80,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """What is collected lasts: looking among it for cycles, now and in every test, took a tenth of the suite."""
+    """Freeze the collected objects. They live to the end, and searching them for cycles took a tenth of the suite."""
     gc.disable()
     try:
         return (yield)
@@ -86,7 +91,7 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def private_environment(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give each test a HOME of its own, so that it finds and leaves nothing of the person who runs it."""
+    """Give each test a HOME of its own. It reads and writes no file of the person who runs it."""
     home = tmp_path_factory.mktemp("home")
     for name in _PERSONAL:
         monkeypatch.delenv(name, raising=False)
@@ -112,7 +117,7 @@ def private_environment(tmp_path_factory: pytest.TempPathFactory, monkeypatch: p
 
 @pytest.fixture
 def box(tmp_path: Path) -> Iterator[Box]:
-    """A real daemon in a folder of its own, gone with everything it started."""
+    """Yield a box with a real daemon in a folder of its own. It ends with every process it started."""
     made = Box(tmp_path)
     yield made
     made.close()

@@ -1,6 +1,7 @@
-"""Another user for a while, in the calling thread alone: files and sockets see that user, and nothing else of the process changes.
+"""Let the calling thread act as another user for a while. Files and sockets see that user.
 
-Not os.seteuid: the C library changes all threads at once, and ends the process where one of them may not. A thread that waits for a run to confine may not.
+os.seteuid is not used: the C library changes all threads at once, and ends the process if one of them may not change. A
+thread that waits for a run to confine may not.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ import platform
 from collections.abc import Iterator
 
 _libc = ctypes.CDLL(None, use_errno=True)
-# setgroups, setresuid, setresgid.
+# The numbers of setgroups, setresuid and setresgid.
 _CALLS = {"x86_64": (116, 117, 119), "aarch64": (159, 147, 149)}
 
 
 @contextlib.contextmanager
 def acting_as(uid: int, *others: int) -> Iterator[None]:
-    """Takes root. What is imported meanwhile must be readable by that user. `others` are groups it is also in."""
+    """Act as this user within the block.
+    It needs root, and modules imported within must be readable by the user. `others` are further groups of the user."""
     setgroups, setresuid, setresgid = _CALLS[platform.machine()]
     groups = os.getgroups()
     _call(setgroups, len(others), (ctypes.c_uint32 * len(others))(*others))

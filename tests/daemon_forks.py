@@ -1,12 +1,14 @@
-"""Real daemons without the cost of their start: a process that has read wakeful's modules forks them.
+"""Start real daemons at low cost: a process that has imported wakeful's modules forks them.
 
-An interpreter needs half a second of CPU to read what a daemon is made of, and the suite starts a thousand daemons. What
-is forked runs the same `main()` with its own words, folder, environment and output, and ends with its exit code. That
-a process started by the console script behaves the same is held by the tests that start one so (tests/cli, tests/test_systemd.py,
-tests/e2e/test_once.py, the wheel in .ci/run, and everything with a wrapper around the daemon). Its command line and its first environment in /proc are this module's.
+An interpreter needs half a second of CPU to import a daemon's modules, and the suite starts a thousand daemons. A
+forked daemon runs the same `main()` with its own words, folder, environment and output, and ends with its exit code.
+Its command line and its first environment in /proc are those of this module.
 
-`ForkedDaemon` has what tests use of `subprocess.Popen`. One server a test process, started when first needed; it ends with
-the test process, whose end of the socket closes then.
+Some tests start a process with the console script and so check that it behaves the same: tests/cli,
+tests/test_systemd.py, tests/e2e/test_once.py, the wheel in .ci/run, and all tests with a wrapper around the daemon.
+
+`ForkedDaemon` has the methods of `subprocess.Popen` that tests use. Each test process starts one server when it first
+needs it. The server ends when the test process closes its end of the socket.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ User = tuple[int, str]
 
 
 class ForkServer:
-    """The process that forks, seen from the tests."""
+    """The test's side of the server process that forks daemons."""
 
     def __init__(self) -> None:
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -61,7 +63,7 @@ class ForkServer:
         outputs: tuple[int, int],
         user: User | None,
     ) -> int:
-        """`outputs` become standard output and standard error."""
+        """Fork a daemon and return its pid. `outputs` become its standard output and standard error."""
         request = {"words": list(words), "folder": str(folder), "environment": dict(environment), "user": user}
         return int(self._ask(request, list(outputs))["pid"])
 
@@ -90,7 +92,7 @@ def find_server() -> ForkServer:
 
 
 class ForkedDaemon:
-    """A daemon that was forked, with the methods of a `subprocess.Popen`."""
+    """A forked daemon, with the methods of a `subprocess.Popen`."""
 
     def __init__(
         self,
@@ -102,13 +104,14 @@ class ForkedDaemon:
         stderr: IO[bytes] | None = None,
         user: User | None = None,
     ) -> None:
-        """`user` is the number and home of an ordinary user, whom root's fork becomes first. Without `stderr` both go to `stdout`."""
+        """As root, the fork first becomes `user`, given as number and home.
+        Without `stderr` both outputs go to `stdout`."""
         self._server = find_server()
         self.args = list(words)
         outputs = (stdout.fileno(), (stderr or stdout).fileno())
         self.pid = self._server.fork(words, cwd, env, outputs, user)
         self.returncode: int | None = None
-        # Nobody reaps it but us, so the number is still its own.
+        # Only this object reaps the process, so the number still belongs to it.
         self._end = os.pidfd_open(self.pid)
 
     def poll(self) -> int | None:
@@ -147,7 +150,7 @@ class ForkedDaemon:
 def run_forked(
     words: Sequence[str], *, folder: Path, environment: Mapping[str, str], user: User | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """As `subprocess.run` with its output as text, for a command that must have a process of its own. Its input is empty."""
+    """Run a command that needs a process of its own, as `subprocess.run` does with text output. Its input is empty."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         forked = ForkedDaemon(words, cwd=folder, env=environment, stdout=out, stderr=err, user=user)
         try:
@@ -166,7 +169,7 @@ def run_forked(
 # -- the server -------------------------------------------------------------------------------
 
 
-# What a daemon or a library of its own reads only when it is first needed, and every daemon of the suite needs.
+# Modules that a daemon or its libraries import only when first needed, and that every daemon of the suite needs.
 READ_LATE = ("apscheduler.executors.asyncio", "click.shell_completion", "encodings.ascii", "encodings.utf_8_sig")
 
 
@@ -177,7 +180,7 @@ def serve(tests: socket.socket) -> None:
     for name in READ_LATE:
         importlib.import_module(name)
     build_models()
-    # Who interrupts the tests does not mean us: we end with them.
+    # Ctrl-C goes to the whole process group. Ignore it here: this server ends when the tests close its socket.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.collect()
     gc.freeze()
@@ -200,7 +203,8 @@ def serve(tests: socket.socket) -> None:
 
 
 def build_models() -> None:
-    """The models of specs and settings, which wait for the first file that is read: a third of what a start costs."""
+    """Build the models of specs and settings, which otherwise wait for the first file.
+    They are a third of the cost of a start."""
     from wakeful.specs.models import Keys  # noqa: PLC0415
 
     waiting = list(Keys.__subclasses__())
@@ -224,7 +228,7 @@ def become_daemon(request: dict[str, Any], outputs: Sequence[int], main: Any) ->
         os.environ.update(request["environment"])
         program, *words = request["words"]
         if program == sys.executable:
-            # A script of the tests that changes a rule and then starts the daemon.
+            # A script of the tests, which changes a rule and then starts the daemon.
             sys.argv = words
             runpy.run_path(words[0], run_name="__main__")
             code = 0

@@ -1,4 +1,4 @@
-"""git for tests: one way to call it. Who commits, and that no settings of the machine count, is in the environment (conftest.py)."""
+"""One way to call git in tests. conftest.py sets the committer and hides the machine's settings in the environment."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import os
 import subprocess
 from pathlib import Path
 
-# Submodules and clones of folders, folders of other users, and the same first branch with every release.
+# Allow submodules and clones of folders, and folders of other users. The first branch has the same name in every
+# release.
 _SETTINGS = ("-c", "protocol.file.allow=always", "-c", "safe.directory=*", "-c", "init.defaultBranch=main")
 
 
 def git(folder: Path, *words: str, text: str | None = None, **environ: str) -> str:
-    """Run git in a folder and return what it prints, without the last line end. `text` is its standard input.
+    """Run git in a folder and return its output, without the last line end. `text` is its standard input.
 
-    Raises CalledProcessError, with the words of git.
+    Raises CalledProcessError with git's error output.
     """
     done = subprocess.run(
         ["git", *_SETTINGS, *words],
@@ -32,5 +33,5 @@ def git(folder: Path, *words: str, text: str | None = None, **environ: str) -> s
 
 
 def git_without_hooks(folder: Path, *words: str) -> str:
-    """For repositories whose hooks are traps for others."""
+    """Run git without hooks, for repositories whose hooks are traps."""
     return git(folder, "-c", "core.hooksPath=/dev/null", *words)

@@ -1,7 +1,7 @@
-"""A daemon and its commands run by an ordinary user, although the suite runs as root: most people are one, and root's defences are not theirs.
+"""Run a daemon and its commands as an ordinary user, although the suite runs as root. Most daemons run so.
 
-Nothing of the machine is changed: the user has a number and a home, and an entry in an /etc/passwd that only its own processes see
-(become_user.py). Where the suite runs as an ordinary user already, that is the user.
+The machine is not changed. The user has a number, a home, and an entry in an /etc/passwd that only its own processes
+see (become_user.py). If an ordinary user runs the suite, that user is taken.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from daemon_forks import ForkedDaemon, User, run_forked
 from e2e.box import WAKEFUL, Box
 
 BECOME = Path(__file__).with_name("become_user.py")
-# Far from the numbers that distributions, containers and directories hand out.
+# Far from the numbers that distributions, containers and directory services assign.
 UID = 61_234
 
 
 class OrdinaryUser:
-    """`wrap` are words to put before a command, which then runs as the user."""
+    """An ordinary user with a home. `wrap` are the words before a command that make it run as the user."""
 
     def __init__(self, home: Path, uid: int = UID) -> None:
-        """Another `uid` is for a test that does something to all processes of its user."""
+        """A test that acts on all processes of its user passes another `uid`."""
         self.is_made = os.geteuid() == 0
         self.uid = uid if self.is_made else os.geteuid()
         self.home = home
@@ -39,7 +39,7 @@ class OrdinaryUser:
         self.give(home)
 
     def give(self, folder: Path) -> None:
-        """A folder with all that is in it, and the way to it."""
+        """Give a folder and its content to the user, and make the way to it passable."""
         if not self.is_made:
             return
         for path in (folder, *folder.rglob("*")):
@@ -50,7 +50,8 @@ class OrdinaryUser:
 
     @contextlib.contextmanager
     def acting(self) -> Iterator[None]:
-        """The calling thread is the user meanwhile, as far as files and sockets tell. What it needs must be imported before."""
+        """Let the calling thread act as the user towards files and sockets.
+        Modules it needs must be imported before."""
         if not self.is_made:
             yield
             return
@@ -59,7 +60,8 @@ class OrdinaryUser:
 
 
 class OrdinaryBox(Box):
-    """A box whose daemon and commands are the user's. Files that the test writes are given to the user before the daemon starts."""
+    """A box whose daemon and commands run as the user.
+    The test's files are given to the user before the daemon starts."""
 
     def __init__(self, folder: Path, user: OrdinaryUser) -> None:
         super().__init__(folder)
@@ -67,7 +69,7 @@ class OrdinaryBox(Box):
         self.wrap = user.wrap
 
     def reach(self) -> str:
-        """Confined as everybody's sessions are; what is to be written must be declared."""
+        """Return nothing: runs are confined as usual, and a spec must declare what they write."""
         return ""
 
     def environment(self) -> dict[str, str]:
@@ -81,7 +83,7 @@ class OrdinaryBox(Box):
     def launch(
         self, words: list[str], out: IO[bytes], environment: dict[str, str], user: User | None = None
     ) -> subprocess.Popen[bytes] | ForkedDaemon:
-        """What becomes the user before it starts the daemon is not needed by a daemon that is forked."""
+        """Start the daemon. A forked daemon becomes the user by itself, so the words of `wrap` are left out."""
         own = len(self.user.wrap)
         if own and tuple(words[:own]) == self.user.wrap and self._may_fork(words[own:], environment):
             return super().launch(words[own:], out, environment, (self.user.uid, str(self.user.home)))
@@ -103,7 +105,7 @@ class OrdinaryBox(Box):
 
 @pytest.fixture
 def ordinary_user(tmp_path: Path) -> OrdinaryUser:
-    """Skips, and says so, where root cannot make one here."""
+    """Return the user. Skip the test, with the reason, if root cannot become another user here."""
     user = OrdinaryUser(tmp_path / "home")
     obstacle = _find_obstacle(user.wrap[:-1], user.uid)
     if obstacle is not None:
@@ -113,7 +115,7 @@ def ordinary_user(tmp_path: Path) -> OrdinaryUser:
 
 @functools.cache
 def _find_obstacle(words: tuple[str, ...], uid: int) -> str | None:
-    """Tried once in each process of the suite, with the home that is everybody's."""
+    """Try it once in each process of the suite. Every user can use this home."""
     wrap = [*words, "/"] if words else []
     tried = subprocess.run(
         [*wrap, sys.executable, "-c", "import os; print(os.getuid())"], capture_output=True, text=True, check=False

@@ -1,6 +1,6 @@
-"""A port that is this test's own for as long as it is held: refused while nothing listens on it, and never somebody else's meanwhile.
+"""A port reserved for a test: connections are refused until the test listens, and no other process gets the port.
 
-Chosen below those that the system hands out by itself, so that no test beside this one is given it.
+The port is below the range from which the system assigns ports, so that a parallel test does not get it.
 """
 
 import errno
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def held_port() -> Iterator[socket.socket]:
-    """Bound and not listening. `listen` brings it up, `shutdown` down again, and both may be repeated."""
+    """Yield a bound socket that does not listen. `listen` opens the port, `shutdown` closes it, again and again."""
     with socket.socket() as held:
         while True:
             try:

@@ -1,10 +1,11 @@
-"""What the kernel says of a process, for tests: whether it lives, and whether it was stopped. One that is gone is no error."""
+"""The kernel's view of a process, for tests: whether it is alive or stopped. A process that is gone is no error."""
 
 from pathlib import Path
 
 
 def read_state(pid: int) -> str | None:
-    """One letter, as in proc(5); None when there is no such process. It may leave between the opening and the reading."""
+    """Return the state as a letter of proc(5), or None without such a process.
+    It may end between opening and reading."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
@@ -12,7 +13,7 @@ def read_state(pid: int) -> str | None:
 
 
 def is_alive(pid: int) -> bool:
-    """What has ended and waits for its parent is not."""
+    """Tell whether a process is alive. A zombie is not."""
     return read_state(pid) not in (None, "Z", "X")
 
 

@@ -1,7 +1,8 @@
-"""Finds functions of the core that change what they were given although their names ask a question.
+"""Find functions of the core that change their arguments although their names ask a question.
 
-`test_architecture.py` calls `is_question` and `find_changes` for every function of the core; `test_pure_functions.py` tests them.
-The checker reads one function at a time and follows the names inside it. It does not follow calls of our own functions.
+`test_architecture.py` calls `is_question` and `find_changes` for every function of the core. `test_pure_functions.py`
+tests them. The checker reads one function at a time and follows the names inside it. It does not follow calls of our
+own functions.
 """
 
 import ast
@@ -9,7 +10,8 @@ from typing import TypeAlias
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
-# A name that begins with one of these words is a question: the function answers it and changes nothing it was given. So does a property.
+# A name that begins with one of these words is a question: the function answers it and changes none of its arguments.
+# The same holds for properties.
 QUESTIONS = {
     "are", "can", "changed", "charge", "choose", "contains", "could", "count", "counts", "covers", "delta", "describe", "digest", "estimate",
     "find", "fold", "has", "have", "is", "last", "latest", "leads", "list", "matches", "may", "measure", "merge", "minds", "name", "names",
@@ -18,7 +20,7 @@ QUESTIONS = {
 }  # fmt: skip
 # Questions whose names begin with another word.
 ALSO_QUESTIONS = {"judge_start", "start_versions", "upstream_position", "gather_causes"}
-# Modules and packages of the core whose functions are all questions, whatever their names.
+# Modules and packages of the core in which every function is a question, whatever its name.
 CHANGE_NOTHING = (
     ("wakeful", "core", "spec"),
     ("wakeful", "core", "agents"),
@@ -31,25 +33,25 @@ CHANGE_NOTHING = (
     ("wakeful", "core", "deciding", "may_start"),
     ("wakeful", "core", "deciding", "holds"),
 )
-# A memo is the one thing that a question may write: the function, and the attribute. The same question gets the same answer.
+# A question may write only its memo: the function and the attribute. The same question gets the same answer.
 MEMOS = {("delta_since", "told"), ("latest_until", "_neighbours"), ("find", "_known")}
 CHANGING_METHODS = {
     "add", "append", "appendleft", "clear", "difference_update", "discard", "extend", "extendleft", "insert", "intersection_update",
     "move_to_end", "pop", "popitem", "popleft", "remove", "reverse", "rotate", "setdefault", "sort", "symmetric_difference_update", "update",
 }  # fmt: skip
-# Functions that change their first argument: of heapq, bisect, operator, msgspec and the language.
+# Functions of heapq, bisect, operator, msgspec and the language that change their first argument.
 CHANGING_FUNCTIONS = {
     "heapify", "heappop", "heappush", "heappushpop", "heapreplace", "insort", "insort_left", "insort_right", "setitem", "delitem",
     "setattr", "delattr", "__setattr__", "force_setattr",
 }  # fmt: skip
-# Methods that hand out a part of what they belong to.
+# Methods that return a part of their object.
 HANDING_METHODS = {"get", "items", "keys", "pop", "setdefault", "values"}
-# A conversation is a frozen value: its `add` makes another one.
+# A conversation is a frozen value: its `add` returns another one.
 ADDS_TO_A_COPY = {"conversation"}
 
 
 def is_question(function: Function, module: tuple[str, ...] = ()) -> bool:
-    """Does its name, its decorator or its module say that this function only answers?"""
+    """Tell by name, decorator or module whether this function only answers."""
     if module in CHANGE_NOTHING or module[:3] in CHANGE_NOTHING:
         return True
     name = function.name.lstrip("_")
@@ -58,7 +60,7 @@ def is_question(function: Function, module: tuple[str, ...] = ()) -> bool:
 
 
 def find_changes(function: Function) -> list[ast.AST]:
-    """Assignments into what the function was given, and calls that change it; also by another name."""
+    """Return the assignments and calls that change an argument, also through another name."""
     changes = Changes(function)
     for statement in function.body:
         changes.visit(statement)
@@ -66,7 +68,7 @@ def find_changes(function: Function) -> list[ast.AST]:
 
 
 class Changes(ast.NodeVisitor):
-    """Walks a function in the order of its lines, and follows the names by which it knows what it was given."""
+    """Walk a function in the order of its lines and track the names that refer to its arguments."""
 
     def __init__(self, function: Function) -> None:
         arguments = function.args
@@ -76,7 +78,7 @@ class Changes(ast.NodeVisitor):
         self.found: list[ast.AST] = []
 
     def is_given(self, node: ast.expr) -> bool:
-        """Is this expression something given, or a part of it?"""
+        """Tell whether this expression is an argument or a part of one."""
         match node:
             case ast.Name(id=name):
                 return name in self.given
@@ -134,7 +136,7 @@ class Changes(ast.NodeVisitor):
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
         self.visit(node.value)
-        # A number or a string is bound anew; a list, a set or a dict is changed in place.
+        # For a number or string this binds the name anew. A list, set or dict is changed in place.
         in_place = (ast.List, ast.Set, ast.Dict, ast.ListComp, ast.SetComp, ast.DictComp)
         if self.is_given(node.target) and (not isinstance(node.target, ast.Name) or isinstance(node.value, in_place)):
             self.found.append(node)
@@ -160,7 +162,7 @@ class Changes(ast.NodeVisitor):
             self.visit(test)
 
     def visit_made(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> None:
-        """A comprehension: where its names come from is read before what it makes of them."""
+        """Visit a comprehension: the sources of its names first, then the expression made of them."""
         before = set(self.given)
         for part in node.generators:
             self.visit(part)

@@ -1,4 +1,4 @@
-"""Servers on loopback that take messages to people: HTTP that checks signatures by itself, and SMTP."""
+"""Stub servers on loopback that receive notifications: an HTTP server that checks signatures itself, and SMTP."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Request:
         return self.document["data"]
 
     def is_signed(self, key: bytes = KEY) -> bool:
-        """By the words of Standard Webhooks, without any code of ours."""
+        """Check the signature as Standard Webhooks describes it, without code of ours."""
         stamp = self.headers["webhook-timestamp"]
         signed = b".".join((self.headers["webhook-id"].encode(), stamp.encode(), self.body))
         wanted = "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
@@ -47,7 +47,7 @@ class Request:
 
 @dataclass
 class Receiver:
-    """`statuses` are answered one after the other, then 200."""
+    """An HTTP server that records requests. It answers with `statuses` one after the other, then with 200."""
 
     statuses: list[int] = field(default_factory=list)
     headers: dict[str, str] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class Receiver:
             do_PUT = do_POST
 
             def log_message(self, *arguments: object) -> None:
-                """Nothing is printed."""
+                """Print no log."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
         self.port = self._server.server_address[1]
@@ -94,11 +94,11 @@ class Receiver:
 
 @dataclass
 class MailServer:
-    """A mail server on loopback. With a certificate it takes nothing before STARTTLS and a login."""
+    """A mail server on loopback. With a certificate it requires STARTTLS and a login."""
 
     certificate: Path | None = None
     mails: list[tuple[list[str], str]] = field(default_factory=list)
-    # User, password, and whether the connection was encrypted by then.
+    # User, password, and whether the connection was encrypted at that time.
     logins: list[tuple[str, str, bool]] = field(default_factory=list)
     port: int = 0
 

@@ -1,7 +1,7 @@
-"""The package's source as syntax trees, for tests that judge code without importing it.
+"""The package's source as syntax trees, for tests that check code without importing it.
 
-The package is parsed once in each process of the suite, for all of them. The collector of cycles rests meanwhile and does
-not look at the trees afterwards: otherwise it takes longer than the parsing.
+The package is parsed once in each process of the suite. The garbage collector is off meanwhile and ignores the trees
+later: otherwise it takes longer than the parsing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PACKAGE = Path(__file__).parent.parent / "daemon" / "wakeful"
 
 @functools.cache
 def parse_package() -> dict[Path, ast.Module]:
-    """Every module of the package, in the order of their paths."""
+    """Return the syntax tree of every module of the package, ordered by path."""
     with without_collector():
         trees = {path: parse(path) for path in sorted(PACKAGE.rglob("*.py"))}
     gc.freeze()

@@ -1,7 +1,7 @@
-"""The house of the code, kept by a machine: which layer may import which, what things may be called, how long they may get.
+"""The architecture of the code as tables: the imports each layer may use, the names allowed, and the sizes allowed.
 
-Reads the source with `ast` and imports none of it, so it judges a module that cannot even be loaded. The rules are tables
-below: a change of the architecture begins there, or it is a mistake.
+The tests read the source with `ast` and import none of it, so they also check a module that cannot be loaded. A change
+of the architecture begins in the tables below, or it is a mistake.
 """
 
 import ast
@@ -18,10 +18,11 @@ from source_trees import PACKAGE, parse_package
 
 SOURCE = Path(__file__).parent.parent / "daemon"
 
-# Everybody may import these: the package's own __init__ (the version), the tree of errors, and text, which knows nothing of sessions.
+# Every layer may import these: the package's own __init__ (the version), the errors, and text, which knows nothing of
+# sessions.
 LEAVES = {"", "errors", "text"}
-# Layer -> the layers it may import, besides itself and the leaves, from the inside out.
-# A layer is a sub-package or a module of the package; one that is not named here is refused until it is.
+# Layer -> the layers it may import, besides itself and the leaves, from the inside out. A layer is a sub-package or a
+# module of the package. A layer that is not in the table is refused.
 LAYERS: dict[str, set[str]] = {
     # Pure values and rules: no I/O, no clock.
     "core": set(),
@@ -37,21 +38,21 @@ LAYERS: dict[str, set[str]] = {
     "eventlog": {"core", "system"},
     "sources": {"core", "system"},
     "runners": {"core", "system", "secrets"},
-    # The process in which an agent thinks: no part of the daemon, which never imports it.
+    # The process of an agent. It is not part of the daemon, which never imports it.
     "agents": {"core", "secrets", "system", "runners", "client"},
     # The table of verbs: plain data, for the command line and the API.
     "verbs": set(),
-    # Whose signature of a delivery counts, and what its payload says.
+    # Signatures of deliveries, and their payloads.
     "webhooks": {"core"},
-    # State and events to what people see.
+    # State and events as data for people.
     "views": {"core", "system"},
     # The files of runs: kept by content, compared, restored, replayed.
     "run_files": {"core", "system", "runners"},
-    # How the daemon is doing: findings, numbers, spans.
+    # The daemon's own condition: findings, numbers, spans.
     "monitoring": {"core", "system", "eventlog", "views"},
     # Reading the log back.
     "history": {"core", "system", "eventlog", "specs", "views"},
-    # Telling people: from records to messages that arrive.
+    # Notifications: from records to messages that arrive.
     "notifications": {"core", "system", "eventlog", "views"},
     # Sessions as files, over the log's contract.
     "bundles": {"core", "system", "eventlog", "run_files"},
@@ -59,9 +60,9 @@ LAYERS: dict[str, set[str]] = {
     "model_context": {"core", "system", "eventlog", "run_files", "views"},
     # Folders of their own for forks and runs.
     "workspaces": {"core", "system", "run_files", "sources", "runners"},
-    # Whose specs are in force, and what a person trusted of them.
+    # Which specs are in force, and which of them a person trusted.
     "trust": {"core", "system", "specs", "settings"},
-    # The control socket: who calls, and the routes.
+    # The control socket: callers and routes.
     "api": {
         "core", "system", "specs", "secrets", "eventlog", "views", "run_files", "history", "bundles", "model_context", "workspaces",
         "trust", "notifications", "verbs", "webhooks", "monitoring", "mcp_server", "client",
@@ -80,15 +81,15 @@ LAYERS: dict[str, set[str]] = {
     "__main__": {"cli"},
 }  # fmt: skip
 EDGES = ("eventlog", "sources", "runners")
-# What an edge shows to those who do not construct it: the port, as values and protocols, and the log's pure codec and hashes.
+# The part of an edge that others may import: the port, as values and protocols, and the log's pure codec and hashes.
 SHOWN_BY_EDGES = {("contract",), ("codec",), ("chain",)}
-# Besides, the process that thinks confines itself, and what it starts, by the means of the runners.
+# The agent's process also confines itself and the programs it starts, with the means of the runners.
 CONSTRUCTS_EDGES = {"service", "agents"}
 
-# Package -> the order inside it, from the inside out: its modules and sub-packages in steps. What stands in one step may import the steps
-# before it, itself, and nothing else of the package. A part of the package that no step names is refused until one does.
+# Package -> its modules and sub-packages in steps, from the inside out. A part may import itself and the steps before
+# its own, and nothing else of the package. A part that is in no step is refused.
 ORDER_INSIDE: dict[str, tuple[set[str], ...]] = {
-    # A process knows nothing of isolation, and both nothing of the run that they belong to.
+    # A process knows nothing of isolation, and both know nothing of the run.
     "runners": ({"contract"}, {"process"}, {"isolation"}, {"outputs"}, {"preparation"}, {"run"}),
     "core": ({"spec"}, {"agents"}, {"record"}, {"looking"}, {"deciding"}, {"calls"}, {"take"}, {"decide"}),
     "sources": (
@@ -101,7 +102,7 @@ ORDER_INSIDE: dict[str, tuple[set[str], ...]] = {
         {"declarations"},
         {"all_sources"},
     ),
-    # The gate judges a request before a route reads it; operations know the service and no HTTP; routes join both.
+    # The gate judges a request before a route reads it. Operations know the service and no HTTP; routes join both.
     "api": (
         {"problems", "live_words", "presence", "day_costs", "event_stream"},
         {"service", "bodies"},
@@ -113,7 +114,7 @@ ORDER_INSIDE: dict[str, tuple[set[str], ...]] = {
         {"app"},
         {"server"},
     ),
-    # The reactor knows no edge; reports feed it; the daemon is above both, and only the start knows the wiring.
+    # The reactor knows no edge, and reports feed it. The daemon is above both, and only the start knows the wiring.
     "service": (
         {
             "reactor",
@@ -130,43 +131,45 @@ ORDER_INSIDE: dict[str, tuple[set[str], ...]] = {
         {"wiring"},
         {"startup"},
     ),
-    # Both transports use the wire and the refusals, and know nothing of each other.
+    # Both transports use the wire and the refusals, and do not know each other.
     "client": ({"wire", "refusals"}, {"sync_transport", "async_client"}),
     "agents": (
         {"contract"},
-        # The words of a model on their way to followers; the models; the tools.
+        # The words of a model on their way to followers, the models, and the tools.
         {"live_text", "models", "tools"},
         {"loop"},
         {"summary"},
         {"compaction", "subagents"},
         {"run_setup"},
-        # An external agent in the place of the loop.
+        # An external agent that replaces the loop.
         {"acp"},
         {"process"},
         {"__main__"},
     ),
 }
 
-# The core reads no clock, draws no lots and touches no file: all of that arrives in observations. It may import these alone.
+# The core reads no clock, uses no randomness and touches no file. These arrive in observations. It may import only
+# these modules.
 ALLOWED_IN_CORE = {
     "__future__", "bisect", "collections", "copy", "dataclasses", "datetime", "difflib", "functools", "hashlib", "heapq", "ipaddress",
     "itertools", "json", "math", "operator", "posixpath", "re", "typing", "urllib.parse",
-    # Interning of names; cron expressions as calendar arithmetic; values that are quick to make and to encode.
+    # `sys` interns names, `cronsim` has the arithmetic of cron expressions, and `msgspec` makes and encodes values
+    # fast.
     "sys", "cronsim", "msgspec",
 }  # fmt: skip
-# The one module of the core that asks the zone database of the machine.
+# The only module of the core that reads the machine's zone database.
 ASKS_FOR_ZONES = ("wakeful", "core", "spec", "zones")
-# The clock hides in these methods of `datetime` and `date`.
+# These methods of `datetime` and `date` read the clock.
 READS_THE_CLOCK = {"now", "utcnow", "today"}
 
-# The libraries of sessions that think: installed only with the extra `agents`.
+# The libraries of agents, which only the extra `agents` installs.
 ONLY_IN_AGENTS = {"httpx2", "mcp"}
-# Libraries that our requests to models are compared with: nothing that is installed reads them.
+# Libraries whose requests to models the tests compare with ours. Installed code does not import them.
 ONLY_IN_TESTS = {"pydantic_ai", "anthropic", "openai", "google"}
-# The server of MCP speaks it, too; who starts it imports it late.
+# The server of MCP uses it, too. It is imported late.
 ALSO_SPEAKS = {"mcp_server": {"mcp"}}
 
-# One word per concept; these are the words of other tools for ours.
+# Other tools' words for our concepts. We have one word per concept.
 UNUSED_WORDS = {"job", "task", "worker", "manager", "thread", "chat", "util", "helper"}
 UNUSED_AS_CLASS = "context"
 LONGEST_FILE_LINES = 700
@@ -175,7 +178,7 @@ LONGEST_FUNCTION_LINES = 100
 
 @dataclass(frozen=True)
 class Import:
-    """One import of our own package: where it stands, what it names, and whether it hides inside a function."""
+    """One import of our own package: its place, its target, and whether it is inside a function."""
 
     where: str
     layer: str
@@ -189,13 +192,13 @@ def place(path: Path, node: ast.AST) -> str:
 
 
 def module_of(path: Path) -> tuple[str, ...]:
-    """Name a file as Python does: wakeful/core/__init__.py is ("wakeful", "core")."""
+    """Return a file's module name in parts, as Python names it: wakeful/core/__init__.py is ("wakeful", "core")."""
     parts = path.relative_to(SOURCE).with_suffix("").parts
     return parts[:-1] if parts[-1] == "__init__" else parts
 
 
 def layer_of(module: tuple[str, ...]) -> str:
-    """Name the layer a module belongs to; the package's own __init__ is the empty layer."""
+    """Return the layer of a module. The package's own __init__ is the empty layer."""
     return module[1] if len(module) > 1 else ""
 
 
@@ -205,7 +208,8 @@ def is_module(parts: tuple[str, ...]) -> bool:
 
 
 def find_late_import(node: ast.AST) -> str | None:
-    """The module that `importlib.import_module("wakeful...")` names: read late on purpose, and an import all the same."""
+    """Return the module named by `importlib.import_module("wakeful...")`.
+    It is imported late on purpose, and counts as an import."""
     match node:
         case ast.Call(func=ast.Attribute(attr="import_module"), args=[ast.Constant(value=str(name)), *_]):
             return name
@@ -214,7 +218,8 @@ def find_late_import(node: ast.AST) -> str | None:
 
 
 def named_modules(node: ast.AST, path: Path) -> Iterator[tuple[str, ...]]:
-    """Every module an import statement names; `from wakeful.core import plan` names wakeful.core.deciding.plan."""
+    """Yield every module that an import statement names.
+    `from wakeful.core.deciding import plan` names wakeful.core.deciding.plan."""
     if (late := find_late_import(node)) is not None:
         yield tuple(late.split("."))
         return
@@ -262,7 +267,7 @@ def our_imports() -> list[Import]:
 
 
 def words_of(name: str) -> set[str]:
-    """Split a name into its words, in the singular: `RunningTasks` and `running_tasks` both hold `task`."""
+    """Split a name into its words, also in the singular: `RunningTasks` and `running_tasks` both contain `task`."""
     words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)
     return {word.lower().removesuffix("s") for word in words} | {word.lower() for word in words}
 
@@ -276,7 +281,7 @@ def definitions() -> tuple[tuple[Path, ast.ClassDef | ast.FunctionDef | ast.Asyn
 
 
 def test_the_source_is_seen() -> None:
-    """The rules below judge the real package, not an empty folder."""
+    """The rules below are checked on the real package, not on an empty folder."""
     assert PACKAGE / "__init__.py" in parse_package()
     assert PACKAGE / "core" / "__init__.py" in parse_package()
     assert not (SOURCE / "__init__.py").exists(), (
@@ -285,13 +290,13 @@ def test_the_source_is_seen() -> None:
 
 
 def test_every_layer_is_known() -> None:
-    """A new module or sub-package says first, in the table above, what it may import."""
+    """A new module or sub-package must first be in the table above."""
     strangers = {layer_of(module_of(path)) for path in parse_package()} - LAYERS.keys() - LEAVES
     assert strangers == set()
 
 
 def test_imports_point_inward() -> None:
-    """No layer imports one that the table does not grant it."""
+    """A layer imports only the layers that the table allows."""
     outward = [
         f"{found.where}: {found.layer} imports {'.'.join(found.target)}"
         for found in our_imports()
@@ -302,7 +307,7 @@ def test_imports_point_inward() -> None:
 
 @pytest.mark.parametrize("package", ORDER_INSIDE)
 def test_imports_inside_a_package_keep_its_order(package: str) -> None:
-    """Inside the packages of the table, too, imports point one way."""
+    """Imports inside these packages also point in one direction."""
     steps = {part: number for number, parts in enumerate(ORDER_INSIDE[package]) for part in parts}
     found = [
         (place(path, node), module_of(path)[2:3], target[2:3])
@@ -327,13 +332,13 @@ def test_imports_inside_a_package_keep_its_order(package: str) -> None:
 
 
 def test_the_leaves_lean_on_nothing() -> None:
-    """What everything imports imports nothing of ours."""
+    """Modules that all layers import must import nothing of ours outside the leaves."""
     leaning = [found for found in our_imports() if found.layer in LEAVES and layer_of(found.target) not in LEAVES]
     assert [found.where for found in leaning] == []
 
 
 def test_only_wiring_constructs_edges() -> None:
-    """Outside an edge and the wiring, only what the edge shows is known, so that each edge can be exchanged."""
+    """Other layers may import only an edge's contract, so that each edge can be exchanged."""
     reaching = [
         f"{found.where}: {found.layer} reaches into {'.'.join(found.target)}"
         for found in our_imports()
@@ -345,12 +350,12 @@ def test_only_wiring_constructs_edges() -> None:
 
 
 def test_no_import_of_ours_hides_in_a_function() -> None:
-    """What a module needs of ours stands at its top, where the layers can be read."""
+    """Imports of our own modules are at the top of a module, where the layers are visible."""
     assert [found.where for found in our_imports() if found.is_hidden] == []
 
 
 def test_the_core_is_pure() -> None:
-    """The core imports what the list allows: no clock, no randomness, no I/O and no library of the edges."""
+    """The core imports only the modules on the list: no clock, no randomness, no I/O and no library of the edges."""
     core = [
         (place(path, node), module_of(path), target)
         for path, tree in parse_package().items()
@@ -370,7 +375,7 @@ def test_the_core_is_pure() -> None:
 
 
 def test_the_core_reads_no_clock() -> None:
-    """`datetime` is on the list, and has one."""
+    """`datetime` is on the list of allowed modules, but its methods that read the clock are not."""
     found = [
         place(path, node)
         for path, tree in parse_package().items()
@@ -385,7 +390,8 @@ def test_the_core_reads_no_clock() -> None:
 
 
 def test_a_question_changes_nothing() -> None:
-    """A function of the core whose name asks something may be called by a view: it leaves what it was given as it was."""
+    """A view may call any function of the core whose name is a question, because the function does not change its
+    arguments."""
     changing = [
         f"{place(path, node)}: {function.name}"
         for path, function in definitions()
@@ -397,7 +403,7 @@ def test_a_question_changes_nothing() -> None:
 
 
 def test_nobody_looks_at_descriptors_by_select() -> None:
-    """It refuses those above 1023, which a daemon of many runs has: poll and selectors take all."""
+    """`select` refuses descriptors above 1023, which a daemon with many runs has. `poll` and `selectors` accept all."""
     found = [
         f"{path.relative_to(SOURCE)}:{node.lineno}"
         for path, tree in parse_package().items()
@@ -411,7 +417,8 @@ def test_nobody_looks_at_descriptors_by_select() -> None:
 
 
 def test_only_the_thinking_process_knows_the_libraries_of_models() -> None:
-    """The daemon and the command line start, and stay small, without what only an agent's process needs."""
+    """Without these libraries the daemon and the command line start fast and stay small.
+    Only an agent's process needs them."""
     reaching = [
         f"{found.where}: {found.target[0]}"
         for found in all_imports()
@@ -422,11 +429,11 @@ def test_only_the_thinking_process_knows_the_libraries_of_models() -> None:
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
-    """Any module can be read after the ones it imports: the graph of modules has an order."""
+    """The graph of modules has an order, so that each module can be loaded after its imports."""
     graph: dict[tuple[str, ...], set[tuple[str, ...]]] = {module_of(path): set() for path in parse_package()}
     for path, tree in parse_package().items():
         for node, _, is_for_types in walk_imports(tree):
-            # A late import waits until all modules are there.
+            # A late import runs when all modules are loaded.
             if not is_for_types and find_late_import(node) is None:
                 graph[module_of(path)].update(name for name in named_modules(node, path) if name in graph)
     for module, targets in graph.items():
@@ -449,13 +456,13 @@ def test_one_word_per_concept() -> None:
 
 
 def test_no_file_grows_too_long() -> None:
-    """A file that no longer fits one reading is two files."""
+    """A file that is too long to read in one go should be two files."""
     lengths = {str(path.relative_to(SOURCE)): len(path.read_text().splitlines()) for path in parse_package()}
     assert {name: lines for name, lines in lengths.items() if lines > LONGEST_FILE_LINES} == {}
 
 
 def test_no_function_grows_too_long() -> None:
-    """A function that no longer fits one screen is two functions."""
+    """A function that no longer fits a screen should be two functions."""
     too_long = [
         f"{place(path, node)}: {node.name} has {node.end_lineno - node.lineno + 1} lines"
         for path, node in definitions()
@@ -465,7 +472,7 @@ def test_no_function_grows_too_long() -> None:
 
 
 def test_every_module_opens_with_its_purpose() -> None:
-    """Each module says what it owns before its first line of code."""
+    """Each module begins with a docstring."""
     silent = [
         str(path.relative_to(SOURCE))
         for path, tree in parse_package().items()
@@ -483,6 +490,6 @@ def test_every_module_opens_with_its_purpose() -> None:
     ],
 )
 def test_names_are_split_into_words(name: str, words: set[str]) -> None:
-    """A forbidden word is found in both styles of names, and not inside a longer word."""
+    """The test finds a forbidden word in both styles of names, and not inside a longer word."""
     assert words <= words_of(name)
     assert ("task" in words_of(name)) == (name == "RunningTasks")

@@ -1,4 +1,4 @@
-"""Paths opened beneath a folder: step by step, where there is no openat2, with the same answers as the kernel gives."""
+"""Open paths beneath a folder step by step, for kernels without openat2. The results equal those of openat2."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def base(tmp_path: Path) -> Iterator[int]:
 
 
 def ask(open_one, path: str) -> tuple[int, bool] | str:
-    """Which file it is, and whether a link itself was opened; or the error."""
+    """Return the inode and whether it is a link, or the name of the error."""
     try:
         fd = open_one(path)
     except OSError as error:
@@ -62,7 +62,7 @@ def ask(open_one, path: str) -> tuple[int, bool] | str:
 @pytest.mark.parametrize("has_links", [True, False])
 @pytest.mark.parametrize("flags", FLAGS)
 def test_each_step_leads_where_the_kernel_would(base: int, flags: int, has_links: bool) -> None:
-    """The same file, or the same error; and never anything outside."""
+    """Both ways give the same file or the same error, and never a file outside."""
     if ask(lambda path: beneath.open_at(base, path, os.O_PATH), ".") == "ENOSYS":
         pytest.skip("NOT TESTED: there is no openat2 here to compare with")
     by_kernel = {path: ask(lambda one: beneath.open_at(base, one, flags, has_links=has_links), path) for path in PATHS}
@@ -84,7 +84,7 @@ def test_no_descriptor_is_left_open(base: int) -> None:
 def test_a_folder_that_is_swapped_for_a_link_on_the_way_leads_nowhere(
     base: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the look and the opening: what was looked at is what is opened, or nothing."""
+    """A file is swapped for a link between the look and the opening. The link is not followed."""
     real = os.open
 
     def swap(path: str, flags: int, *, dir_fd: int | None = None) -> int:

@@ -1,4 +1,4 @@
-"""Every kind of binding is known in all places that have to know it; the type checker sees only some of them."""
+"""Every kind of binding is present in all places that must know it. The type checker sees only some of them."""
 
 import inspect
 import re
@@ -19,27 +19,27 @@ from wakeful.sources.all_sources import AllSources
 from wakeful.specs.models import BINDING_MODELS
 
 KINDS = {kind.__struct_config__.tag: kind for kind in get_args(AnyBinding)}
-# A service is a condition: it wakes nobody, so no model is told of it.
+# A service is a condition: it wakes no session, so no agent is told of it.
 WAKING = sorted(KINDS.keys() - {"service"})
 PAGE = Path(__file__).parent.parent / "docs" / "specs.md"
-# No source is asked anything here.
+# The test asks no source anything.
 NOBODY: Any = None
 
 
 def test_each_kind_has_its_keys() -> None:
-    """And no keys are left over."""
+    """The models and the kinds are the same set."""
     assert BINDING_MODELS.keys() == KINDS.keys()
 
 
 def test_each_target_has_a_source() -> None:
-    """A target without one is never looked at, and its session waits for ever."""
+    """A target without a source is never looked at, and its session waits for ever."""
     nobodies = [NOBODY for _ in inspect.signature(AllSources).parameters]
     assert AllSources(*nobodies).kinds == set(get_args(Target))
 
 
 def test_the_golden_log_has_each_kind() -> None:
-    """Its fields are on disk for ever. One that is missing: give it an example in tests/golden/examples.py, and run
-    `make golden`."""
+    """The fields of a kind are on disk for ever.
+    If a kind is missing, add an example in tests/golden/examples.py and run `make golden`."""
     assert {type(binding) for binding in SPEC.bindings} == set(KINDS.values())
     recorded = folding.read_records(folding.HERE / __version__)
     bound = {
@@ -53,13 +53,13 @@ def test_the_golden_log_has_each_kind() -> None:
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_the_page_of_specs_has_each_kind(kind: str) -> None:
-    """In a heading."""
+    """Each kind is named in a heading."""
     headings = " ".join(re.findall(r"^### .*$", PAGE.read_text(), re.MULTILINE))
     assert f"`{kind}`" in headings
 
 
 @pytest.mark.parametrize("kind", WAKING)
 def test_an_agent_is_told_of_each_kind_in_its_own_words(kind: str) -> None:
-    """The neutral words are for a kind that nobody thought of."""
+    """The neutral words are only for a kind without words of its own."""
     told = say_cause(SPEC, Cause(binding="x", kind=kind, key=kind, old="1", new="2", at=0))
     assert "it has changed" not in told

@@ -1,6 +1,7 @@
-"""One word for each thing: the words that docs/glossary.md has abandoned are in no help text, no page and no message.
+"""One word for each thing: words abandoned in docs/glossary.md are in no help text, page or message.
 
-Messages are the string literals of the code that hold more than one word. A legitimate other use of a word is listed with its reason.
+A message is a string literal of the code with more than one word. Other legitimate uses of a word are listed with their
+reasons.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ GLOSSARY = REPOSITORY / "docs" / "glossary.md"
 
 
 class Abandoned(NamedTuple):
-    """A word that is not said (as the glossary's last column has it), how it is found, and other uses of it with their reasons."""
+    """A word not used (as in the glossary's last column), the pattern that finds it, and its legitimate uses with
+    reasons."""
 
     word: str
     pattern: str
@@ -75,8 +77,8 @@ ABANDONED = (
     Abandoned("paused", r"\bpaused\b"),
     Abandoned("worker", r"\bworkers?\b", {r"\bworker-src\b": "a directive of a browser's policy"}),
 )
-# The glossary names the words itself; the roadmap tells of what is still to be done, in passing words; the page on
-# architecture names classes, and the value of a record is an event there.
+# The glossary names the words itself. The roadmap describes future work in passing words. The page on architecture
+# names classes, and calls a record's value an event.
 UNREAD = (GLOSSARY, REPOSITORY / "docs" / "roadmap.md", REPOSITORY / "docs" / "architecture.md")
 _SQL = re.compile(r"\b(SELECT|INSERT INTO|FROM event|JOIN event|UPDATE|LEFT JOIN)\b")
 
@@ -105,12 +107,12 @@ def list_messages() -> Iterator[tuple[str, str]]:
 
 @functools.cache
 def list_texts() -> tuple[tuple[str, str], ...]:
-    """All of them, read once."""
+    """Return the texts of pages, help and messages, read once."""
     return (*list_pages(), *list_help(), *list_messages())
 
 
 def find_literals(tree: ast.AST) -> Iterator[ast.Constant]:
-    """All text but docstrings; of an f-string its fixed parts."""
+    """Yield all string literals except docstrings. Of an f-string these are its fixed parts."""
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     docstrings = {
         id(node.body[0].value)
@@ -123,7 +125,7 @@ def find_literals(tree: ast.AST) -> Iterator[ast.Constant]:
 
 
 def find_said(one: Abandoned, text: str) -> list[str]:
-    """The places where a word is said, but for its legitimate uses."""
+    """Return the places that use a word, without its legitimate uses."""
     if re.search(one.pattern, text, re.IGNORECASE) is None:
         return []
     for other in one.legitimate:
@@ -135,13 +137,13 @@ def find_said(one: Abandoned, text: str) -> list[str]:
 
 @pytest.mark.parametrize("one", ABANDONED, ids=lambda one: one.word)
 def test_an_abandoned_word_is_said_nowhere(one: Abandoned) -> None:
-    """Help, pages and messages alike."""
+    """The word is in no help text, no page and no message."""
     said = {place: found for place, text in list_texts() if (found := find_said(one, text))}
     assert not said
 
 
 def test_the_glossary_names_what_is_looked_for() -> None:
-    """Each abandoned word stands in its last column, and each word has a meaning."""
+    """The last column has each abandoned word, and each word of the glossary has a meaning."""
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")]
         for line in GLOSSARY.read_text().splitlines()
@@ -165,5 +167,5 @@ def test_the_glossary_names_what_is_looked_for() -> None:
     ],
 )
 def test_the_walk_finds_what_it_looks_for(word: str, text: str) -> None:
-    """It is no empty promise."""
+    """The patterns of this test do find the words."""
     assert find_said(next(one for one in ABANDONED if one.word == word), text)

@@ -1,4 +1,4 @@
-"""Entries for the journal of systemd: by its own protocol, so that nothing said can break one; and the same words as JSON."""
+"""Entries for systemd's journal in its own protocol, which no text can break, and the same fields as JSON."""
 
 import array
 import json
@@ -44,20 +44,20 @@ def listener(tmp_path: Path) -> Iterator[socket.socket]:
     "value", ["plain", "", "two\nlines", "PRIORITY=0\nMESSAGE=forged", "=", "\x1b[31m\x00", "\ud800 half", "ü" * 1000]
 )
 def test_a_value_is_one_value_whatever_it_holds(value: str) -> None:
-    """A newline, an equals sign or half a character adds no field and ends none early."""
+    """A newline, an equals sign or a lone surrogate adds no field and ends none early."""
     fields = {"MESSAGE": value, "WAKEFUL_SESSION": value, "PRIORITY": "6"}
     told = value.encode(errors="backslashreplace").decode()
     assert decode(encode(fields)) == {"MESSAGE": told, "WAKEFUL_SESSION": told, "PRIORITY": "6"}
 
 
 def test_an_entry_is_one_datagram(listener: socket.socket, tmp_path: Path) -> None:
-    """What is sent is what the journal reads."""
+    """The journal reads the fields that were sent."""
     assert Journal(str(tmp_path / "journal")).send({"MESSAGE": "one\ntwo", "WAKEFUL_RUN": "3"})
     assert decode(listener.recv(1 << 16)) == {"MESSAGE": "one\ntwo", "WAKEFUL_RUN": "3"}
 
 
 def test_an_entry_larger_than_a_datagram_is_a_sealed_file(listener: socket.socket, tmp_path: Path) -> None:
-    """It arrives whole, as a memory file that nobody can change any more."""
+    """The entry arrives whole, as a memory file that can no longer be changed."""
     huge = "x" * (8 << 20)
     assert Journal(str(tmp_path / "journal")).send({"MESSAGE": huge})
     _, ancillary, _, _ = listener.recvmsg(1, socket.CMSG_SPACE(4))
@@ -71,18 +71,19 @@ def test_an_entry_larger_than_a_datagram_is_a_sealed_file(listener: socket.socke
 
 
 def test_a_journal_that_is_gone_is_not_an_error(tmp_path: Path) -> None:
-    """The words go to standard output then, as everywhere else."""
+    """`send` returns false, and the caller prints to standard output instead."""
     assert not Journal(str(tmp_path / "nobody")).send({"MESSAGE": "lost"})
 
 
 def test_the_variable_alone_is_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is inherited by whatever a service starts: only a stream of our own that matches it counts."""
+    """Every process started by a service inherits the variable. It counts only if it matches our own output stream."""
     assert find_journal({}) is None
     assert find_journal({"JOURNAL_STREAM": "0:1"}) is None
 
 
 def test_what_is_said_carries_session_run_and_priority(listener: socket.socket, tmp_path: Path) -> None:
-    """One entry a line, asked for by WAKEFUL_SESSION and WAKEFUL_RUN; the words have no time in front, the journal has its own."""
+    """Each line is one entry with WAKEFUL_SESSION and WAKEFUL_RUN.
+    The message has no time, because the journal adds it."""
     voice = LogPrinter(is_terminal=False, journal=Journal(str(tmp_path / "journal")))
     voice.say("run 3 failed: exit 1", name="payroll", at=1, priority=WARNING, fields={"WAKEFUL_RUN": "3"})
     voice.close()
@@ -105,12 +106,12 @@ def test_what_is_said_carries_session_run_and_priority(listener: socket.socket, 
     ],
 )
 def test_priorities_follow_what_a_person_must_know(event: ev.Event, priority: int) -> None:
-    """A failed run is a warning, one that succeeded is information."""
+    """A failed run is a warning, a successful one is information."""
     assert grade(event) == priority
 
 
 def test_json_has_the_same_fields_on_one_line() -> None:
-    """Whatever the words hold."""
+    """The JSON is one line, whatever the message contains."""
     line = Line("12:00:00 a: b", "a: b\n\x1b", WARNING, {"WAKEFUL_SESSION": "a\n", "WAKEFUL_RUN": "3"})
     text = as_json(line)
     assert "\n" not in text and "\x1b" not in text
@@ -121,7 +122,7 @@ def test_json_has_the_same_fields_on_one_line() -> None:
 
 
 def test_a_daemon_speaks_json_when_asked(tmp_path: Path) -> None:
-    """Every line of `wakeful daemon --log json` is an object, with session and run where there are any."""
+    """Every line of `wakeful daemon --log json` is an object. It has the session and the run, if there are any."""
     wakeful = Path(sys.executable).with_name("wakeful")
     (tmp_path / "sessions.d").mkdir()
     (tmp_path / "sessions.d" / "one.yaml").write_text(

@@ -1,4 +1,4 @@
-"""Words in flight in memory: bounded, redacted wherever they are cut, void or late where they have to be."""
+"""Words of an answer in progress, in memory: bounded, redacted wherever they are cut, and dropped when void or late."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def read(words: LiveWords, position: int = 0) -> str:
 
 
 def test_a_secret_passes_in_no_pieces_whatsoever() -> None:
-    """Cut at every place, and letter by letter; what only looks like its beginning comes with the next words."""
+    """The secret is cut at every place, and letter by letter.
+    Text that only resembles its beginning is held for the next words."""
     text = f"It is {VALUE}, and sk-can is none."
     redactor = Redactor([("gh", VALUE.encode())])
     cuts = [[text[:place], text[place:]] for place in range(len(text))] + [list(text)]
@@ -61,7 +62,7 @@ def test_a_follower_that_is_too_slow_is_told_and_nothing_more_than_the_bound_is_
 
 
 def test_words_of_an_earlier_attempt_are_void_and_those_of_a_recorded_turn_late() -> None:
-    """Who comes in the middle of a turn is told all of it; who comes after it, nothing."""
+    """A follower that joins during a turn gets all of the present attempt. After the turn it gets nothing."""
     words = LiveWords(Redactor)
     words.add("s", 1, [say("half", attempt=1), say("who", attempt=2), say("le", attempt=2)])
     assert read(words, words.position) == "whole"
@@ -74,7 +75,8 @@ def test_words_of_an_earlier_attempt_are_void_and_those_of_a_recorded_turn_late(
 
 @pytest.mark.asyncio
 async def test_a_daemon_that_answers_nothing_costs_a_bound_of_memory_and_no_waiting(tmp_path: Path) -> None:
-    """It takes the connection and is silent: words are dropped, what is dropped is told with the next post, and the model is never held up."""
+    """The server accepts the connection and is silent.
+    Words beyond the bound are dropped, the next post reports the loss, and the model does not wait."""
     path, is_awake = tmp_path / "d.sock", asyncio.Event()
 
     async def hang(_: bytes, writer: asyncio.StreamWriter) -> None:
@@ -101,7 +103,7 @@ async def test_a_daemon_that_answers_nothing_costs_a_bound_of_memory_and_no_wait
 
 @pytest.mark.asyncio
 async def test_of_an_answer_that_is_complete_at_once_only_thoughts_are_posted(tmp_path: Path) -> None:
-    """The record of the turn has its text and its calls, and no thoughts. Words of the answer after it leave as ever."""
+    """The record of the turn has the text and the calls, but no thoughts. Later answers are posted as usual."""
 
     async def take(_: bytes, writer: asyncio.StreamWriter) -> None:
         await answer(writer, b"{}")

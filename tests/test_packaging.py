@@ -1,7 +1,7 @@
-"""What people install: a wheel that holds the whole package and nothing else, with its licence, its command and its needs.
+"""The wheel: it holds the whole package and nothing else, with its licence, its command and its dependencies.
 
-The wheel is built once, without a network, from a copy of the package and of the files its metadata is made of: what else
-a contributor has lying about in the checkout must not decide what is inside. The Makefile is tried on folders of its own.
+The wheel is built once, without a network, from a copy of the package and of its metadata files. Other files in a
+contributor's checkout must not affect it. The Makefile is run in folders of its own.
 """
 
 import configparser
@@ -26,7 +26,7 @@ SHOW_PROGRESS = REPOSITORY / "scripts" / "show_progress.py"
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Copy what the wheel is made of."""
+    """Copy the files that the wheel is made of."""
     folder = tmp_path_factory.mktemp("checkout")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         if (REPOSITORY / name).exists():
@@ -74,7 +74,7 @@ def metadata(wheel: zipfile.ZipFile) -> Message:
 
 
 def test_the_wheel_holds_the_whole_package(wheel: zipfile.ZipFile, checkout: Path) -> None:
-    """Every file of the package is in the wheel: modules, SQL of migrations, the units that `install` writes, and whatever else it reads."""
+    """The wheel has every file of the package: modules, SQL of migrations, systemd units and all other files."""
     source = checkout / "daemon"
     expected = {path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file()}
     expected |= {f"wakeful/systemd/{path.name}" for path in (checkout / "systemd").iterdir()}
@@ -85,7 +85,7 @@ def test_the_wheel_holds_the_whole_package(wheel: zipfile.ZipFile, checkout: Pat
 
 
 def test_an_installed_wheel_finds_the_units_it_brought(wheel: zipfile.ZipFile, tmp_path: Path) -> None:
-    """`wakeful install` needs no checkout: what it would write comes out of the package alone."""
+    """`wakeful install` needs no checkout: the package contains the units it writes."""
     wheel.extractall(tmp_path)
     script = "import wakeful.cli.systemd_units as units; print(units.__file__); print(units.render_user('/usr/bin/wakeful', None, None)['wakeful.service'])"
     told = subprocess.run(
@@ -100,13 +100,13 @@ def test_an_installed_wheel_finds_the_units_it_brought(wheel: zipfile.ZipFile, t
 
 
 def test_the_wheel_claims_one_import_name(wheel: zipfile.ZipFile) -> None:
-    """Nothing but `wakeful` lands in site-packages: `daemon` and `tests` are names of other projects."""
+    """Only `wakeful` is installed into site-packages. `daemon` and `tests` are names of other projects."""
     tops = {member.split("/")[0] for member in wheel.namelist()}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"wakeful"}
 
 
 def test_the_wheel_carries_its_licence(wheel: zipfile.ZipFile, metadata: Message) -> None:
-    """The metadata names Apache-2.0 and the full text travels with it."""
+    """The metadata names Apache-2.0, and the wheel contains the full text."""
     assert metadata["License-Expression"] == "Apache-2.0"
     assert metadata["License-File"] == "LICENSE"
     assert read_info(wheel, "licenses/LICENSE") == (REPOSITORY / "LICENSE").read_text()
@@ -114,27 +114,27 @@ def test_the_wheel_carries_its_licence(wheel: zipfile.ZipFile, metadata: Message
 
 
 def test_the_wheel_installs_the_command(wheel: zipfile.ZipFile) -> None:
-    """Installing gives the one command, `wakeful`."""
+    """The only command is `wakeful`."""
     scripts = configparser.ConfigParser()
     scripts.read_string(read_info(wheel, "entry_points.txt"))
     assert dict(scripts["console_scripts"]) == {"wakeful": "wakeful.cli:main"}
 
 
 def test_the_version_has_one_home(metadata: Message) -> None:
-    """The metadata's version is the package's own, and fits the supported Pythons."""
+    """The metadata's version is the package's own, and Requires-Python names the oldest supported Python."""
     text = (PACKAGE / "__init__.py").read_text()
     assert f'__version__ = "{metadata["Version"]}"' in text
     assert metadata["Requires-Python"] == ">=3.11"
 
 
 def test_a_plain_install_brings_no_test_tools(metadata: Message) -> None:
-    """pytest and its kin come with the extra `test` only."""
+    """pytest and similar packages come only with the extra `test`."""
     plain = [need for need in metadata.get_all("Requires-Dist") if "extra ==" not in need]
     assert plain and not [need for need in plain if need.startswith(("pytest", "hypothesis", "hatchling"))]
 
 
 def test_every_dependency_gives_its_reason() -> None:
-    """Above each dependency of pyproject.toml stands a comment that says what it is for."""
+    """A comment above each dependency in pyproject.toml gives its reason."""
     lines = (REPOSITORY / "pyproject.toml").read_text().splitlines()
     project = tomllib.loads("\n".join(lines))["project"]
     for dependency in project["dependencies"]:
@@ -143,7 +143,7 @@ def test_every_dependency_gives_its_reason() -> None:
 
 
 def test_the_repository_holds_no_lock_and_no_address_to_fetch_from() -> None:
-    """What is fetched from where is the machine's affair: no lock file, and no index in any configuration."""
+    """The machine decides where packages come from: there is no lock file, and no index in any configuration."""
     assert [path.name for path in REPOSITORY.glob("*.lock")] == []
     for name in ("pyproject.toml", "Makefile", ".ci/run"):
         text = (REPOSITORY / name).read_text()
@@ -151,7 +151,7 @@ def test_the_repository_holds_no_lock_and_no_address_to_fetch_from() -> None:
 
 
 def make(target: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run the Makefile on a folder of its own, as on a fresh checkout."""
+    """Run the Makefile in a folder of its own, as in a fresh checkout."""
     shutil.copy(REPOSITORY / "Makefile", folder)
     shutil.copy(REPOSITORY / "pyproject.toml", folder)
     words = [f"{name}={value}" for name, value in variables.items()]
@@ -159,7 +159,7 @@ def make(target: str, folder: Path, **variables: str) -> subprocess.CompletedPro
 
 
 def test_make_clean_never_touches_the_log(tmp_path: Path) -> None:
-    """`make clean` removes what can be made again, and .wakeful/ cannot."""
+    """`make clean` removes files that can be made again. .wakeful/ cannot."""
     kept, removed = tmp_path / ".wakeful" / "__pycache__" / "log", tmp_path / "tests" / "__pycache__" / "waiting.pyc"
     for path in (kept, removed):
         path.parent.mkdir(parents=True)
@@ -179,10 +179,10 @@ def test_make_clean_never_touches_the_log(tmp_path: Path) -> None:
 def test_make_setup_says_what_the_machine_lacks(
     lack: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A Python that is too old, or that Debian split up, is refused with what to do, before anything is made."""
+    """A Python that is too old, or that lacks ensurepip, is refused with a remedy, before anything is made."""
     shims = tmp_path / "shims"
     shims.mkdir()
-    # Debian's python3 without python3-venv has no ensurepip; an old Python has an old number.
+    # Debian's python3 without python3-venv has no ensurepip. The other shim reports an old version.
     name = "ensurepip.py" if "ImportError" in lack else "sitecustomize.py"
     (shims / name).write_text(f"import sys\n{lack}\n")
     monkeypatch.setenv("PYTHONPATH", str(shims))
@@ -205,7 +205,7 @@ def test_make_setup_says_what_the_machine_lacks(
     ],
 )
 def test_each_target_fetches_what_it_needs(target: str, sets: list[str], tmp_path: Path) -> None:
-    """Who only wants to run it waits for nothing that tests and agents need."""
+    """A person who only wants to run wakeful does not wait for the packages of tests and agents."""
     for name in ("Makefile", "pyproject.toml"):
         shutil.copy(REPOSITORY / name, tmp_path)
     told = subprocess.run(["make", "--dry-run", target], cwd=tmp_path, capture_output=True, text=True, timeout=60)
@@ -215,7 +215,7 @@ def test_each_target_fetches_what_it_needs(target: str, sets: list[str], tmp_pat
 
 
 def test_a_command_that_takes_long_shows_that_it_goes_on(tmp_path: Path) -> None:
-    """A line at the start, one at least every two seconds as far as the machine lets it, and the last words of the command in it."""
+    """The script prints a line at the start, then regularly lines with the last output of the command."""
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     slow = f"print('fetching this'); print('WARNING: never mind', flush=True); open({str(gate)!r}).read()"
@@ -233,7 +233,7 @@ def test_a_command_that_takes_long_shows_that_it_goes_on(tmp_path: Path) -> None
 
 
 def test_a_command_that_fails_is_shown_in_full() -> None:
-    """With its exit code, and everything it said."""
+    """The exit code and the whole output of the command are passed on."""
     bad = "import sys; print('first'); print('why', file=sys.stderr); sys.exit(3)"
     done = subprocess.run(
         [sys.executable, SHOW_PROGRESS, "setting up", sys.executable, "-c", bad],

@@ -1,4 +1,4 @@
-"""Positions and states of the past, against histories that were lived through: what `show --at` tells is what was."""
+"""Past positions and states, compared with random histories: `show --at` gives the state of that time."""
 
 import random
 
@@ -18,12 +18,12 @@ NOW = 1_800_000_000_000_000
 
 
 def live(seed: int, monkeypatch: pytest.MonkeyPatch) -> tuple[History, dict[tuple[str, int], Session]]:
-    """A random history, and what the core itself held after each record."""
+    """Run a random history. Return it with the state that the core held after each record."""
     lived: dict[tuple[str, int], Session] = {}
     put = State.put
 
     def put_and_remember(self: State, session: Session) -> None:
-        # What a crash undid is decided anew, and replaced here.
+        # A decision that a crash undid is made again, and its state is replaced here.
         lived[(session.id, session.seq)] = session
         put(self, session)
 
@@ -35,7 +35,7 @@ def live(seed: int, monkeypatch: pytest.MonkeyPatch) -> tuple[History, dict[tupl
 
 
 def keep(history: History, lived: dict[tuple[str, int], Session], rng: random.Random) -> EventLog:
-    """The history in a log, with snapshots at random places."""
+    """Write the history to a log, with snapshots at random places."""
     log = MemoryLog()
     for entry in history.world.log:
         log.append_blocking(
@@ -48,7 +48,7 @@ def keep(history: History, lived: dict[tuple[str, int], Session], rng: random.Ra
 
 @pytest.mark.parametrize("seed", range(12))
 def test_the_state_at_every_record_is_what_was_held_then(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Through crashes, snapshots anywhere and clocks that were set back, for every record of every session."""
+    """This holds for every record of every session, despite crashes, random snapshots and clocks that were set back."""
     history, lived = live(seed, monkeypatch)
     log = keep(history, lived, random.Random(seed))
     try:
@@ -61,7 +61,7 @@ def test_the_state_at_every_record_is_what_was_held_then(seed: int, monkeypatch:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_time_means_the_newest_record_that_was_there(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where the clock was set back between two records."""
+    """This holds also if the clock was set back between two records."""
     history, lived = live(seed, monkeypatch)
     log = keep(history, lived, random.Random(seed))
     try:
@@ -88,7 +88,7 @@ def test_a_time_means_the_newest_record_that_was_there(seed: int, monkeypatch: p
     ],
 )
 def test_a_time_is_rfc_3339_or_how_long_ago(text: str, moment: int) -> None:
-    """One number and its unit, as in specs, or a moment with its zone."""
+    """A time is a number with a unit, as in specs, or a moment with its zone."""
     assert read_moment(text, NOW) == moment
 
 
@@ -96,13 +96,13 @@ def test_a_time_is_rfc_3339_or_how_long_ago(text: str, moment: int) -> None:
     "text", ["", "yesterday", "2h30m", "-2h", "2 h", "2026-01-31", "2026-01-31T06:00:00", "12x", "²h", "1e9s", "NaN"]
 )
 def test_what_is_no_time_is_refused_in_words(text: str) -> None:
-    """A wrong time is never taken for now."""
+    """A wrong time is refused, never taken for now."""
     with pytest.raises(CallerError, match="RFC 3339|time zone"):
         read_moment(text, NOW)
 
 
 def test_a_checkpoint_is_a_position() -> None:
-    """By its name; a name nobody gave is refused with those there are."""
+    """A checkpoint is found by its name. An unknown name is refused, and the error lists the known ones."""
     session = Session(
         id="x",
         name="payroll",
@@ -120,7 +120,7 @@ def test_a_checkpoint_is_a_position() -> None:
 
 
 def test_what_was_erased_is_folded_by_its_stand_in() -> None:
-    """Positions and counts stay as they were; the secret is not told."""
+    """Positions and counts stay as they were, and the erased secret is not shown."""
     opened, secret = SessionOpened(id="x", name="payroll"), FactSet(key="password", value="hunter2")
     erased = PayloadErased(erased=2, kind="fact_set", stand_in={"key": "password", "value": "(erased)"})
     drafts = tuple(

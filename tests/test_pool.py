@@ -1,4 +1,4 @@
-"""Threads that outlive a shortage, and callers that never wait for ever for one that did not."""
+"""A thread pool that survives a shortage of threads, and callers that never wait for ever for a lost thread."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def list_threads() -> list[threading.Thread]:
 
 
 def test_work_of_all_pools_is_done_where_the_system_gives_no_more_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some threads are there before the first work, and serve all pools in turn."""
+    """Some threads exist before the first work, and serve all pools in turn."""
     pools = [Pool(3, f"short-{number}") for number in range(3)]
     eventually(lambda: len(list_threads()) == pool_module.KEPT_THREADS, seconds=PATIENCE_SECONDS)
 
@@ -81,7 +81,7 @@ def test_a_fork_has_threads_of_its_own() -> None:
 
 @pytest.mark.parametrize("error", [MemoryError, OSError, SystemExit])
 def test_work_that_fails_tells_who_waits_and_ends_no_thread(error: type[BaseException]) -> None:
-    """Also what ends a thread of Python's own pool."""
+    """SystemExit would end a thread of Python's own pool."""
     pool = Pool(1, "steady")
 
     def fail() -> None:
@@ -94,7 +94,7 @@ def test_work_that_fails_tells_who_waits_and_ends_no_thread(error: type[BaseExce
 
 
 def test_a_loop_is_told_although_there_was_no_memory_to_tell_it() -> None:
-    """Python's own pool drops what its callback raises: the loop would wait for ever."""
+    """Python's own pool drops an exception of its callback, and the loop would wait for ever."""
 
     async def ask(pool: Pool) -> int:
         loop, refused = asyncio.get_running_loop(), list[int]()
@@ -129,7 +129,7 @@ def test_work_that_hangs_does_not_keep_a_pool_from_closing(monkeypatch: pytest.M
 
 
 def test_who_waits_for_a_thread_that_is_gone_hears_so() -> None:
-    """It found no memory for an answer, or not even for its first step; then nothing is spawned any more."""
+    """The thread ran out of memory for its answer, or before its first step. After that it must not spawn anything."""
     silent = Spawner()
     silent.start(silent.begin)
     with pytest.raises(OSError) as told:

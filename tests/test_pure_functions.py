@@ -1,4 +1,4 @@
-"""The check of pure functions finds a change in whatever form it is written, and lets an answer be put together."""
+"""The checker of pure functions finds every form of change, and accepts the building of an answer."""
 
 import ast
 
@@ -50,12 +50,12 @@ def find_it(self, core, look, *, names=()):
 
 @pytest.mark.parametrize("line", PLANTED.strip().splitlines()[1:])
 def test_a_planted_change_is_found(line: str) -> None:
-    """The check itself: in whatever form a question writes."""
+    """Each line changes an argument in another form, and the checker finds it."""
     assert find_changes(read_function(f"{PLANTED.strip().splitlines()[0]}\n{line}"))
 
 
 def test_an_answer_may_be_put_together() -> None:
-    """What a question makes itself it may change; a memo, too, where the table names it."""
+    """A question may change what it makes itself, and a memo that the table names."""
     assert find_changes(read_function(HARMLESS)) == []
     assert find_changes(read_function("def delta_since(self, old):\n    self.told = old")) == []
     assert find_changes(read_function("def delta_since(self, old):\n    self.looking = old"))

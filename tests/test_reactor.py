@@ -1,4 +1,4 @@
-"""The loop ends rather than go on with half a plan, and what it showed is found in the log."""
+"""The reactor ends rather than continue with half a plan, and a decision it has shown is found in the log."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from wakeful.service.reactor import Reactor, ReactorPorts
 
 @pytest.mark.asyncio
 async def test_a_plan_that_cannot_be_carried_out_after_it_was_recorded_ends_the_daemon(tmp_path: Path) -> None:
-    """Its session would stay `running` for ever, with nothing that runs."""
+    """Otherwise the session would stay `running` for ever, without a process."""
     log = MemoryLog()
     met: list[BaseException] = []
 
@@ -52,14 +52,14 @@ async def test_a_plan_that_cannot_be_carried_out_after_it_was_recorded_ends_the_
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Nothing is written before it is set."""
+    """Return an event. The log writes nothing until it is set."""
     is_there, plan = threading.Event(), Group.add
 
     def plan_when_there(*arguments: Any) -> Any:
         is_there.wait(60)
         return plan(*arguments)
 
-    # Called by the thread that writes, before it writes anything.
+    # The writing thread calls this before it writes.
     monkeypatch.setattr(Group, "add", plan_when_there)
     yield is_there
     is_there.set()
@@ -69,7 +69,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 async def test_what_was_decided_is_in_the_log_for_whoever_waits_for_it_and_for_no_longer(
     tmp_path: Path, disk: threading.Event
 ) -> None:
-    """A reader of the log finds what the list showed it, also while more and more is decided."""
+    """A reader of the log finds what the list showed, also while the core decides more."""
     log = open_log(tmp_path / "state")
     ignore = lambda *_: None  # noqa: E731
     outside = ReactorPorts(
@@ -85,7 +85,7 @@ async def test_what_was_decided_is_in_the_log_for_whoever_waits_for_it_and_for_n
             assert log.head(session.id).seq < session.seq, "decided, and on its way to disk"
             waiting = asyncio.create_task(reactor.recorded_so_far())
             await asyncio.sleep(0)
-            # Decided after the question was asked: nobody waits for that.
+            # This is decided after the question, so `waiting` does not wait for it.
             later = SessionSpec(name=f"later{number}", objective="Begin.", root=str(tmp_path))
             reactor.observe(SpecsRead(declared=(Declaration(later, "digest"),)))
             disk.set()
@@ -175,7 +175,7 @@ async def test_a_start_whose_record_is_durable_before_its_preparation_ends_is_ma
 async def test_an_append_that_the_log_drops_as_a_repetition_ends_the_daemon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """State has taken it in already: to go on in silence would make the next append a conflict."""
+    """The state already contains the record. If the daemon continued, the next append would be a conflict."""
     log = MemoryLog()
     met: list[BaseException] = []
     ignore = lambda *_: None  # noqa: E731
@@ -190,7 +190,7 @@ async def test_an_append_that_the_log_drops_as_a_repetition_ends_the_daemon(
         )
         await reactor.call(Note(name="s", text="once"), author="me", key="k")
         (session,) = reactor.core.state
-        # As if the key had been looked for in the wrong log.
+        # Simulate a search for the key in the wrong log.
         monkeypatch.setattr(reactor, "find_repeated", lambda *_: None)
         twice = asyncio.ensure_future(reactor.submit(Note(name="s", text="twice"), author="me", key="k"))
         await eventually_async(lambda: bool(met), what="the end of the daemon")
@@ -205,7 +205,7 @@ async def test_an_append_that_the_log_drops_as_a_repetition_ends_the_daemon(
 async def test_a_key_gets_the_first_answer_while_that_is_being_recorded_and_afterwards(
     tmp_path: Path, disk: threading.Event
 ) -> None:
-    """Whatever the call: only another one with the same key is refused."""
+    """This holds for every kind of call. Only another call with the same key is refused."""
     log = open_log(tmp_path / "state")
     ignore = lambda *_: None  # noqa: E731
     outside = ReactorPorts(

@@ -1,4 +1,7 @@
-"""Lines that say the same: a few are printed, the rest is counted and told; different lines and records are never held back."""
+"""Repeated lines: a few are printed, and the rest is counted and reported.
+
+Different lines and records are never held back.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from wakeful.service.log_printer import PERIOD_SECONDS, PRINTED, LogPrinter, Rep
 
 
 def test_the_same_line_is_printed_a_few_times_and_then_counted() -> None:
-    """After a minute the count is told, and the line may be printed again."""
+    """After a minute the count is printed, and the line may be printed again."""
     now = [0.0]
     repeats = Repeats(lambda: now[0])
     assert [repeats.take("no room") for _ in range(1000)].count(True) == PRINTED
@@ -22,7 +25,7 @@ def test_the_same_line_is_printed_a_few_times_and_then_counted() -> None:
 
 
 class Line(str):
-    """A text that can be seen to be forgotten."""
+    """A text with weak references, so that the test sees when it is released."""
 
 
 def test_many_different_lines_take_no_memory() -> None:
@@ -37,7 +40,7 @@ def test_many_different_lines_take_no_memory() -> None:
 
 
 def test_the_voice_tells_a_line_of_its_own_a_few_times_and_every_record() -> None:
-    """What it held back is told when it closes."""
+    """Its count of suppressed lines is printed when the printer closes."""
     heard = io.StringIO()
     with redirect_stdout(heard):
         voice = LogPrinter(is_terminal=False)
@@ -51,7 +54,7 @@ def test_the_voice_tells_a_line_of_its_own_a_few_times_and_every_record() -> Non
 
 
 def test_a_traceback_that_comes_back_is_written_a_few_times() -> None:
-    """By where it was raised: another line of code is another defect."""
+    """Tracebacks are compared by where they were raised: another line of code is another defect."""
     written, told = io.StringIO(), list[str]()
     now = [0.0]
     handler = logging.StreamHandler(written)

@@ -1,4 +1,4 @@
-"""docs/robustness.md lists the 69 faults: each once, with what holds, and with tests that exist."""
+"""docs/robustness.md lists the 69 faults once each, with the defence and with tests that exist."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROWS = {int(number): (holds.strip(), TEST.findall(tests)) for number, _, holds, 
 
 @functools.cache
 def list_tests(path: Path) -> frozenset[str]:
-    """Functions and classes that pytest collects; a machine of hypothesis is a name that is assigned."""
+    """Return the functions and classes that pytest collects. A state machine of hypothesis is an assigned name."""
     names = set()
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -35,7 +35,7 @@ def test_each_fault_stands_there_once() -> None:
 
 @pytest.mark.parametrize("number", range(1, FAULTS + 1))
 def test_each_fault_is_held_by_tests_that_exist(number: int) -> None:
-    """Or says what it comes with, because what it attacks is not built yet."""
+    """A fault without tests must name what it comes with, because the attacked part is not built yet."""
     holds, tests = ROWS[number]
     assert tests or re.match(r"Comes with PostgreSQL", holds)
     for path, name in tests:

@@ -1,4 +1,7 @@
-"""docs/rules.md is what comments mean by "rule 17": every rule that is referred to stands there, and every rule there has tests."""
+"""docs/rules.md has the rules that comments refer to, such as "rule 17".
+
+Each reference has its rule, and each rule has tests.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ def test_the_rules_are_numbered_without_a_gap() -> None:
 
 
 def test_no_reference_to_a_rule_dangles() -> None:
-    """In code, tests and pages alike."""
+    """References in code, tests and pages are checked."""
     pages = [*REPOSITORY.glob("daemon/**/*.py"), *REPOSITORY.glob("tests/**/*.py"), *REPOSITORY.glob("docs/*.md")]
     dangling = {
         str(page.relative_to(REPOSITORY)): sorted(missing)
@@ -41,7 +44,7 @@ def test_no_reference_to_a_rule_dangles() -> None:
 
 @pytest.mark.parametrize("rule", sorted(RULES))
 def test_every_rule_has_a_test(rule: int) -> None:
-    """A test of a rule has its number in its name."""
+    """A test of a rule has the rule's number in its name."""
     texts = [path.read_text() for path in (REPOSITORY / "tests").rglob("test_*.py")]
     assert any(f"def test_rule_{rule}_" in text for text in texts)
 

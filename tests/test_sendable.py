@@ -1,4 +1,4 @@
-"""Text with halves of characters becomes text that every provider, log and terminal takes, and the reader is told."""
+"""Text with lone surrogates is converted so that every provider, log and terminal accepts it. The reader is told."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from wakeful.agents.summary import SUMMARISE, Summary, read_answer
 from wakeful.core.agents.turns import Answered, ToolCall
 from wakeful.text.unicode import SendablePieces, find_lone_half, make_json_sendable, make_sendable, tell_sendable
 
-# Halves are rare among all characters: half of these texts are made of them.
+# Lone surrogates are rare among all characters, so half of these texts are made of them.
 HALVES = st.text(st.sampled_from('a\\\n"é\U0001f600\ud83d\ude00\udce9\ud800'))
 TEXTS = HALVES | st.text()
 
@@ -29,13 +29,13 @@ TEXTS = HALVES | st.text()
     ],
 )
 def test_halves_that_belong_together_are_joined_and_others_are_escapes(text: str, sent: str) -> None:
-    """Whole text stays as it is."""
+    """Surrogates that form a pair are joined, others become escapes. Text without surrogates stays as it is."""
     assert make_sendable(text) == sent
 
 
 @given(TEXTS)
 def test_all_text_can_be_sent(text: str) -> None:
-    """It is UTF-8, mending it again changes nothing, and a lone half is told of."""
+    """The result is valid UTF-8, a second conversion changes nothing, and the reader is told of a lone surrogate."""
     sent = make_sendable(text)
     sent.encode()
     assert make_sendable(sent) == sent
@@ -46,7 +46,7 @@ def test_all_text_can_be_sent(text: str) -> None:
 
 @given(HALVES, st.lists(st.integers(0, 20)))
 def test_text_in_pieces_comes_to_the_same_as_the_whole(text: str, places: list[int]) -> None:
-    """A character that was cut in two is whole again, wherever it was cut."""
+    """A character that was cut into two pieces is whole again, wherever it was cut."""
     cuts = [0, *sorted(place for place in places if place <= len(text)), len(text)]
     pieces = SendablePieces()
     told = [pieces.take(text[start:end]) for start, end in zip(cuts, cuts[1:], strict=False)]
@@ -62,7 +62,8 @@ def test_text_in_pieces_comes_to_the_same_as_the_whole(text: str, places: list[i
     st.booleans(),
 )
 def test_arguments_can_be_read_and_sent_on_by_anybody(value: object, is_ascii: bool) -> None:
-    """As JSON with escapes or without; those with a lone half are found out before anything is done."""
+    """This holds for JSON with escapes and without.
+    Arguments with a lone surrogate are detected before anything is done."""
     arguments = make_sendable(json.dumps({"value": value}, ensure_ascii=is_ascii))
     json.dumps(json.loads(make_json_sendable(arguments)), ensure_ascii=False).encode()
     is_whole = find_lone_half(arguments) is None
@@ -75,6 +76,6 @@ def test_arguments_can_be_read_and_sent_on_by_anybody(value: object, is_ascii: b
 
 
 def test_a_summary_with_half_a_character_is_one() -> None:
-    """It was paid for, and is of use."""
+    """The summary was paid for and is useful, so it is converted and accepted."""
     call = ToolCall(id="s", name=SUMMARISE, arguments='{"summary": "done \\ud83d", "files": ["a\\ud83d\\ude00"]}')
     assert read_answer(Answered(model="m", calls=(call,))) == Summary(summary="done \\ud83d", files=("a\U0001f600",))

@@ -1,4 +1,4 @@
-"""A run between its record and its process: what goes wrong there ends the run in words, and nothing is begun that nobody wants any more."""
+"""A run between its record and its process: an error ends the run in words, and an unwanted run does not begin."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ AT = 1_700_000_000_000_000
 
 
 class Orders:
-    """In the place of a runner: nothing of these runs ever begins."""
+    """A stub runner that records orders. None of its runs begins."""
 
     def __init__(self) -> None:
         self.started: list[RunOrder] = []
@@ -44,7 +44,7 @@ class Orders:
 
 
 class FailingPlaces(RunPlaces):
-    """Fails in a way that nobody foresaw, or hangs."""
+    """Workspaces whose making fails with the given error, or hangs."""
 
     problem: Exception | None = None
 
@@ -89,7 +89,7 @@ class Gate:
     "problem", [RuntimeError("half a thought"), OperatorError("no room"), OSError(28, "No space left on device")]
 )
 async def test_whatever_fails_while_a_run_is_prepared_ends_it_in_words(tmp_path: Path, problem: Exception) -> None:
-    """Also what nobody foresaw: that is called a defect, and whoever runs the daemon is told where."""
+    """An unforeseen error is called a defect, and the operator is told its place."""
     told: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, said: told.append(said))
     gate = Gate(tmp_path)
@@ -106,7 +106,8 @@ async def test_whatever_fails_while_a_run_is_prepared_ends_it_in_words(tmp_path:
 
 
 async def test_when_the_daemon_stops_nothing_that_was_being_prepared_begins(tmp_path: Path) -> None:
-    """It is not waited for, and not reported either: the next daemon finds a run that was lost, and sweeps its place."""
+    """The daemon does not wait for the preparation or report it.
+    The next daemon finds a lost run and sweeps its folder."""
     gate = Gate(tmp_path)
     await gate.settle()
     async with asyncio.timeout(60):
@@ -115,7 +116,7 @@ async def test_when_the_daemon_stops_nothing_that_was_being_prepared_begins(tmp_
 
 
 async def test_a_workspace_that_is_being_filled_is_given_up_at_the_next_file(tmp_path: Path) -> None:
-    """A thread cannot be ended: the daemon's own end would wait for it."""
+    """A thread cannot be ended, so the end of the daemon would wait for it."""
     root = tmp_path / "root"
     root.mkdir()
     (root / "a").write_text("a")
@@ -132,7 +133,7 @@ async def test_a_workspace_that_is_being_filled_is_given_up_at_the_next_file(tmp
 
 
 class Quick:
-    """A session without a workspace, its secret in a file, and the real ways from it to an order."""
+    """A session without a workspace, with its secret in a file and the real code that makes its order."""
 
     def __init__(self, folder: Path, read_received: ReadReceived = lambda session, run: []) -> None:
         self.secret = folder / "secrets" / "key"
@@ -192,7 +193,7 @@ async def test_a_secret_that_is_gone_is_told_by_the_start_and_not_before(tmp_pat
 
 
 async def test_whatever_fails_while_a_start_is_being_recorded_is_told_by_the_start(tmp_path: Path) -> None:
-    """The reactor prepares amid a decision: an error there would end the daemon, with all its sessions."""
+    """The reactor prepares in the middle of a decision. An error there would end the daemon with all its sessions."""
     asyncio.get_running_loop().set_exception_handler(lambda _, said: None)
 
     def fail(session: Session, run: OpenRun) -> list[Any]:

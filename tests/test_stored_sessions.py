@@ -1,4 +1,7 @@
-"""A damaged record is its own session's harm alone: at the start the session is read as far as it goes and becomes read-only, and every other one is folded as ever."""
+"""A damaged record affects only its own session.
+
+At the start the session is folded up to the damage and becomes read-only. Every other session is folded as usual.
+"""
 
 from pathlib import Path
 
@@ -44,7 +47,7 @@ def state(tmp_path: Path) -> Path:
 
 
 def damage(state: Path, sql: str) -> None:
-    """As flipped bits do, which no type of a column stops."""
+    """Change the database with SQL. As with flipped bits, the types of the columns do not prevent it."""
     path = str(state / "log" / "events.db")
     for change in ("replace(sql, ') STRICT', ')')", "sql || ' STRICT'"):
         connection = apsw.Connection(path)
@@ -65,7 +68,8 @@ def load(state: Path) -> dict[str, Session]:
         log.close()
 
 
-# Of session b, whose records are 7 to 12 of all: what is damaged, its words, how far it is read, and its name.
+# Damages to session b, whose records have the ids 7 to 12: the SQL, the words of the error, the last seq read, and its
+# name.
 DAMAGES = {
     "a payload that is no JSON": (
         "UPDATE payload SET body = x'00' WHERE event = 10",
@@ -185,7 +189,7 @@ def test_a_damaged_session_takes_no_call_and_no_record(state: Path) -> None:
 
 
 def test_an_error_that_is_no_damage_is_raised(state: Path) -> None:
-    """A record of a newer release, whose hashes are right: nothing may be called damaged that is not."""
+    """The record comes from a newer release and its hashes are right. It must not be called damaged."""
     log = open_log(state)
     log.append_blocking([Append("bb", RECORDS, (Draft("something_newer", b"{}", "wakeful"),))], 7)
     with pytest.raises(InternalError, match="newer wakeful"):

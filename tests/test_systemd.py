@@ -1,7 +1,7 @@
-"""The shipped units, judged by systemd itself: they parse, they are hardened, and they promise what the daemon keeps.
+"""The shipped units, checked by systemd itself: they parse, are hardened, and agree with the daemon's behaviour.
 
-A unit names the place where people install the command; each test first points a copy of it at this environment's own,
-because `systemd-analyze verify` refuses a program that is not there.
+A unit names the place where people install the command. Each test first points a copy of the unit at this environment's
+command, because `systemd-analyze verify` refuses a missing program.
 """
 
 import os
@@ -20,11 +20,12 @@ USER_SOCKET = UNITS / "wakeful.socket"
 SYSTEM_SOCKET = UNITS / "wakeful@.socket"
 WAKEFUL = Path(sys.executable).with_name("wakeful")
 
-# An account of every Linux system; an instance is judged rather than the template, so that User= is not empty.
+# An account of every Linux system. The tests check an instance instead of the template, so that User= is not empty.
 INSTANCE = "wakeful@daemon.service"
 STOP_GRACE_SECONDS = 30
 EXPOSURE_BAR_TENTHS = 25
-# What a person's service manager can set up leaves more open: as systemd rates it, and as what runs there, an account without capabilities.
+# A person's service manager can set up less, so more is left open. The first bar is systemd's rating, the second the
+# rating as an account without capabilities.
 USER_EXPOSURE_BAR_TENTHS, USER_ACCOUNT_BAR_TENTHS = 76, 47
 NOBODY = 65534
 
@@ -33,8 +34,9 @@ needs_systemd_analyze = pytest.mark.skipif(
     reason="SYSTEMD UNITS NOT CHECKED: systemd-analyze is not on this machine (Debian and Ubuntu: apt install systemd)",
 )
 
-# Needs CAP_SETPCAP or a mount namespace, and a person's service manager has neither. Under systemd 252 the unit then ends
-# with 218/CAPABILITIES (the bounding set, PrivateDevices, ProtectClock, ProtectKernelLogs, ProtectKernelModules), or starts unprotected.
+# These keys need CAP_SETPCAP or a mount namespace, and a person's service manager has neither. Under systemd 252 the
+# unit then ends with 218/CAPABILITIES (the bounding set, PrivateDevices, ProtectClock, ProtectKernelLogs,
+# ProtectKernelModules), or starts unprotected.
 PRIVILEGED_KEYS = {
     "CapabilityBoundingSet", "ProtectSystem", "ProtectKernelTunables", "ProtectKernelModules", "ProtectKernelLogs",
     "ProtectClock", "ProtectHostname", "ProtectControlGroups", "ReadWritePaths", "PrivateMounts", "DevicePolicy", "DeviceAllow",
@@ -42,36 +44,37 @@ PRIVILEGED_KEYS = {
 }  # fmt: skip
 # A person's own programs make containers of every kind.
 MACHINES_ALONE = {"RestrictNamespaces"}
-# Inherited by every run, and each of these ends real programs: JIT compilers, runtimes, the daemon's own way of knowing who calls.
+# Every run inherits these keys, and each breaks real programs: JIT compilers, runtimes, or the daemon's check of its
+# callers.
 BREAKING_KEYS = {"MemoryDenyWriteExecute", "PrivateUsers", "ProcSubset", "PrivateNetwork", "RemoveIPC"}
-# What would break programs with another value: the account's own home, its devices and its network are there.
+# Other values would break programs, which need the account's own home, its devices and its network.
 HARMLESS_VALUES = {
     "ProtectHome": "tmpfs", "ProtectProc": "invisible", "RestrictNamespaces": "~cgroup", "IPAddressAllow": "any",
 }  # fmt: skip
-# What people's programs work with: bubblewrap, strace, nice and taskset.
+# System calls that people's programs use: bubblewrap, strace, nice and taskset.
 NEEDED_CALLS = ("@mount", "@debug", "@resources", "@privileged")
 
 
 def read_unit(path: Path) -> dict[str, str]:
-    """Read the settings of a unit, all sections together: no key occurs in two of them."""
-    # A line that ends in a backslash goes on in the next.
+    """Return the settings of a unit, all sections together. No key occurs in two sections."""
+    # A line that ends in a backslash continues in the next.
     lines = (line.strip() for line in path.read_text().replace("\\\n", " ").splitlines())
     return dict(line.split("=", 1) for line in lines if line and line[0] not in "#[")
 
 
 def seconds_of(span: str) -> int:
-    """Read the two forms of a time span that the units use."""
+    """Return a time span in seconds. The units use two forms of it."""
     amount, unit = re.fullmatch(r"(\d+)(s|min)", span).groups()
     return int(amount) * {"s": 1, "min": 60}[unit]
 
 
 def render(unit: Path, name: str, folder: Path, program: Path = WAKEFUL) -> Path:
-    """Copy `unit` as `name`, with `program` in the place of the one people install."""
+    """Copy `unit` as `name`, with `program` in place of the installed command."""
     rendered = folder / name
     text, count = re.subn(r"(?m)^ExecStart=\S+", lambda _: f"ExecStart={program}", unit.read_text())
     assert count == 1, f"{unit} must have exactly one ExecStart="
     rendered.write_text(text)
-    # The service names its socket, and systemd looks for it beside it.
+    # The service names its socket, and systemd looks for it in the same folder.
     socket = USER_SOCKET if unit == USER_UNIT else SYSTEM_SOCKET
     (folder / name).with_suffix(".socket").write_text(socket.read_text())
     return rendered
@@ -98,7 +101,7 @@ def test_the_user_unit_verifies(tmp_path: Path) -> None:
 @needs_systemd_analyze
 @pytest.mark.parametrize("damage", ["a missing program", "an unknown key"])
 def test_verify_would_notice(damage: str, tmp_path: Path) -> None:
-    """The judge is awake: a missing program and a misspelt key are refused on this machine."""
+    """`systemd-analyze verify` on this machine does refuse a missing program and a misspelt key."""
     program = tmp_path / "absent" if damage == "a missing program" else WAKEFUL
     unit = render(SYSTEM_UNIT, INSTANCE, tmp_path, program)
     if damage == "an unknown key":
@@ -109,7 +112,7 @@ def test_verify_would_notice(damage: str, tmp_path: Path) -> None:
 
 @needs_systemd_analyze
 def test_the_system_unit_is_hardened(tmp_path: Path) -> None:
-    """The system's unit is rated 2.5 or better by systemd, although people's own programs run inside it."""
+    """systemd rates the system's unit 2.5 or better, although people's own programs run inside it."""
     unit = render(SYSTEM_UNIT, INSTANCE, tmp_path)
     verdict = analyze("security", "--offline=yes", "--no-pager", f"--threshold={EXPOSURE_BAR_TENTHS}", unit)
     assert verdict.returncode == 0, verdict.stdout.splitlines()[-1:] + [verdict.stderr]
@@ -117,7 +120,8 @@ def test_the_system_unit_is_hardened(tmp_path: Path) -> None:
 
 @needs_systemd_analyze
 def test_the_user_unit_is_as_hard_as_a_persons_manager_can_make_it(tmp_path: Path) -> None:
-    """systemd rates a person's unit as root's; rated as the account without capabilities that it is, it keeps a bar of its own."""
+    """systemd rates a person's unit as if root ran it.
+    As an account without capabilities, which it is, it meets a second bar."""
     unit = render(USER_UNIT, "wakeful.service", tmp_path)
     verdict = analyze("security", "--offline=yes", "--no-pager", f"--threshold={USER_EXPOSURE_BAR_TENTHS}", unit)
     assert verdict.returncode == 0, verdict.stdout.splitlines()[-1:] + [verdict.stderr]
@@ -127,7 +131,7 @@ def test_the_user_unit_is_as_hard_as_a_persons_manager_can_make_it(tmp_path: Pat
 
 
 def test_the_sockets_are_their_owners_alone() -> None:
-    """0600, in a folder of 0700, at the place where the command line looks; a daemon that cannot start is given up on."""
+    """The mode is 0600 in a folder of 0700, where the command line looks. A daemon that cannot start is given up."""
     user, system = read_unit(USER_SOCKET), read_unit(SYSTEM_SOCKET)
     assert (user["ListenStream"], system["ListenStream"]) == ("%t/wakeful.sock", "/run/wakeful/%i/wakeful.sock")
     assert system["SocketUser"] == "%i" and "-m 0700 -o %i /run/wakeful/%i" in SYSTEM_SOCKET.read_text()
@@ -137,7 +141,7 @@ def test_the_sockets_are_their_owners_alone() -> None:
 
 
 def test_a_service_brings_its_socket_and_keeps_it() -> None:
-    """Started or enabled, the service has its socket with it; stopping the service takes neither the socket nor its folder away."""
+    """Starting or enabling the service brings its socket. Stopping it removes neither the socket nor its folder."""
     for unit, socket in ((read_unit(USER_UNIT), "wakeful.socket"), (read_unit(SYSTEM_UNIT), "wakeful@%i.socket")):
         assert (unit["Requires"], unit["After"], unit["Also"]) == (socket, socket, socket)
     assert read_unit(SYSTEM_UNIT)["RuntimeDirectoryPreserve"] == "yes"
@@ -145,12 +149,12 @@ def test_a_service_brings_its_socket_and_keeps_it() -> None:
 
 @pytest.mark.parametrize("unit", [USER_UNIT, SYSTEM_UNIT], ids=lambda path: path.name)
 def test_hardening_breaks_no_run(unit: Path) -> None:
-    """Neither unit sets what would end a run's JIT, browser, sandbox or GPU program."""
+    """Neither unit sets a key that would break a run's JIT, browser, sandbox or GPU program."""
     found = read_unit(unit)
     assert BREAKING_KEYS.isdisjoint(found)
     assert {key: found.get(key, value) for key, value in HARMLESS_VALUES.items()} == HARMLESS_VALUES
     assert not [group for group in NEEDED_CALLS if group in found["SystemCallFilter"]]
-    # Terminals, GPU, KVM and FUSE are character devices, and what of /dev is left out is bound again.
+    # Terminals, GPU, KVM and FUSE are character devices. The devices that PrivateDevices hides are bound again.
     assert found.get("DeviceAllow", "char-* rw") == "char-* rw"
     if "PrivateDevices" in found:
         assert {"-/dev/dri", "-/dev/fuse", "-/dev/kvm", "-/dev/nvidiactl"} <= set(found["BindPaths"].split())
@@ -159,12 +163,12 @@ def test_hardening_breaks_no_run(unit: Path) -> None:
 
 
 def test_the_user_unit_asks_for_no_privilege() -> None:
-    """The user's unit sets nothing that a person's service manager is not allowed to set up."""
+    """The user's unit sets no key that a person's service manager may not set up."""
     assert (PRIVILEGED_KEYS | MACHINES_ALONE).isdisjoint(read_unit(USER_UNIT))
 
 
 def test_both_units_keep_the_same_life() -> None:
-    """Starting, stopping, reloading, restarting and watching are the same for a person and for the system."""
+    """Start, stop, reload, restart and watchdog are the same for a person and for the system."""
     user, system = read_unit(USER_UNIT), read_unit(SYSTEM_UNIT)
     own = {
         "Description",
@@ -185,7 +189,8 @@ def test_both_units_keep_the_same_life() -> None:
 
 
 def test_the_life_is_the_one_the_daemon_keeps() -> None:
-    """systemd waits for the first look, lets runs finish, restarts for ever with a pause, and survives a run's hunger."""
+    """systemd waits for the first look, lets runs finish, restarts for ever with a pause, and survives a run out of
+    memory."""
     unit = read_unit(SYSTEM_UNIT)
     assert unit["Type"] == "notify"
     assert seconds_of(unit["WatchdogSec"]) > 0
@@ -201,7 +206,7 @@ def test_the_life_is_the_one_the_daemon_keeps() -> None:
 
 
 def test_the_system_unit_refuses_root() -> None:
-    """wakeful@root is turned away with a sentence, and any other account is let in."""
+    """wakeful@root is refused with a sentence, and any other account is accepted."""
     condition = read_unit(SYSTEM_UNIT)["ExecCondition"]
     script = re.fullmatch(r"/bin/sh -c '(.*)'", condition).group(1).replace("$$", "$")
 

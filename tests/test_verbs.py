@@ -39,7 +39,7 @@ def test_every_call_of_the_table_is_carried_out_and_no_other() -> None:
 
 @pytest.mark.parametrize("name", DIRECT)
 def test_the_arguments_of_a_call_are_the_fields_of_its_value_in_the_core(name: str) -> None:
-    """With the same types and defaults. The sender of a message is known from the connection."""
+    """The types and defaults are the same. The sender of a message is known from the connection."""
     body, call = find_body_type(VERBS[name]), CALLS[name].makes[0]
     assert describe(body) == {field: told for field, told in describe(call).items() if field != "sender"}
 
@@ -66,7 +66,7 @@ def test_the_role_of_a_verb_is_the_one_the_core_asks_for(name: str) -> None:
 
 @pytest.mark.parametrize("name", CALLS)
 def test_a_call_that_is_safe_to_repeat_is_found_by_its_key(name: str) -> None:
-    """The log says by its first record which call a key belongs to."""
+    """The kind of its first record tells which call a key belongs to."""
     verb = VERBS[name]
     assert verb.is_repeatable == (KEY in verb.arguments or verb.section is None or name == "trace")
     assert all(CALL_RULES[kind].first_kinds for kind in CALLS[name].makes)
@@ -83,14 +83,14 @@ def test_every_command_is_carried_out_by_a_module_or_sends_its_call() -> None:
 
 @pytest.mark.parametrize("name", [name for name, verb in VERBS.items() if verb.cli_module is not None])
 def test_the_function_of_a_verb_takes_the_arguments_of_the_table(name: str) -> None:
-    """By their names, and no others."""
+    """The function takes the arguments by name, and no others."""
     module = importlib.import_module(f"wakeful.cli.{COMMANDS[name].cli_module}")
     given = {one.name: None for one in COMMANDS[name].typed}
     inspect.signature(getattr(module, f"{name}_verb")).bind(Options(), **given)
 
 
 def test_every_route_of_the_table_has_one_handler() -> None:
-    """The calls share one, and so do the acts on bundles."""
+    """All calls share one handler, and so do the operations on bundles."""
     modules = [
         importlib.import_module(f"wakeful.api.routes.{one.name}") for one in pkgutil.iter_modules(routes.__path__)
     ]
@@ -100,7 +100,7 @@ def test_every_route_of_the_table_has_one_handler() -> None:
 
 
 def test_the_body_of_every_call_has_a_json_schema() -> None:
-    """OpenAPI, tools of MCP and forms are made from it."""
+    """OpenAPI, tools of MCP and forms are made from the schema."""
     for name, steps in CALLS.items():
         schema = msgspec.json.schema(find_body_type(VERBS[name], steps.object_type))
         (definition,) = [one for key, one in schema["$defs"].items() if key.endswith("Body")]
@@ -108,7 +108,7 @@ def test_the_body_of_every_call_has_a_json_schema() -> None:
 
 
 def test_the_table_is_quick_to_import() -> None:
-    """Every command imports it: it needs no library and nothing of ours."""
+    """Every command imports the table, so it imports no library and no other module of ours."""
     program = (
         "import sys; import wakeful.verbs.table; "
         "print(sorted(sys.modules.keys() & {'click', 'pydantic', 'msgspec', 'starlette'}), "
@@ -119,7 +119,7 @@ def test_the_table_is_quick_to_import() -> None:
 
 
 def test_the_page_of_commands_is_made_from_the_table() -> None:
-    """`make docs` writes it."""
+    """`make docs` writes the page."""
     script = REPOSITORY / "scripts" / "write_commands_page.py"
     done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""`make walk`: one real save is traced to its end, and the walk does not grow."""
+"""`make walk` traces one real save to its end. The number of modules and functions it goes through must not grow."""
 
 import importlib.util
 import re
@@ -13,15 +13,15 @@ REPOSITORY = Path(__file__).parent.parent
 SCRIPT = REPOSITORY / "scripts" / "walk.py"
 PAGE = REPOSITORY / "docs" / "walk.md"
 PACKAGE = REPOSITORY / "daemon" / "wakeful"
-# The most modules and functions that one save may go through. These are the figures of today (74 and 375 until the
-# spawn, 101 and 598 until `suspended`), with room for the sweep, which the clock may start on a busy machine in every
-# save. Lower them whenever the walk becomes shorter.
+# The most modules and functions that one save may go through. They are the measured figures (74 and 375 until the
+# spawn, 101 and 598 until `suspended`), with room for the sweep, which the clock may start in any save on a busy
+# machine. Lower them whenever the walk becomes shorter.
 CEILINGS = {"spawn": (79, 392), "suspended": (106, 625)}
 
 
 @pytest.fixture(scope="module")
 def walked() -> list[str]:
-    """The lines that the script prints about one save."""
+    """Return the lines that the script prints about one save."""
     done = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
@@ -56,7 +56,7 @@ def test_walk_does_not_grow(walked: list[str], end: str) -> None:
 
 
 def test_the_page_of_the_walk_names_functions_that_exist() -> None:
-    """`make docs` writes the page again. A function that the clock calls in one save and not in another may be missing there."""
+    """`make docs` writes the page again. A function that the clock calls in some saves only may be missing on it."""
     rows = re.findall(r"^\|[^|]*\| `([\w.]+)` \| (.*) \|$", PAGE.read_text(), re.MULTILINE)
     assert len(rows) > 50
     gone = [

@@ -1,4 +1,7 @@
-"""Programs that tests, benches and scripts write as text import modules of ours that exist: a moved module would disarm a fault in silence."""
+"""Programs that tests, benches and scripts write as text import existing modules of ours.
+
+If a module moved, a fault in such a program would silently no longer happen.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How a test waits: for a condition, with a deadline, never for a fixed time.
+"""Waiting in tests: for a condition, with a deadline, never for a fixed time.
 
-Every test that observes a real process, file watch or socket calls `eventually` (or `eventually_async` inside a running
-loop, which it never blocks). Both return what the predicate returned, so that a test can go on with what it waited for.
+Tests that observe a real process, file watch or socket call `eventually`, or `eventually_async` inside a running loop,
+which it never blocks. Both return the result of the predicate, so that the test can use it.
 """
 
 import asyncio
@@ -10,9 +10,10 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-# A shared machine stalls for tens of seconds: what passes costs none of this, and a hung test still names itself.
+# A shared machine stalls for tens of seconds. A passing test does not wait this long, and a hung test names itself.
 PATIENCE_SECONDS = 60.0
-# A look costs microseconds: looking often keeps the suite fast without burning the cores the daemon under test needs.
+# A look costs microseconds. Frequent looks keep the suite fast, and the pauses leave the cores to the daemon under
+# test.
 FIRST_PAUSE_SECONDS = 0.001
 LONGEST_PAUSE_SECONDS = 0.05
 
@@ -20,11 +21,11 @@ T = TypeVar("T")
 
 
 def eventually(predicate: Callable[[], T], seconds: float = PATIENCE_SECONDS, *, what: str | None = None) -> T:
-    """Look until `predicate` returns something true and return that, or fail saying what was last seen."""
+    """Look until `predicate` returns a true value, and return it. At the deadline, fail with the last value seen."""
     deadline = time.monotonic() + seconds
     pause = FIRST_PAUSE_SECONDS
     while True:
-        # Read before the look: a look that began in time counts, however slow the machine is.
+        # Read the clock before the look: a look that began in time counts, however slow the machine is.
         is_last = time.monotonic() >= deadline
         seen = predicate()
         if seen:
@@ -38,7 +39,8 @@ def eventually(predicate: Callable[[], T], seconds: float = PATIENCE_SECONDS, *,
 async def eventually_async(
     predicate: Callable[[], T | Awaitable[T]], seconds: float = PATIENCE_SECONDS, *, what: str | None = None
 ) -> T:
-    """As `eventually`, yielding to the running loop between looks; the predicate may be a coroutine function."""
+    """Do the same as `eventually`, and yield to the running loop between looks.
+    The predicate may be a coroutine function."""
     deadline = time.monotonic() + seconds
     pause = FIRST_PAUSE_SECONDS
     while True:
