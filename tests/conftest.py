@@ -23,7 +23,7 @@ settings.register_profile(
 )
 settings.load_profile("suite")
 
-# Each worker gets a mount namespace. A mount by one worker would otherwise invalidate run mounts prepared by another.
+# Each worker gets a mount namespace. A mount by one worker would otherwise invalidate the prepared mounts of another.
 if "PYTEST_XDIST_WORKER" in os.environ:
     with contextlib.suppress(OSError):
         leave_mounts()

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def held_port() -> Iterator[socket.socket]:
-    """Yield a bound socket that does not listen. `listen` opens the port, `shutdown` closes it, again and again."""
+    """Yield a bound socket. `listen` opens the port and `shutdown` closes it. Both may be repeated."""
     with socket.socket() as held:
         while True:
             try:

@@ -56,7 +56,7 @@ LAYERS: dict[str, set[str]] = {
     "notifications": {"core", "system", "eventlog", "views"},
     # Sessions as files, over the log's contract.
     "bundles": {"core", "system", "eventlog", "run_files"},
-    # What a model is told, assembled from the log.
+    # The context of a model, assembled from the log.
     "model_context": {"core", "system", "eventlog", "run_files", "views"},
     # Folders of their own for forks and runs.
     "workspaces": {"core", "system", "run_files", "sources", "runners"},
@@ -96,7 +96,7 @@ ORDER_INSIDE: dict[str, tuple[set[str], ...]] = {
         {"contract"},
         {"processes"},
         {"hints"},
-        # A look at files is held while git rewrites them, so files know git.
+        # A look at files waits while git rewrites them, so files know git.
         {"git", "checks", "clock", "disk_space"},
         {"files"},
         {"declarations"},

@@ -183,7 +183,7 @@ class SmallDaemon:
             )
         )
 
-    # -- what a test does ------------------------------------------------------------------------
+    # -- actions of a test -----------------------------------------------------------------------
 
     async def declare(self, *specs: SessionSpec) -> None:
         await self.observe(SpecsRead(declared=tuple(Declaration(spec, "text") for spec in specs)))

@@ -49,7 +49,7 @@ def test_activate_wait_ends_with_the_run_and_tells_how(rested: RunningDaemon, ex
 
 
 def test_facts_and_messages_outside_a_run_take_the_name_first(rested: RunningDaemon, wakeful: Command) -> None:
-    """`remember`, `recall`, `note` and `send` take the session's name as first argument; so do `facts` and `show`."""
+    """Outside a run, the first argument of `remember`, `recall`, `facts`, `note` and `send` is the session's name."""
     assert wakeful("remember", "payroll", "currency", "CNY", "--because", "the CFO said so").returncode == 0
     assert wakeful("recall", "payroll", "currency").stdout == "CNY\n"
     assert "the CFO said so" in wakeful("facts", "payroll").stdout
