@@ -1,12 +1,17 @@
 """A minimal external coding agent. It speaks the Agent Client Protocol over its standard input and output.
 
-Usage: `python acp_program.py FOLDER`. The files of FOLDER decide its behaviour. FOLDER/sessions holds a file for each
-session with the prompts that it received. FOLDER/can lists optional abilities (resume, load, login, modes, options).
-FOLDER/name is the agent's name. FOLDER/way says how it reports its call: at once, in pieces, or by its question alone.
-FOLDER/page is the file that it writes. FOLDER/spends says how many words it reads, how often, and what it reports about
-that. FOLDER/thinks has the words of its thoughts. It sends them one by one, and continues when FOLDER/go exists.
-FOLDER/uses has calls of tools of its MCP servers. It asks before each call, and writes the answers to FOLDER/used. It
-reads and writes through its client and asks before it edits. It also tries to read the disk directly.
+Usage: `python acp_program.py FOLDER`. The files of FOLDER decide its behaviour:
+
+- `sessions/`: one file for each session, with the prompts that it received. The program writes them.
+- `can`: its optional abilities (resume, load, login, modes, options).
+- `name`: its name.
+- `way`: how it reports its call (at once, in pieces, by its question alone).
+- `page`: the file that it writes.
+- `spends`: how many words it reads, how often, and what it reports about that.
+- `thinks`: the words of its thoughts, sent one by one. It continues when the file `go` exists.
+- `uses`: calls of tools of its MCP servers. It asks before each call, and writes the answers to the file `used`.
+
+It reads and writes through its client, and asks before it edits. It also tries to read the disk directly.
 """
 
 from __future__ import annotations

@@ -119,9 +119,9 @@ def kill_at(box: Box, lines: Iterator[str], step: int, kinds: tuple[str, ...] = 
 
 
 def judge(records: list[dict[str, Any]], sent: list[str]) -> None:
-    """Check that the run ends the same, and that each effect happened once or may have happened as the model was told.
+    """Check that the run ends the same, and that no effect happened twice.
 
-    `sent` are the effects.
+    An effect may be missing only if its call began and was told to the model as unknown. `sent` are the effects.
     """
     answers = [record["payload"]["answer"]["text"] for record in records if record["kind"] == "turn_answered"]
     outcomes = [record["payload"]["outcome"] for record in records if record["kind"] == "run_finished"]
@@ -307,7 +307,7 @@ SERVER_SCRIPT = [
 
 @pytest.mark.long
 def test_an_agent_killed_around_a_call_of_a_server_does_not_repeat_its_effect(box: Box, provider: Provider) -> None:
-    """No server outlives its run: none is left after each kill. Its effect happened once, or is told as unknown."""
+    """No server outlives its run: none is left after each kill. Each effect happened once, or is told as unknown."""
     provider.play(SERVER_SCRIPT)
     declare(box, provider, "anthropic")
     ledger = box.folder / "ledger.txt"
