@@ -162,7 +162,7 @@ async def test_what_has_a_key_is_asked_again_until_it_is_answered(tmp_path: Path
 
 @pytest.mark.asyncio
 async def test_lines_are_sent_as_they_come_and_all_of_them_again_to_a_daemon_that_has_come_back(tmp_path: Path) -> None:
-    """If the daemon leaves in the middle of a post, the link sends all its lines again at the end, in the same order."""
+    """If the daemon leaves in the middle of a post, the link sends all lines again at the end, in the same order."""
     received = bytearray()
 
     async def leave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -244,7 +244,7 @@ def _pairs() -> list[tuple[str, str]]:
 
 
 async def _go_on_elsewhere(provider: Provider, one: str, other: str) -> None:
-    """Begin with one provider, send its calls and their results to the other, and return with that answer to the first."""
+    """Begin with one provider, send its calls and results to the other, and return with that answer to the first."""
     provider.play(
         [
             (Think("Hm."), Say("First."), Call("add", {"a": 1, "b": 2}), Call("add", {"a": 3})),
@@ -396,7 +396,10 @@ async def test_a_conversation_that_begins_with_an_answer_is_a_defect_of_ours(pro
 
 
 async def test_a_raw_message_that_cannot_be_read_is_told_anew(provider: Provider) -> None:
-    """If the raw message is damaged or from another library version, only its signature is lost, not the conversation."""
+    """If a raw message is damaged or from another library version, only its signature is lost.
+
+    The conversation continues.
+    """
     provider.play([Say("Never asked."), Say("Yes.")])
     for raw in (
         "",

@@ -232,7 +232,7 @@ def alive(mark: str) -> list[psutil.Process]:
     ],
 )
 def test_nothing_that_a_command_starts_outlives_it(yard: Yard, line: str) -> None:
-    """Processes in the background, in another session, without a parent, or with closed output end before the result."""
+    """Processes in the background, in another session, without a parent, or with closed output do not outlive it."""
     mark = f"{100_000 + os.getpid()}.{len(line)}"
     assert "exit code 0" in yard.use(line.format(n=mark))
     assert alive(mark) == []
