@@ -309,7 +309,7 @@ def test_a_provider_that_refuses_the_key_puts_the_session_to_sleep_with_its_word
 
 @pytest.mark.long
 def test_what_a_tool_read_can_be_erased_and_the_conversation_goes_on(box: Box, provider: Provider) -> None:
-    """The text is erased from the log, from the openings and from every file of the state folder.
+    """The text is erased from the log, the openings and the state folder, except for the blob of the bound file.
 
     The chain still verifies, and the provider gets a valid conversation.
     """

@@ -174,10 +174,7 @@ def listening(family: int, address: object) -> Iterator[list[bytes]]:
 
 
 def test_the_control_socket_is_out_of_reach(yard: Yard) -> None:
-    """This holds even if the session has a network, because no Unix socket is allowed.
-
-    Outside of the domain it connects.
-    """
+    """A shell cannot connect to a Unix socket, even if the session has a network. Outside of the domain it can."""
     attack = yard.python(
         f"import socket\ns = socket.socket(socket.AF_UNIX)\ns.connect({str(yard.socket)!r})\ns.sendall(b'hello')\nprint('sent')"
     )
