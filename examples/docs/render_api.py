@@ -1,8 +1,8 @@
-"""Render the API documentation of a source folder from its code: modules, classes, functions, signatures.
+"""Render the API documentation of a source folder: its modules, classes, functions and signatures.
 
-The session `api-docs` runs it when a commit touched that folder. Reads the source with `ast` and imports none of it, so
-a module that cannot be loaded is documented all the same; one that cannot be parsed is an error and leaves the page
-alone. What begins with an underscore is private and left out.
+The session `api-docs` runs it when a commit touched that folder. The source is parsed with `ast` and never imported, so
+a module that cannot be imported is documented too. A module that cannot be parsed is an error, and the page stays as it
+was. Private names (with a leading underscore) are left out.
 """
 
 import ast
@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-# Where wakeful puts a clean copy of the committed tree; by hand, the working tree.
+# In a run, this is the clean copy of the committed tree that wakeful makes. Run by hand, it is the working tree.
 SOURCE = Path(os.environ.get("WAKEFUL_BINDING_CODE") or "daemon/wakeful/core")
 PACKAGE = "wakeful.core"
 PAGE = Path("examples/docs/out/api.md")
@@ -46,11 +46,11 @@ def module_name(path: Path) -> str:
 
 
 def parse_module(path: Path) -> ast.Module:
-    # From bytes, so that a coding line is honoured; a source of the wrong encoding is then a SyntaxError too.
+    # Parse the bytes, so that Python honours a coding line and reports a wrong encoding as a SyntaxError.
     try:
         return ast.parse(path.read_bytes(), filename=str(path))
     except (SyntaxError, ValueError) as error:
-        # A null byte is told without a place, and by a ValueError in some releases of Python.
+        # For a null byte, Python gives no line number, and some releases raise ValueError.
         line = getattr(error, "lineno", None) or 1
         raise SyntaxError(getattr(error, "msg", str(error)), (str(path), line, 1, "")) from None
 
@@ -65,7 +65,7 @@ def render_page(modules: dict[str, ast.Module]) -> str:
 
 
 def anchor(heading: str) -> str:
-    """The fragment that Markdown viewers give a heading: dots fall away."""
+    """Return the link fragment that Markdown viewers give a heading. They remove dots."""
     return heading.lower().replace(".", "")
 
 
@@ -105,7 +105,7 @@ def signature(node: Function) -> str:
 
 
 def paragraph(node: ast.Module | ast.ClassDef | Function) -> list[str]:
-    """The first paragraph of the docstring and an empty line, or nothing."""
+    """Return the first paragraph of the docstring and an empty line, or an empty list if there is none."""
     text = (ast.get_docstring(node) or "").split("\n\n")[0]
     return [" ".join(text.split()), ""] if text else []
 
@@ -115,7 +115,7 @@ def is_public(name: str) -> bool:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Under a temporary name first: a reader sees the old page or the new one, never half of one."""
+    """Write a temporary file and rename it, so that a reader sees the old page or the new one, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
     temporary.write_text(text, encoding="utf-8")

@@ -1,8 +1,8 @@
-"""Add one line to a bounded journal: disk space left, and what became of the watched outputs since the last beat.
+"""Add one line to a journal: the free disk space, and how the watched outputs changed since the last beat.
 
-The session `heartbeat` runs it every half hour. What the last beat saw is kept in the scratch folder; run by hand,
-without one, each beat is a first beat. The journal is rewritten whole and keeps its newest lines only,
-so it never grows beyond them.
+The session `heartbeat` runs it every half hour. The scratch folder keeps the state of the last beat. Run by hand
+without a scratch folder, each beat counts as the first. Each beat rewrites the whole journal with its newest lines, so
+the journal does not grow without end.
 """
 
 import json
@@ -23,7 +23,7 @@ GIGABYTE = 1_000_000_000
 
 @dataclass(frozen=True)
 class Beat:
-    """What one beat saw: free bytes, and each output's size and time of change."""
+    """The state at one beat: the free bytes, and the size and mtime of each output."""
 
     free_bytes: int
     outputs: dict[str, list[int]]
@@ -62,7 +62,7 @@ def recall(memory: Path | None) -> Beat | None:
     try:
         return Beat(**json.loads(memory.read_bytes()))
     except (ValueError, TypeError) as error:
-        # Only a comparison is lost; the next beat has one again.
+        # Only this one comparison is lost. The next beat can compare again.
         print(f"{memory}: the last beat is unreadable ({error}); beginning again")
         return None
 

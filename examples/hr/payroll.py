@@ -1,8 +1,8 @@
-"""Compute the month's payroll and say what differs from last month.
+"""Compute the month's payroll and report the differences from last month.
 
-The session `payroll` runs it in the folder that holds sessions.d/. Reads the salaries, each city's insurance rates, the
-tax table and last month's result; writes the payroll and a difference report. The month comes from a file, never from
-the clock, and the arithmetic is decimal: the same inputs give the same bytes.
+The session `payroll` runs it in the folder that holds sessions.d/. It reads the salaries, the insurance rates of each
+city, the tax table and last month's result. It writes the payroll and a difference report. The month comes from a file
+and the arithmetic is decimal, so the same inputs give the same bytes.
 """
 
 from collections.abc import Mapping
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def read_last_month(month: Month) -> Mapping[str, Payslip]:
-    # In January the sums begin again, so a first payroll can do without a last one.
+    # In January the sums begin again, so a first payroll needs no previous result.
     if month.number == 1 and not PREVIOUS.exists():
         return {}
     last = read_payslips(PREVIOUS)

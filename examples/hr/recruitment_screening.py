@@ -1,9 +1,9 @@
 """Rank the candidates of a folder against the requirements, with a reason for every point.
 
-The session `recruitment-screening` runs it when a candidate or the requirements change; it also runs by hand. The
-shortlist depends on these files alone. What is new is told in the run's output, from what wakeful says changed; scores
-of unchanged candidates are reused from the scratch folder. It reads no name, age or photo into a score: a file with a
-key that is not listed here is refused.
+The session `recruitment-screening` runs it when a candidate or the requirements change. It also runs by hand. The
+shortlist depends on these files alone. The run's output names the new candidates, from the changes that wakeful
+reports. The scratch folder keeps the scores of unchanged candidates. No name, age or photo enters a score: a file with
+a key that is not listed here is refused.
 """
 
 import hashlib
@@ -45,7 +45,10 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Score:
-    """Points with reasons, or what is missing; a candidate who lacks something required has no points."""
+    """The points with their reasons, or the missing requirements.
+
+    A candidate with a missing requirement has no points.
+    """
 
     points: int
     reasons: tuple[str, ...]
@@ -53,7 +56,7 @@ class Score:
 
 
 class Fields:
-    """The keys of one JSON object: each must be taken with its type, and none may be left over."""
+    """The keys of one JSON object. The program must read every key with its type, and none may be left over."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -84,7 +87,7 @@ class Fields:
 
     def whole(self, key: str, most: int) -> int:
         value = self.take(key, "a whole number")
-        # bool is a kind of int in Python, and `true` years is not a number of years.
+        # In Python, bool is a subclass of int, but `true` is not a number of years.
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
             raise self.problem(key, value, f"a whole number from 0 to {most}")
         return value
@@ -153,10 +156,10 @@ def read_candidate(path: Path) -> Candidate:
 
 
 def score_candidates(requirements: Requirements) -> tuple[dict[str, Score], int]:
-    """Reference -> score, and how many were reused. Bad files are told together, and then nothing is written."""
+    """Return reference -> score, and how many scores were reused. If files are bad, report all and write nothing."""
     store = score_store()
     kept = read_kept_scores(store)
-    # A score follows from these three and nothing else, so together they name it.
+    # A score depends only on the requirements, this program and the candidate's file, so their digest is its key.
     rules = [REQUIREMENTS.read_bytes(), Path(__file__).read_bytes()]
     scores: dict[str, Score] = {}
     keys: dict[str, str] = {}
@@ -196,7 +199,7 @@ def read_kept_scores(store: Path | None) -> dict[str, Score]:
             for key, kept in json.loads(store.read_bytes()).items()
         }
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        # Only a cache: every score can be had again from the files, so a damaged one costs time, not truth.
+        # Only a cache: the files give every score again, so a damaged cache costs only time.
         print(f"{store}: kept scores are unreadable ({error}); scoring everybody again")
         return {}
 
@@ -222,7 +225,10 @@ def score(candidate: Candidate, requirements: Requirements) -> Score:
 
 
 def rank(scores: Mapping[str, Score]) -> list[str]:
-    """References of those who have everything required, best first; equal points in order of reference."""
+    """Return the references of the candidates who meet every requirement, best first.
+
+    Equal points are sorted by reference.
+    """
     fitting = [reference for reference, score in scores.items() if not score.missing]
     return sorted(fitting, key=lambda reference: (-scores[reference].points, reference))
 
@@ -255,7 +261,7 @@ def cell(text: str) -> str:
 
 
 def changed_candidates() -> dict[Path, str]:
-    """Candidate's path -> how it changed, as wakeful tells it; empty when run by hand."""
+    """Return candidate's path -> how it changed, as wakeful reports it. Empty when run by hand."""
     changes: dict[Path, str] = {}
     for path in changed_paths():
         changes[path] = "changed"

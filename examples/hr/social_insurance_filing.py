@@ -1,8 +1,8 @@
-"""Summarise, for each city, what is to be filed and paid to social insurance and housing fund.
+"""Summarise for each city the amounts to file and pay for social insurance and housing fund.
 
-The session `social-insurance-filing` runs it after payroll wrote. Reads only payroll.csv; writes one page per city and
-removes the page of a city where nobody is paid any more. It never recomputes a contribution:
-what was deducted is filed.
+The session `social-insurance-filing` runs it after payroll wrote. It reads only payroll.csv. It writes one page for
+each city, and removes the page of a city in which nobody is paid any more. It never recomputes a contribution: the
+amounts that payroll deducted are filed.
 """
 
 from decimal import Decimal

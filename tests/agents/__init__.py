@@ -1,1 +1,4 @@
-"""Tests of sessions that think. A regular package: a peer that benchmarks measure is importable as `agents` too, and would win."""
+"""Tests of sessions that think.
+
+This is a regular package. A peer that the benchmarks measure is importable as `agents` too, and would otherwise win.
+"""

@@ -1,10 +1,17 @@
-"""An external coding agent as small as one can be: speaks the Agent Client Protocol over its standard input and output, and does what FILE says.
+"""A minimal external coding agent. It speaks the Agent Client Protocol over its standard input and output.
 
-`python acp_program.py FOLDER`: FOLDER/sessions holds a file for each session it had, with every prompt it got. Of FOLDER/can it takes what it can
-besides (resume, load, login, modes, options), of FOLDER/name what it is called, of FOLDER/way how it tells of its call (at once, in pieces, by its question
-alone), of FOLDER/page what it writes, of FOLDER/spends how many words it reads again and again, and what it tells of that. The words of FOLDER/thinks are its thoughts,
-one by one; it goes on when FOLDER/go is there. FOLDER/uses has calls of the tools of the servers it was handed: for each it asks first, and what it was
-answered goes to FOLDER/used. It reads and writes through its client, asks before it edits, and tries the disk itself as well.
+Usage: `python acp_program.py FOLDER`. The files of FOLDER decide its behaviour:
+
+- `sessions/`: one file for each session, with the prompts that it received. The program writes them.
+- `can`: its optional abilities (resume, load, login, modes, options).
+- `name`: its name.
+- `way`: how it reports its call (at once, in pieces, by its question alone).
+- `page`: the file that it writes.
+- `spends`: how many words it reads, how often, and what it reports about that.
+- `thinks`: the words of its thoughts, sent one by one. It continues when the file `go` exists.
+- `uses`: calls of tools of its MCP servers. It asks before each call, and writes the answers to the file `used`.
+
+It reads and writes through its client, and asks before it edits. It also tries to read the disk directly.
 """
 
 from __future__ import annotations
@@ -31,7 +38,7 @@ from acp import (
 
 FOLDER = Path(sys.argv[1])
 
-# What was cached is counted beside the rest, as some of them do.
+# The cached tokens are counted in addition to the rest, as some agents do.
 USAGE = schema.Usage(total_tokens=35, input_tokens=15, output_tokens=10, cached_read_tokens=5, thought_tokens=5)
 
 
@@ -146,12 +153,12 @@ class Program:
         await self.try_to_get_out(session_id)
         for word in ("The page ", "is true."):
             await self.client.session_update(session_id=session_id, update=update_agent_message_text(word))
-        # FOLDER/stop says why it stops, where it is not done.
+        # FOLDER/stop is the stop reason of an unfinished turn.
         return schema.PromptResponse(stop_reason=setting("stop") or "end_turn", usage=USAGE)
 
     async def use_servers(self, session_id: str, calls: list[Any]) -> None:
-        """Start each server that it was handed, as a client of MCP does, and make these calls."""
-        # Slow to import, and most tests hand it nothing to call.
+        """Start each MCP server that the client named, as any client of MCP does, and make these calls."""
+        # Slow to import, and most tests name no calls.
         from mcp import Client, StdioServerParameters
 
         found: dict[str, Any] = {"servers": [server.name for server in self.servers], "answers": []}
@@ -182,7 +189,10 @@ class Program:
             await asyncio.sleep(0.01)
 
     async def spend(self, session_id: str, rounds: str, words: str, *ways: str) -> schema.PromptResponse:
-        """Read so many words so many times, a request each. `tells` what its context holds, `costs` what that took; `deaf` to being stopped."""
+        """Read `words` words in each of `rounds` requests.
+
+        `tells`: report the size of the context. `costs`: report the cost too. `deaf`: ignore a cancellation.
+        """
         earlier = sum(line.startswith("round") for line in (FOLDER / "sessions" / session_id).read_text().splitlines())
         for number in range(1, int(rounds) + 1):
             if self.cancelled.is_set() and "deaf" not in ways:
@@ -203,7 +213,7 @@ class Program:
                 ]
             for update in updates:
                 await self.client.session_update(session_id=session_id, update=update)
-            # One turn of its loop for the client's word.
+            # Give the event loop time to handle a message of the client.
             await asyncio.sleep(0.02)
         await self.client.session_update(session_id=session_id, update=update_agent_message_text("All read."))
         return schema.PromptResponse(stop_reason="end_turn")
@@ -243,7 +253,7 @@ class Program:
         return getattr(answer.outcome, "option_id", None) == "yes"
 
     async def try_to_get_out(self, session_id: str) -> None:
-        """Through its client and by itself: neither is to work."""
+        """Try to read forbidden files, directly and through the client. Neither may work."""
         tried = {}
         for path in (setting("forbidden"), *setting("token").split()):
             try:

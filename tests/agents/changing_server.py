@@ -1,4 +1,7 @@
-"""An MCP server whose tools change while it is used, without a library: `python changing_server.py 2025-06-18|2026-07-28`."""
+"""An MCP server whose list of tools changes during use, written without a library.
+
+Usage: `python changing_server.py 2025-06-18|2026-07-28`.
+"""
 
 import json
 import sys
@@ -16,7 +19,7 @@ def send(message: dict[str, Any]) -> None:
 
 
 def tell_changed() -> None:
-    """Everybody in the older protocol, who asked in the newer one."""
+    """Send the change to every client of the older protocol, and to subscribers of the newer one."""
     if not IS_NEW:
         send({"method": "notifications/tools/list_changed"})
     for subscription in listening:

@@ -1,6 +1,6 @@
-"""The providers' real clients, pointed at the scripted provider: what every test of the wire starts from.
+"""The providers' real clients, connected to the scripted provider. Every test of the wire starts from them.
 
-Imports the SDKs, which takes seconds: only tests that need a real client import this.
+The import of the SDKs takes seconds, so only tests that need a real client import this module.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KEY = "sk-scripted"
 def make_model(provider: Endpoint, format: str, *, name: str = "scripted", key: str = KEY, retries: int = 0) -> Model:
     """Make the model class of a format, with the provider as its endpoint.
 
-    OpenAI's and Anthropic's clients try twice again by themselves, and wait in between, unless told not to; Google's never does.
+    OpenAI's and Anthropic's clients retry twice and wait in between unless told not to. Google's client never retries.
     """
     base = provider.base_url(format)
     match format:

@@ -1,4 +1,7 @@
-"""A scripted model a test, gone with every connection; a test whose client surprised it fails."""
+"""Gives each test a scripted model.
+
+Closing it closes all connections, and a surprise of the provider fails the test.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An MCP server that brings a small image, one that is none, and words; without a library."""
+"""An MCP server without a library. Its tool returns a small image, an invalid image, and words."""
 
 import base64
 import json

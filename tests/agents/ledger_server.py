@@ -1,4 +1,7 @@
-"""An MCP server with an effect that can be counted: each call of `append` adds a line to a file. `python ledger_server.py FILE`, without a library."""
+"""An MCP server with an effect that can be counted: each call of `append` adds a line to a file.
+
+Usage: `python ledger_server.py FILE`. It needs no library.
+"""
 
 import json
 import os

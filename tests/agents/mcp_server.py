@@ -1,4 +1,7 @@
-"""A small real MCP server, over its standard input and output, or over HTTP on loopback: `python mcp_server.py [stdio | http PORT TOKEN]`."""
+"""A small real MCP server, over its standard input and output, or over HTTP on loopback.
+
+Usage: `python mcp_server.py [stdio | http PORT TOKEN]`.
+"""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Our models, pointed at the scripted provider: what every test of the adapter starts from."""
+"""Our models, connected to the scripted provider. Every test of the model adapter starts from them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from wakeful.core.agents.turns import Answered, Entry
 from wakeful.core.spec.agent import ModelSettings, ModelSpec
 
 KEY = "sk-scripted-1234567890"
-# Ours -> the format the scripted provider knows it by.
+# Our name of a provider -> the wire format of the scripted provider.
 FORMATS = {
     "anthropic": "anthropic",
     "openai": "responses",
@@ -32,13 +32,13 @@ ADD = ToolOffer(
 def reach(
     provider: Provider, ours: str, *, key: str | None = KEY, model: str = "scripted", silence_seconds: float = 60.0
 ) -> Model:
-    """Make our model of a provider, with the scripted one as its endpoint."""
+    """Make our model of a provider, with the scripted provider as its endpoint."""
     spec = ModelSpec(provider=ours, model=model, key="KEY", base_url=provider.base_url(FORMATS[ours]))  # type: ignore[arg-type]
     return make_model(spec, key, silence_seconds)
 
 
 async def ask(model: Model, *entries: Entry, said: list[str] | None = None, **settings: object) -> ModelAnswer:
-    """Put a conversation to a model, with one tool, `add`."""
+    """Put a conversation to a model that has one tool, `add`."""
     request = ModelRequest(instructions="Be brief.", entries=entries, tools=(ADD,), settings=ModelSettings(**settings))  # type: ignore[arg-type]
     heard = said if said is not None else []
 

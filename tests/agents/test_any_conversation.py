@@ -1,7 +1,8 @@
-"""Random conversations with compactions, through a real daemon and its agent's process: every single request that leaves is held against the log.
+"""Random conversations with compactions, through a real daemon and its agent process.
 
-Each carries all facts, open conflicts and the hand-off of its session, as they were when its opening was made: facts and conflicts in an opening
-itself, or set by the agent in sight of the request.
+The test checks every request that leaves against the log. Each request carries all facts, open conflicts and the
+hand-off of its session, as they were when its opening was made. Facts and conflicts are in an opening itself, or the
+agent set them in a call that the request shows.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ LEFT = re.compile(r"left-\d+")
 
 
 class Model:
-    """Answers at random, but never for ever: its calls end with words."""
+    """A model that answers at random, but not for ever: it stops calling tools and ends with words."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -61,7 +62,7 @@ class Model:
 
 
 class Story:
-    """What people do to the session, at random."""
+    """Random actions of people on the session."""
 
     def __init__(self, box: Box, seed: int) -> None:
         self._box = box

@@ -1,4 +1,4 @@
-"""An agent that must ask before it writes: a person sees the change that it would make, and says why it may not."""
+"""An agent that must ask before it writes. A person sees the change in advance, and can refuse it with a reason."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from e2e.box import Box
 def test_the_change_is_shown_before_a_person_says_yes_and_the_reason_of_a_no_reaches_the_agent(
     box: Box, provider: Provider
 ) -> None:
-    """The diff of the file as it would be; then the refusal, with its reason, is what the model reads."""
+    """The question shows the diff of the file. After a refusal, the model reads the refusal with its reason."""
     provider.play(
         [
             Call("write", {"path": "page.md", "content": "pay()\n"}),

@@ -15,7 +15,7 @@ from waiting import PATIENCE_SECONDS, eventually
 
 
 def ask(box: Box, *words: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
-    """In a process of its own, with text on its standard input."""
+    """Run `wakeful ask` in a process of its own, with text on its standard input."""
     return subprocess.run(
         [WAKEFUL, "ask", *words], cwd=box.folder, env=box.environment(), input=given, stdin=subprocess.DEVNULL if given is None else None,
         capture_output=True, text=True, timeout=PATIENCE_SECONDS,
@@ -23,13 +23,16 @@ def ask(box: Box, *words: str, given: str | None = None) -> subprocess.Completed
 
 
 def told(provider: Provider) -> list[str]:
-    """The messages of the last request, each with all its text."""
+    """Return the messages of the last request, each with all its text."""
     return [message.text for message in provider.requests[-1].messages]
 
 
 @pytest.mark.long
 def test_questions_of_one_person_are_a_conversation_beside_the_work(box: Box, provider: Provider) -> None:
-    """Until --fresh, whatever ran between; the question is what is asked, and the standing prompt is told once, as context."""
+    """The questions of one person form one conversation until --fresh, even if work runs in between.
+
+    The question is what the model is asked. The standing prompt is told once, as context.
+    """
     provider.play(Turns((Say("The page is true."),), by="message"))
     declare(box, provider)
     box.spec("desk", "agent: docs\nobjective: Answer what people ask.\n")
@@ -69,7 +72,10 @@ def test_questions_of_one_person_are_a_conversation_beside_the_work(box: Box, pr
 
 
 def test_who_asks_is_told_what_the_answer_waits_for(box: Box, provider: Provider) -> None:
-    """A slot that another session's agent has: said on standard error, and the answer follows on standard output."""
+    """All slots are taken by another session's agent.
+
+    Standard error says so, and the answer follows on standard output.
+    """
     box.write("wakeful.yaml", "concurrency: {agents: 1}\n")
 
     def answer(asked: Any) -> Any:

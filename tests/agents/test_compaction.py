@@ -1,4 +1,7 @@
-"""Conversations that are made shorter, end to end: nothing goes unread, and a run that has to stop leaves the next one where it was."""
+"""Conversations that are shortened, end to end.
+
+A summary reads every part of them. A run that has to stop leaves a hand-off, with which the next run continues.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ def is_summary(asked: Any) -> bool:
 
 
 def talk(asked: Any) -> Any:
-    """A model of many words, whose summaries name all that it was shown."""
+    """A model with long answers. Its summaries name every mark that it was shown."""
     if is_summary(asked):
         return Call(
             "summarise",
@@ -37,7 +40,10 @@ def talk(asked: Any) -> Any:
 def test_a_session_that_moves_to_a_model_with_a_smaller_window_is_summarised_whole(
     box: Box, provider: Provider
 ) -> None:
-    """Its summariser reads in pieces what does not fit, waits as long as a provider wishes, and the next request tells of all of it."""
+    """The summariser reads a long conversation in pieces, and waits as long as a provider asks.
+
+    The next request contains everything that was said.
+    """
     provider.play(talk)
     declare(box, provider, conversation="continue", agent="context: {tokens: 100000}\n")
     (box.specs / "agents" / "small.yaml").write_text(
@@ -73,7 +79,7 @@ def test_a_session_that_moves_to_a_model_with_a_smaller_window_is_summarised_who
 
 
 def work_on(asked: Any) -> Any:
-    """Reads the code again and again, and says how far it is; never done."""
+    """A model that reads the code again and again and reports its progress. It never finishes."""
     if is_summary(asked):
         return Reply((Call("summarise", {"summary": "It was read up to here."}),), usage=Usage(2_000, 100))
     return Reply(
@@ -105,7 +111,7 @@ def test_a_run_whose_budget_is_spent_leaves_its_hand_off_and_the_next_one_begins
 
 @pytest.mark.long
 def test_a_run_that_goes_on_after_its_budget_leaves_a_hand_off_of_its_own(box: Box, provider: Provider) -> None:
-    """The hand-off of the stop is no word of the agent."""
+    """The hand-off that the daemon writes at the stop is not taken for words of the agent."""
     provider.play(work_on)
     declare(box, provider, agent="settings: {max_output: 500}\n", budget="{day: {tokens: 15000}}")
     box.write("code.py", "rate = 4.6\n" * 20)
@@ -126,7 +132,10 @@ def test_a_run_that_goes_on_after_its_budget_leaves_a_hand_off_of_its_own(box: B
 def test_a_budget_that_ends_in_the_middle_of_a_summary_leaves_a_short_conversation_all_the_same(
     box: Box, provider: Provider
 ) -> None:
-    """The parts that were paid for are kept, the rest is told by rule: the next run does not begin with the same summary."""
+    """The summaries that were paid for are kept, and the rest is condensed by rule.
+
+    So the next run does not begin with the same summary.
+    """
     provider.play(talk)
     declare(box, provider, conversation="continue", agent="settings: {max_output: 500}\n")
     box.start(env=KEY)
@@ -157,7 +166,7 @@ def test_a_budget_that_ends_in_the_middle_of_a_summary_leaves_a_short_conversati
 
 @pytest.mark.long
 def test_a_run_that_is_ended_as_a_timeout_ends_it_leaves_its_hand_off(box: Box, provider: Provider) -> None:
-    """SIGTERM is what a run gets whose time is over."""
+    """A run gets SIGTERM when its time is over."""
     provider.play(
         [(Say("I look at the code first."), Call("read", {"path": "code.py"})), Hold("never", Say("too late"))]
     )

@@ -1,4 +1,4 @@
-"""The link to the daemon: every answer belongs to its call, and nothing is done twice or taken for done."""
+"""The link to the daemon: every answer belongs to its call, and no effect is repeated or wrongly taken for done."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Serve = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
 
 @contextlib.asynccontextmanager
 async def scripted(path: Path, answer: Serve) -> AsyncIterator[list[bytes]]:
-    """A daemon that says what a test wants, and keeps what it was asked."""
+    """A stub daemon that answers as a test says, and keeps its requests."""
     asked: list[bytes] = []
     ends: list[asyncio.StreamWriter] = []
 
@@ -66,7 +66,7 @@ async def say(writer: asyncio.StreamWriter, body: bytes, head: bytes = HEAD) -> 
 
 @pytest.mark.asyncio
 async def test_it_calls_looks_and_is_refused_in_the_daemon_s_words(box: Box) -> None:
-    """What a real daemon answers comes back as values; a refusal keeps its status and its words."""
+    """Answers of a real daemon come back as values. A refusal keeps its status and its words."""
     box.start()
     async with DaemonClient(str(box.socket)) as link:
         assert (await link.look("/version"))["state"] == str(box.state)
@@ -91,7 +91,7 @@ async def test_it_calls_looks_and_is_refused_in_the_daemon_s_words(box: Box) -> 
 
 @pytest.mark.asyncio
 async def test_many_calls_at_once_each_get_their_own_answer(box: Box) -> None:
-    """Calls under way together do not mix, and one that is given up takes nobody's answer with it."""
+    """Concurrent calls do not mix up their answers. A cancelled call does not take the answer of another."""
     box.start()
     async with DaemonClient(str(box.socket)) as link:
         given_up = [asyncio.ensure_future(link.look("/sessions/desk/log", {"last": 5})) for _ in range(5)]
@@ -110,7 +110,7 @@ async def test_many_calls_at_once_each_get_their_own_answer(box: Box) -> None:
 
 @pytest.mark.asyncio
 async def test_a_daemon_that_restarts_is_waited_for(box: Box) -> None:
-    """Killed between two calls, it is found again when it is back, and knows what it was told before."""
+    """The daemon is killed between two calls. The link finds it again, and the daemon kept the earlier facts."""
     box.start()
     async with DaemonClient(str(box.socket)) as link:
         await link.call("remember", {"name": "desk", "key": "a", "value": "1"})
@@ -123,7 +123,7 @@ async def test_a_daemon_that_restarts_is_waited_for(box: Box) -> None:
 
 @pytest.mark.asyncio
 async def test_what_has_no_key_is_never_asked_twice(tmp_path: Path) -> None:
-    """The daemon leaves after it read the request: the caller learns that the effect is unknown."""
+    """The daemon closes the connection after it read the request. The caller learns that the effect is unknown."""
 
     async def leave(_: bytes, writer: asyncio.StreamWriter) -> None:
         writer.close()
@@ -145,7 +145,7 @@ async def test_what_has_no_key_is_never_asked_twice(tmp_path: Path) -> None:
     ],
 )
 async def test_what_has_a_key_is_asked_again_until_it_is_answered(tmp_path: Path, cut: bytes) -> None:
-    """An answer that was cut short anywhere is no answer; the second, whole one is, and both requests are alike."""
+    """A truncated answer counts as none. The link repeats the same request and returns the first whole answer."""
     pieces = [cut]
 
     async def answer(_: bytes, writer: asyncio.StreamWriter) -> None:
@@ -162,7 +162,7 @@ async def test_what_has_a_key_is_asked_again_until_it_is_answered(tmp_path: Path
 
 @pytest.mark.asyncio
 async def test_lines_are_sent_as_they_come_and_all_of_them_again_to_a_daemon_that_has_come_back(tmp_path: Path) -> None:
-    """Whoever left in the middle of a post is told the whole of it at its end, in the same order."""
+    """If the daemon leaves in the middle of a post, the link sends all lines again at the end, in the same order."""
     received = bytearray()
 
     async def leave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -191,7 +191,10 @@ async def test_lines_are_sent_as_they_come_and_all_of_them_again_to_a_daemon_tha
 async def test_one_connection_serves_many_calls_until_it_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Kept open between calls; one that rested for long, or that the other side closes, is not written to again."""
+    """The link keeps a connection open between calls.
+
+    It opens a new one after a long rest, or after the daemon closed the old one.
+    """
     seen: set[int] = set()
     head = HEAD
 
@@ -215,7 +218,7 @@ async def test_one_connection_serves_many_calls_until_it_is_closed(
 
 @pytest.mark.asyncio
 async def test_patience_ends(tmp_path: Path) -> None:
-    """A daemon that never comes, or never answers, is told as such within the bound."""
+    """A daemon that is not there, or does not answer, is reported within the time limit."""
 
     async def hang(_: bytes, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(30)
@@ -231,7 +234,7 @@ async def test_patience_ends(tmp_path: Path) -> None:
 
 @pytest.mark.asyncio
 async def test_what_is_not_wakeful_is_not_believed(tmp_path: Path) -> None:
-    """An answer without the daemon's mark is refused; garbage with it is words and no traceback."""
+    """An answer without the daemon's header is refused. Garbage with that header gives a message and no traceback."""
     bodies = [(b"HTTP/1.1 200 OK\r\n", b"{}"), (HEAD.replace(b"200", b"502"), b"<html>")]
 
     async def answer(_: bytes, writer: asyncio.StreamWriter) -> None:
@@ -254,7 +257,7 @@ async def test_a_key_cannot_smuggle_a_header(tmp_path: Path) -> None:
 
 
 def test_outside_of_a_run_it_says_what_is_missing(tmp_path: Path) -> None:
-    """Without the run's variables, or without its token's file, there is no link."""
+    """Without the run's variables or its token file there is no link, and the error names what is missing."""
     with pytest.raises(OperatorError, match="WAKEFUL_SOCKET is not set"):
         DaemonClient.from_environment({})
     with pytest.raises(OperatorError, match="cannot read the run's token"):

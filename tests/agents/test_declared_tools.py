@@ -1,4 +1,4 @@
-"""A shell and servers that an agent declares, end to end: a real daemon, its real agent process, a model on loopback that plays a script."""
+"""A shell and servers that an agent declares, end to end: a real daemon, its real agent process, a scripted model."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ SERVER = Path(__file__).with_name("mcp_server.py")
 
 @pytest.mark.long
 def test_a_declared_shell_works_on_what_is_bound_and_finds_no_key(box: Box, provider: Provider) -> None:
-    """It reads the code, writes the page, and as an attacker finds neither the run's token nor the model's key nor a network."""
-    # The box's run folders lie in its root, so that their names can be guessed: nothing in them can be read.
+    """The shell reads the code and writes the page.
+
+    Used by an attacker, it finds neither the run's token nor the model's key, and has no network.
+    """
+    # The box's run folders are in its root, so an attacker can guess their names. Still none of them can be read.
     attack = (
         "find . -name token -exec cat {} +; find . -path '*secrets*' -type f -exec cat {} +; find . -name token; env"
     )
@@ -50,7 +53,7 @@ def test_a_declared_shell_works_on_what_is_bound_and_finds_no_key(box: Box, prov
 
 @pytest.mark.long
 def test_tools_of_a_declared_server_are_offered_and_used(box: Box, provider: Provider) -> None:
-    """By names that models take; a server that is down does not keep the agent from its work."""
+    """The tools have names that models accept. A server that is down does not keep the agent from its work."""
     provider.play([Call("mcp__small__shout", {"text": "quiet"}), Call("mcp__gone", {}), Say("done")])
     small = {"command": [sys.executable, str(SERVER)], "start_timeout": "60s"}
     agent = f"mcp: {json.dumps({'small': small, 'gone': ['no-such-program']})}\n"
@@ -66,7 +69,10 @@ def test_tools_of_a_declared_server_are_offered_and_used(box: Box, provider: Pro
 
 @pytest.mark.long
 def test_a_session_sleeps_while_its_bound_server_is_down_and_has_that_one_alone(box: Box, provider: Provider) -> None:
-    """`service: mcp:NAME`: words while it is down, the server's tools when it is up, and none of the other's."""
+    """A binding `service: mcp:NAME` gives the run the tools of that server alone.
+
+    While the server is down, the session sleeps and says so.
+    """
     provider.play([Call("mcp__small__shout", {"text": "quiet"}), Say("done")])
     script = box.folder / "servers" / "serve.py"
     script.parent.mkdir()
@@ -110,7 +116,10 @@ class _Page(BaseHTTPRequestHandler):
 def test_a_page_of_a_declared_host_is_fetched_and_the_shell_gets_no_network_by_that(
     box: Box, provider: Provider
 ) -> None:
-    """It is data between marks, told in parts; a host that is not declared is refused; show and trust tell what is declared."""
+    """A page of a declared host is shown in parts, marked as data. A host that is not declared is refused.
+
+    `wakeful show` lists the declared hosts.
+    """
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Page)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     port = server.server_port

@@ -1,6 +1,6 @@
-"""Our requests beside those of pydantic-ai and the providers' own clients, for random conversations: the same JSON, at the same address.
+"""Our requests are compared with those of pydantic-ai and the providers' own clients, for random conversations.
 
-Where we differ, `alike` below says in which keys and why; everything else must be equal.
+Address and JSON must be equal. `alike` below names the keys in which we differ on purpose, with the reasons.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from wakeful.core.agents.turns import Answered, Asked, Entry, Image, Returned, T
 from wakeful.core.spec.agent import ModelSettings
 from wakeful.settings import read_known_prices
 
-# Run by `make test-long`: the libraries take seconds to import.
+# Run by `make test-long`, because the libraries take seconds to import.
 pytestmark = pytest.mark.long
 
 ADDRESS = "http://provider.example/base"
-# For each provider, models that differ in what they take.
+# For each provider, models that differ in the settings that they accept.
 NAMES = {
     "anthropic": ("claude-sonnet-5", "claude-opus-4-6", "claude-haiku-4-5", "claude-opus-4-5", "claude-opus-5-5"),
     "openai": ("gpt-5", "gpt-4o", "gpt-5.6-sol", "gpt-5.1", "gpt-5-pro"),
@@ -113,7 +113,7 @@ def _thought(draw: st.DrawFn, ours: str, system: str, content: str, number: int)
         case "openai":
             details = {"raw_content": ["all of it"]} if draw(st.integers(0, 4)) == 0 else None
             signature = draw(st.none() | signatures)
-            # One that says nothing and proves nothing is none.
+            # A thought without text needs a signature or details, otherwise it is none.
             return library.ThinkingPart(content or ("" if signature or details else "Hm."), id=f"rs_{number // 2}", signature=signature, provider_name=system, provider_details=details)  # fmt: skip
         case "google":
             return library.ThinkingPart(content, signature=draw(st.none() | signatures), provider_name=system)
@@ -124,7 +124,10 @@ def _thought(draw: st.DrawFn, ours: str, system: str, content: str, number: int)
 
 @st.composite
 def conversations(draw: st.DrawFn, ours: str) -> tuple[Entry, ...]:
-    """Whatever may be in a log: answers of this provider and of others, calls that were answered late, twice or never."""
+    """Any conversation that a log may hold.
+
+    Its answers come from this provider and from others. Its calls are answered in any order, or never.
+    """
     entries: list[Entry] = [Asked(text=draw(texts))]
     for turn in range(draw(st.integers(0, 3))):
         entries += [Asked(text=draw(texts)) for _ in range(draw(st.integers(0, 2)))]
@@ -156,7 +159,7 @@ def conversations(draw: st.DrawFn, ours: str) -> tuple[Entry, ...]:
 
 
 def _answer(draw: st.DrawFn, ours: str, calls: tuple[ToolCall, ...]) -> Answered:
-    # A provider gives ids that it takes.
+    # A provider gives only ids that it accepts.
     if not draw(st.booleans()) or not all(legal_id(call.id) == call.id for call in calls):
         elsewhere = draw(st.sampled_from(["elsewhere:m", *(f"{one}:m" for one in PROVIDERS)]))
         return Answered(model=elsewhere, text=draw(texts), calls=calls)
@@ -209,28 +212,28 @@ def write_ours(ours: str, name: str, request: ModelRequest) -> tuple[str, dict[s
 
 
 def alike(ours: str, body: dict[str, Any]) -> dict[str, Any]:
-    """A body without the differences that are meant."""
+    """Return a body without the intended differences."""
     body = {**body}
     body["tools"] = [_alike_tool(ours, tool) for tool in body.get("tools", [])]
     match ours:
         case "anthropic":
-            # A text block must not be empty: Anthropic refuses it. Ours leaves it out.
+            # Anthropic refuses an empty text block. We leave it out.
             body["messages"] = _replace(body["messages"], [{"text": "", "type": "text"}], "")
-            # Of a model that ties thoughts to what led to them, ours asks that those that fit no longer be left out. The library
-            # asks for it once it was refused, and sends the request again.
+            # Some models tie thoughts to what led to them. For these, we ask that thoughts which no longer fit are left
+            # out. The library asks for it after the first refusal, and sends the request again.
             if "block_binding" in body.get("thinking", {}):
                 del body["thinking"]
             if body["model"] == "claude-opus-5-5" and body.get("thinking") == {"type": "adaptive"}:
                 del body["thinking"]
         case "openai-chat" | "openai-compatible":
-            # Once the field of thoughts is known, each call of a tool has it, be it empty: what was sent stays as it was sent.
-            # The library takes an empty one away again from older messages.
+            # Once the field of thoughts is known, every message with a call has it, even empty, so that earlier
+            # messages stay as they were sent. The library removes an empty one from older messages.
             for message in body["messages"]:
                 for field in ("reasoning", "reasoning_content"):
                     if message.get(field) == "":
                         del message[field]
         case "google":
-            # The client writes some names with underscores, and base64 with the letters of addresses; Google takes both.
+            # The client writes some names with underscores, and base64 in its URL-safe alphabet. Google accepts both.
             body = _rename(body)
     return body
 
@@ -238,7 +241,7 @@ def alike(ours: str, body: dict[str, Any]) -> dict[str, Any]:
 def _alike_tool(ours: str, tool: dict[str, Any]) -> dict[str, Any]:
     match ours:
         case "anthropic":
-            # Schemas are sent as they are written: the library leaves out titles, and unfolds unions of one.
+            # We send schemas as they are written. The library leaves out titles and unfolds unions of one.
             return {**tool, "input_schema": _plain_schema(tool["input_schema"])}
         case "openai":
             return _without_strict({**tool, "parameters": _plain_schema(tool["parameters"])})
@@ -253,7 +256,10 @@ def _alike_tool(ours: str, tool: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_strict(tool: dict[str, Any]) -> dict[str, Any]:
-    """The library asks for strict arguments where a schema happens to allow it, and rewrites it for that. Ours are never strict."""
+    """Remove `strict`.
+
+    The library asks for strict arguments if a schema allows it, and rewrites the schema. We never do.
+    """
     return {key: value for key, value in tool.items() if key != "strict"}
 
 
@@ -325,7 +331,7 @@ def differences(ours: Any, theirs: Any, place: str = "") -> Iterator[str]:
 
 @pytest.mark.parametrize("ours", PROVIDERS)
 def test_a_request_is_the_one_that_the_library_would_send(ours: str) -> None:
-    """For whatever a log may hold, and every setting."""
+    """It holds for any conversation in a log, and for every setting."""
 
     @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
     @given(name=st.sampled_from(NAMES[ours]), request=requests(ours))
@@ -336,7 +342,7 @@ def test_a_request_is_the_one_that_the_library_would_send(ours: str) -> None:
 
 
 def test_a_thought_without_a_signature_is_left_out_for_anthropic() -> None:
-    """Nothing proves it. The library tells it as a text of the user's."""
+    """No signature proves the thought, so we leave it out. The library sends it as text of the user."""
     parts = [library.ThinkingPart("Hm.", provider_name="anthropic"), library.TextPart("Yes.")]
     raw = library.ModelMessagesTypeAdapter.dump_json([library.ModelResponse(parts=parts)]).decode()
     entries = (Asked(text="One?"), Answered(model="anthropic:m", text="Yes.", raw=raw), Asked(text="Two?"))
@@ -348,7 +354,10 @@ def test_a_thought_without_a_signature_is_left_out_for_anthropic() -> None:
 
 
 def test_a_thought_that_is_tied_to_its_conversation_may_be_dropped_by_anthropic() -> None:
-    """Where a summary or other tools changed what it is tied to, the provider would else refuse the request."""
+    """A summary or other tools may change what the thought is tied to.
+
+    Otherwise the provider would refuse the request.
+    """
     parts = [library.ThinkingPart("Hm.", signature="c2ln", provider_name="anthropic"), library.TextPart("Yes.")]
     raw = library.ModelMessagesTypeAdapter.dump_json([library.ModelResponse(parts=parts)]).decode()
     entries = (Asked(text="One?"), Answered(model="anthropic:m", text="Yes.", raw=raw), Asked(text="Two?"))
@@ -373,7 +382,7 @@ def _ask(effort: Any, temperature: float | None) -> ModelRequest:
 
 @pytest.mark.parametrize("ours", [one for one in PROVIDERS if one != "openai-compatible"])
 def test_every_model_that_has_a_price_takes_what_the_library_thinks_it_takes(ours: str) -> None:
-    """Effort, temperature, thinking and its levels, by the table of model_traits.py."""
+    """Effort, temperature, thinking and its levels follow the table of model_traits.py."""
     for name in _list_names(ours):
         for effort in (None, "low", "medium", "high"):
             compare(ours, name, _ask(effort, 0.5))
@@ -387,7 +396,8 @@ def test_every_model_that_the_library_knows_takes_what_it_thinks_it_takes(ours: 
     known = {
         name.partition(":")[2] for name in _flatten(KnownModelName) if name.startswith(f"{ours.partition('-')[0]}:")
     }
-    # Models that make images or speech, or only search, and one that is gone and took no instructions.
+    # Without models that make images or speech or only search, and without one that is retired and took no
+    # instructions.
     names = sorted(
         one
         for one in known

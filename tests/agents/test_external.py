@@ -1,4 +1,4 @@
-"""External coding agents over the Agent Client Protocol, end to end: a real daemon, a real program on the other end of the pipe."""
+"""External coding agents over the Agent Client Protocol, end to end: a real daemon and a real program on the pipe."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ PROGRAM = Path(__file__).parent / "acp_program.py"
 def declare(
     box: Box, *, tools: str = "{edit: allow}", acp: str = "", run: str = "", network: str = "false", **settings: str
 ) -> Path:
-    """A session whose agent is the program, and the folder in which that keeps what it was told. `settings` are the program's own."""
+    """Declare a session whose agent is the program, and return the folder with the program's files.
+
+    `settings` are the program's own.
+    """
     folder = box.folder / "program"
     (folder / "sessions").mkdir(parents=True)
     (folder / "acp_program.py").write_text(PROGRAM.read_text())
@@ -46,7 +49,7 @@ def declare(
 
 
 def told(folder: Path) -> list[list[str]]:
-    """What each of its sessions went through."""
+    """Return the lines that the program noted for each of its sessions."""
     return [
         path.read_text().splitlines()
         for path in sorted((folder / "sessions").iterdir(), key=lambda path: path.stat().st_mtime)
@@ -87,7 +90,10 @@ def test_an_external_agent_works_within_the_bindings_and_everything_is_on_record
     ],
 )
 def test_a_conversation_goes_on_as_the_program_can(box: Box, can: str, name: str, second: str) -> None:
-    """Resume before load, load only where that destroys nothing, else our own transcript; what a load replays is not said again."""
+    """The run resumes the program's session if possible, else loads it if that is harmless, else sends our transcript.
+
+    The messages that a load replays are not recorded again.
+    """
     folder = declare(box, can=can, name=name)
     box.start()
     box.wait_at_rest("docs", runs=1)
@@ -115,7 +121,10 @@ def test_what_needs_a_person_ends_the_run_with_the_question_and_is_not_asked_twi
 
 @pytest.mark.long
 def test_the_value_of_a_secret_does_not_pass_through_our_hands(box: Box) -> None:
-    """It reads the name instead. What it would write over the value with that name is refused, and the file keeps its value."""
+    """The program reads the name instead of the value.
+
+    A write that would replace the value by the name is refused, and the file keeps its value.
+    """
     folder = declare(box)
     box.write("code.py", "token = 'token-canary-7531'\n")
     box.write("out/page.md", "the token is token-canary-7531\n")
@@ -131,7 +140,7 @@ def test_the_value_of_a_secret_does_not_pass_through_our_hands(box: Box) -> None
 
 @pytest.mark.long
 def test_a_program_that_has_to_stop_leaves_a_hand_off(box: Box) -> None:
-    """The next run begins with it, in whichever session of the program."""
+    """The next run begins with the hand-off, also in a new session of the program."""
     folder = declare(box, stop="max_turn_requests")
     box.start()
     row = box.wait_at_rest("docs", runs=1)
@@ -165,7 +174,10 @@ def records(box: Box, kind: str) -> list[dict[str, Any]]:
 @pytest.mark.long
 @pytest.mark.parametrize("way", ["in pieces", "by its question alone"])
 def test_a_call_is_on_record_with_its_words_however_it_was_told(box: Box, way: str) -> None:
-    """Claude Code tells of a call before it has its words, Gemini only when it asks; what came of it is told without its kind."""
+    """Claude Code reports a call before it has its words, and Gemini only with its question.
+
+    The report of the result does not repeat the kind of call.
+    """
     declare(box, way=way)
     box.start()
     row = box.wait_at_rest("docs", runs=1)
@@ -185,7 +197,7 @@ def test_a_call_is_on_record_with_its_words_however_it_was_told(box: Box, way: s
 @pytest.mark.long
 @pytest.mark.parametrize("page", ["out/other.md", "../elsewhere.md"])
 def test_an_edit_of_what_is_not_bound_is_refused_when_it_asks(box: Box, page: str) -> None:
-    """The kernel opens the folder around an output; the policy for edits is about those that are bound."""
+    """The kernel permits the whole folder of an output. The policy for edits permits only the bound paths."""
     declare(box, page=page)
     box.start()
     box.wait_at_rest("docs", runs=1)
@@ -195,7 +207,7 @@ def test_an_edit_of_what_is_not_bound_is_refused_when_it_asks(box: Box, page: st
 
 @pytest.mark.long
 def test_who_writes_through_us_without_asking_is_held_to_the_policy(box: Box) -> None:
-    """It ends as a program does that cannot do its work, and what kept it from that is said."""
+    """The program ends as one that cannot do its work, and the reason names the policy."""
     declare(box, tools="{edit: deny}", way="without asking")
     box.start()
     row = box.wait_for("docs", state="sleeping")
@@ -207,7 +219,7 @@ def test_who_writes_through_us_without_asking_is_held_to_the_policy(box: Box) ->
 
 @pytest.mark.long
 def test_a_program_has_its_variables_its_key_its_port_and_a_home_that_stays(box: Box) -> None:
-    """What the agent's file and the session's run say reaches it, and the person's own home does not."""
+    """The program gets the variables of the agent's file and of the session's run, but not the person's home."""
     with held_port() as held:
         port = str(held.getsockname()[1])
     acp = ", key: SOME_KEY, env: {OF_AGENT: one, OF_RUN: one}, files: own"
@@ -300,7 +312,7 @@ def test_a_session_that_the_program_lost_is_told_anew(box: Box) -> None:
 
 @pytest.mark.long
 def test_what_a_rewind_took_back_is_not_known_to_the_program(box: Box) -> None:
-    """Its own session has heard it, so it gets another one, which goes on as usual."""
+    """The program's own session knows the rewound part. So the program gets a new session, which continues as usual."""
     folder = declare(box, can="resume")
     box.start()
     box.wait_at_rest("docs", runs=1)
@@ -319,7 +331,10 @@ def test_what_a_rewind_took_back_is_not_known_to_the_program(box: Box) -> None:
 
 @pytest.mark.long
 def test_a_conversation_moves_to_an_external_agent_and_back(box: Box, provider: Provider) -> None:
-    """Each is told what the other said, as the other's words; back again, its own session is told what it missed."""
+    """Each agent reads what the other one said, marked as the other's words.
+
+    When the conversation moves back, the program's own session gets only what it missed.
+    """
     folder = declare(box, can="resume")
     model = f"model: anthropic:claude-test\nbase_url: {provider.url}\n"
     (box.specs / "agents" / "writer.yaml").write_text(model)
@@ -363,7 +378,7 @@ def test_a_fork_is_told_the_conversation_and_leaves_the_session_of_its_parent_al
 
 
 def test_a_program_is_not_handed_the_secrets_of_its_agent_s_servers(tmp_path: Path) -> None:
-    """The run has both as files; the program that thinks gets those of the session and its own key."""
+    """The run has both as files. The program gets only the secrets of the session."""
     environ = {}
     for name in ("gh-token", "SERVER_TOKEN"):
         (tmp_path / name).write_text(f"value of {name}\n")
@@ -373,7 +388,7 @@ def test_a_program_is_not_handed_the_secrets_of_its_agent_s_servers(tmp_path: Pa
 
 @pytest.mark.long
 def test_it_is_handed_the_server_of_its_own_session(box: Box) -> None:
-    """It remembers and sends as the run, without a socket or a token in its reach; what the policies deny is not offered."""
+    """The program calls verbs as the run, without access to a socket or a token. Denied verbs are not offered."""
     calls = [
         ["wakeful_remember", {"key": "currency", "value": "EUR"}],
         ["wakeful_recall", {"key": "currency"}],

@@ -1,4 +1,7 @@
-"""What an external agent spends is watched while it works: stopped when its budget is spent, with the reason on record."""
+"""The daemon watches the spending of an external agent while it works.
+
+It stops the agent when its budget is spent, and records the reason.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import pytest
 from agents.test_external import declare, records, told
 from e2e.box import Box
 
-# Two hundred requests would take some four million tokens.
+# Two hundred requests, which would take about four million tokens.
 ENDLESS = "200 2000"
 
 
@@ -27,7 +30,10 @@ def begin(box: Box, spends: str, *, agent: str = "", budget: str = "", prices: s
 
 @pytest.mark.long
 def test_it_is_stopped_when_its_budget_is_spent_by_our_estimate(box: Box) -> None:
-    """It tells nothing. The session sleeps with the reason, the estimate is marked wherever it is shown, and a restart forgets none of it."""
+    """The agent reports no usage, so the daemon estimates it.
+
+    The session sleeps with the reason, every figure is marked as an estimate, and a restart keeps all of it.
+    """
     folder = begin(box, ENDLESS, budget="{day: {tokens: 100000}}")
     row = box.wait_for("docs", state="sleeping")
     assert (
@@ -48,7 +54,7 @@ def test_it_is_stopped_when_its_budget_is_spent_by_our_estimate(box: Box) -> Non
 
 @pytest.mark.long
 def test_it_is_stopped_by_what_it_tells_in_usd(box: Box) -> None:
-    """Its own word counts before our price, which would be a thousand times less."""
+    """The cost that the agent reports counts before our price, which would be a thousand times less."""
     prices = "prices: {acp:acp_program.py: {input: 0.001, output: 0.001}}\n"
     begin(box, f"{ENDLESS} costs", budget="{run: {usd: 1.20}}", prices=prices)
     row = box.wait_for("docs", state="sleeping")
@@ -78,7 +84,10 @@ def test_limits_turns_counts_its_requests_as_far_as_they_are_told(box: Box) -> N
 
 @pytest.mark.long
 def test_a_program_that_does_not_stop_is_ended(box: Box) -> None:
-    """It gets a while to come to its end, and what it spent meanwhile is booked by estimate."""
+    """The agent ignores its cancellation.
+
+    It gets some time to stop, and its spending meanwhile is booked by estimate.
+    """
     folder = begin(box, "100000 2000 deaf", agent="budget: {day: {tokens: 60000}}\n")
     row = box.wait_for("docs", state="sleeping")
     assert "agent coder: budget of the day" in row["reason"], row

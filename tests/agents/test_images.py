@@ -1,4 +1,4 @@
-"""Images that tools bring: shown to models in every wire format, recorded by their content, and told in words where they cannot be shown."""
+"""Images from tools: shown to models in every wire format, recorded by content, and described in words otherwise."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ ENTRIES = (
 
 
 async def show(provider: Provider, ours: str, takes: bool | None = None) -> str:
-    """The body of the request, as the provider was sent it."""
+    """Return the body of the request that the provider received."""
     provider.play(Turns((Say("A square."),), by="arrival"))
     request = ModelRequest(
         instructions="Be brief.", entries=ENTRIES, images={"blake2b-00": PNG}, settings=ModelSettings(images=takes)
@@ -69,7 +69,10 @@ async def show(provider: Provider, ours: str, takes: bool | None = None) -> str:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("ours", PROVIDERS)
 async def test_an_image_reaches_the_model_in_every_wire_format(provider: Provider, ours: str) -> None:
-    """With the words about it; a server of one's own is shown it if its agent says that it takes images, and is told in words otherwise."""
+    """The model gets the image with the words about it.
+
+    An OpenAI-compatible server gets it only if its agent says that it takes images. Otherwise it gets words.
+    """
     encoded = base64.b64encode(PNG).decode()
     told = await show(provider, ours)
     is_shown = ours != "openai-compatible"
@@ -84,7 +87,7 @@ async def test_an_agent_says_what_its_model_takes(provider: Provider, ours: str,
 
 
 def test_an_image_is_known_by_its_bytes_and_held_to_bounds() -> None:
-    """By what it is, and not by what it is called; sizes are read from it."""
+    """The bytes decide the kind of an image, not its name. Its size is read from the bytes too."""
     gif = b"GIF89a" + struct.pack("<HH", 3, 4) + b"\0" * 20
     jpeg = (
         b"\xff\xd8\xff\xe0\x00\x10JFIF\0" + b"\0" * 9 + b"\xff\xc0\x00\x11\x08" + struct.pack(">HH", 6, 5) + b"\0" * 20
@@ -118,7 +121,12 @@ def test_an_image_is_known_by_its_bytes_and_held_to_bounds() -> None:
 def test_images_of_files_and_servers_are_shown_kept_by_content_and_shown_again_to_a_run_that_goes_on(
     box: Box, provider: Provider
 ) -> None:
-    """One that is too large is told in words. The log has an address; the content is a blob, once. A provider that refuses is asked without them."""
+    """An image that is too large is described in words.
+
+    The log has an address, and the content is stored as a blob once.
+
+    If a provider refuses the images, it is asked again without them.
+    """
     provider.play(
         [
             Call("read", {"path": "a.png"}),
@@ -153,7 +161,7 @@ def test_images_of_files_and_servers_are_shown_kept_by_content_and_shown_again_t
     returned = [record["payload"] for record in box.log("docs", "--kind", "tool_returned")]
     named = [[image["address"] for image in one.get("images", ())] for one in returned]
     assert [len(one) for one in named] == [1, 0, 1] and named[0] == named[2] and encoded not in json.dumps(returned)
-    # The same conversation, another process.
+    # The same conversation in another process.
     provider.play(Turns((Say("Still a square."),), by="arrival"))
     box.ask("activate", "docs", "--wait")
     assert json.dumps(provider.requests[-1].raw).count(encoded) == 2
@@ -166,7 +174,7 @@ def test_images_of_files_and_servers_are_shown_kept_by_content_and_shown_again_t
 
 
 def test_an_image_belongs_to_the_record_that_names_it(tmp_path: Path) -> None:
-    """It goes into the bundle of its session, and with its record when that is erased."""
+    """It is included in the bundle of its session, and erased together with its record."""
     blobs = Blobs(tmp_path)
     address = blobs.put(PNG)
     returned = ev.ToolReturned(

@@ -1,4 +1,7 @@
-"""The libraries of agents come with an extra: without them a session says how to get them, and a daemon that runs finds them."""
+"""The libraries of agents come with an extra. Without them a session says how to install them.
+
+A running daemon finds them after the installation.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ LIBRARIES = ("httpx2", "acp", "mcp")
 
 @pytest.fixture
 def plain_venv(tmp_path: Path) -> Path:
-    """The interpreter of an environment in which everything is installed but the extra."""
+    """Create an environment in which everything is installed except the extra, and return its interpreter."""
     folder = tmp_path / "plain"
     venv.create(folder, symlinks=True)
     place = find_packages(folder)
@@ -41,9 +44,12 @@ def find_packages(folder: Path) -> Path:
 def test_libraries_installed_later_are_found_by_the_daemon_that_runs(
     box: Box, provider: Provider, plain_venv: Path
 ) -> None:
-    """The session says what is missing with a command for this very installation; then one activation is enough."""
+    """The session says what is missing, with a command for this installation.
+
+    After the installation one activation is enough.
+    """
     provider.play([Say("The page is true.")])
-    # What the environment holds lies elsewhere, and a confined run would not reach it.
+    # The environment links to files elsewhere, which a confined run could not read.
     box.write("wakeful.yaml", "allow_unisolated: true\n")
     declare(box, provider, isolation="none")
     box.wrap = (str(plain_venv),)
@@ -73,7 +79,7 @@ def test_libraries_installed_later_are_found_by_the_daemon_that_runs(
 def test_the_command_is_the_one_for_how_it_was_installed(
     origin: dict[str, object] | None, named: str, tmp_path: Path
 ) -> None:
-    """From a checkout, from a wheel in a folder, and from an index, as pip writes them down."""
+    """Installed from a checkout, from a wheel in a folder, and from an index, as pip records it."""
     info = tmp_path / "wakeful-0.1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: wakeful\nVersion: 0.1.0\n")

@@ -1,7 +1,7 @@
-"""The kill matrix: an agent's process killed at every record it makes, in every wire format, resumes to the same answer.
+"""The kill matrix: an agent's process is killed at every record, in every wire format, and reaches the same answer.
 
-What a tool did is done once, or told to the model as unknown: never twice, never silently not at all. The model is stateless and answers by what it is
-shown, so a conversation that came back wrong would come to another end.
+Each effect happens once, or the model is told that it is unknown: never twice, and never silently not at all. The model
+is stateless and answers by what it is shown, so a conversation restored wrongly would end differently.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ STEPS = (
     "fact_set",
     "message_sent",
 )
-# Looks alone, a look ahead of an effect, and one after it: none of them waits for its record, and what waits for a record waits for theirs, too.
+# Reads alone, a read before an effect, and reads after one. No read waits for its record. A call that waits for its own
+# record waits for theirs too.
 SCRIPT = [
     Call("send", {"session": "inbox", "text": "first"}),
     (Call("read", {"path": "page.md"}), Call("list", {})),
@@ -55,7 +56,7 @@ SCRIPT = [
 ]
 COMPACTION_STEPS = (*STEPS, "turn_failed", "conversation_compressed", "note_added")
 LOOKS = ("read", "list", "search")
-# The same effects, the second by a sub-agent; and both by an agent that answers one message.
+# The same effects, the second by a sub-agent.
 DELEGATING = Routes(
     (
         Route(
@@ -100,7 +101,10 @@ def kill_agent(box: Box) -> None:
 
 
 def kill_at(box: Box, lines: Iterator[str], step: int, kinds: tuple[str, ...] = STEPS) -> list[dict[str, Any]]:
-    """Kill the agent when its `step`-th record of this activation is on disk; the records until its session is at rest."""
+    """Kill the agent when its `step`-th record of this activation is on disk.
+
+    Return the records until the session rests.
+    """
     records, steps, is_killed = [], 0, False
     for line in lines:
         record = json.loads(line)
@@ -115,7 +119,10 @@ def kill_at(box: Box, lines: Iterator[str], step: int, kinds: tuple[str, ...] = 
 
 
 def judge(records: list[dict[str, Any]], sent: list[str]) -> None:
-    """The same end, and of every effect one, or the model's knowledge that it may have happened. `sent` are the effects."""
+    """Check that the run ends the same, and that no effect happened twice.
+
+    An effect may be missing only if its call began and was told to the model as unknown. `sent` are the effects.
+    """
     answers = [record["payload"]["answer"]["text"] for record in records if record["kind"] == "turn_answered"]
     outcomes = [record["payload"]["outcome"] for record in records if record["kind"] == "run_finished"]
     assert answers[-1] == "The end." and outcomes[-1] == "succeeded"
@@ -127,18 +134,19 @@ def judge(records: list[dict[str, Any]], sent: list[str]) -> None:
         if record["kind"] == "tool_called"
     }
     returned = {record["payload"]["call"]: record["payload"] for record in records if record["kind"] == "tool_returned"}
-    # Begun and not returned: at most the one it was killed in, which is told as unknown; all others had their effect.
+    # At most one call began and did not return: the one that the kill interrupted. The model is told that it is
+    # unknown. All other calls had their effect.
     unknown = [name for call, name in called.items() if call not in returned]
     assert len(unknown) <= 1
     assert len(sent) + len([name for name in unknown if name not in LOOKS]) >= 2
-    # No result is on record without its call, none came of another one, and what was looked at was seen.
+    # Every result on record has its call and its name, and the reads returned the content.
     assert returned.keys() <= called.keys()
     assert all(not one["is_error"] and one["name"] == called[call] for call, one in returned.items())
     assert all("line 1" in one["text"] for one in returned.values() if one["name"] in ("read", "search"))
 
 
 def kill_everywhere(box: Box, begin: Callable[[], object], least: int) -> None:
-    """Once for each record that the agent makes after `begin`."""
+    """Kill the agent at each record that it makes after `begin`, once for each record."""
     client = Client(str(box.socket))
     step, most = 0, 1
     while step <= most:
@@ -149,7 +157,7 @@ def kill_everywhere(box: Box, begin: Callable[[], object], least: int) -> None:
         sent = [record["payload"]["text"] for record in box.log("inbox", "--kind", "message_added")[before:]]
         judge(records, sent)
         if step == 0:
-            # Nobody was killed: this is how many records there are to be killed at.
+            # In step 0 nothing was killed. It gives the number of records at which to kill.
             most = sum(record["kind"] in STEPS for record in records)
             assert most >= least and len(sent) == 2
         step += 1
@@ -164,7 +172,7 @@ def judge_told(provider: Provider) -> None:
         if hasattr(piece, "content")
     ]
     assert any(INTERRUPTED in content for content in shown), "no kill fell between a call and its return"
-    # Who is killed while it speaks sends half a request.
+    # A client that is killed while it sends leaves half a request.
     provider.surprises[:] = [words for words in provider.surprises if "truncated" not in words]
 
 
@@ -172,12 +180,15 @@ def judge_told(provider: Provider) -> None:
 
 PAID = Usage(100, 10)
 PAGES = 6
-# Longer ones are refused by the summariser: it has to read in pieces, and to make one summary of theirs.
+# The summariser refuses longer requests. So it has to read in pieces and merge the summaries.
 MOST_TOLD = 6_500
 
 
 def answer_by_what_is_shown(asked: Asked) -> Any:
-    """Sends, reads page after page, sends again; goes on from its summary as from the conversation itself."""
+    """A model that sends, reads page after page, and sends again.
+
+    It continues from a summary as from the conversation.
+    """
     told = "\n".join([*(message.text for message in asked.messages), *(str(call.args) for call in asked.calls)])
     is_sent = {
         text: re.search(rf"""['"]text['"]: ?['"]{text}|DONE-{text}""", told) is not None for text in ("first", "second")
@@ -206,7 +217,10 @@ def answer_by_what_is_shown(asked: Asked) -> Any:
 
 
 def judge_budget(records: list[dict[str, Any]], sent_requests: int) -> None:
-    """Every request that left is on record, and what was booked is what each of them took, or its worst where nobody knows."""
+    """Check that every request that left is on record, and that its usage is booked.
+
+    If the usage is unknown, the largest possible usage is booked.
+    """
     requested, booked = {}, 0
     for record in records:
         payload, key = record["payload"], (record["run"], record["payload"].get("turn"))
@@ -229,13 +243,13 @@ def judge_budget(records: list[dict[str, Any]], sent_requests: int) -> None:
 def test_an_agent_killed_anywhere_in_a_compaction_does_each_thing_once_and_pays_for_each_request(
     box: Box, provider: Provider
 ) -> None:
-    """In a request for a part, in the one that makes one summary of them, between the facts, before and after the summary is on record."""
+    """The kills hit the requests for parts, the merging request, the facts, and the record of the summary."""
     provider.play(answer_by_what_is_shown)
     declare(box, provider, "anthropic", "context: {tokens: 16000, compress_at: 4300}\nsettings: {max_output: 800}\n")
     box.write("page.md", "a line of the page, one of very many\n" * 400)
     box.start(env=KEYS)
     client = Client(str(box.socket))
-    # All runs but the first one begin with a fact and a hand-off, and so with the same number of records.
+    # All later runs begin with a fact and a hand-off, and so with the same number of records.
     box.ask("activate", "docs", "--fresh", "--wait")
     step, most, killed_in = 0, 1, set()
     while step <= most:
@@ -293,7 +307,7 @@ SERVER_SCRIPT = [
 
 @pytest.mark.long
 def test_an_agent_killed_around_a_call_of_a_server_does_not_repeat_its_effect(box: Box, provider: Provider) -> None:
-    """A server outlives nobody: after each kill none is left of the run that was killed, and its effect is there once or told as unknown."""
+    """No server outlives its run: none is left after each kill. Each effect happened once, or is told as unknown."""
     provider.play(SERVER_SCRIPT)
     declare(box, provider, "anthropic")
     ledger = box.folder / "ledger.txt"
@@ -333,7 +347,7 @@ def test_an_agent_killed_around_a_call_of_a_server_does_not_repeat_its_effect(bo
 
 
 def find_servers(box: Box) -> list[int]:
-    """Processes of the box's own server, whoever is their parent by now."""
+    """Return the processes of the box's own server, also orphaned ones."""
     wanted = str(box.folder / "ledger.txt")
     found = []
     for process in psutil.process_iter():
@@ -356,20 +370,23 @@ def test_an_agent_killed_at_any_record_comes_to_the_same_end(box: Box, provider:
 @pytest.mark.long
 @pytest.mark.parametrize("format", ["anthropic", "google"])
 def test_a_sub_agent_killed_at_any_record_is_taken_up_where_it_stood(box: Box, provider: Provider, format: str) -> None:
-    """Its caller gets the answer, whenever the process was killed: none of its effects comes twice, none is lost unsaid."""
+    """Its caller gets the answer, whenever the process was killed.
+
+    No effect happens twice, and none is lost silently.
+    """
     provider.play(DELEGATING)
     declare(box, provider, format, "subagents: [helper]\n")
     box.start(env=KEYS)
     kill_everywhere(box, lambda: box.ask("activate", "docs", "--fresh"), 20)
     judge_told(provider)
-    # Never told as interrupted: it went on.
+    # The call of `delegate` is never told as interrupted, because its work continued.
     pairs = [pair for asked in provider.requests for pair in zip(asked.calls, asked.results, strict=True)]
     assert {result.content for call, result in pairs if call.name == "delegate"} == {"sent"}
 
 
 @pytest.mark.long
 def test_an_answer_aside_killed_at_any_record_comes_to_the_same_end(box: Box, provider: Provider) -> None:
-    """Another agent answers one message; killed anywhere, it answers that message once."""
+    """Another agent answers one message. Killed at any record, it answers that message once."""
     provider.play(SCRIPT)
     declare(box, provider, "anthropic")
     box.spec(
@@ -388,7 +405,10 @@ def test_an_answer_aside_killed_at_any_record_comes_to_the_same_end(box: Box, pr
 
 @pytest.mark.long
 def test_a_daemon_killed_while_a_sub_agent_works_has_the_work_taken_up(box: Box, provider: Provider) -> None:
-    """At each of the sub-agent's records, once: the next daemon ends what is left of the run, and goes on with it."""
+    """The daemon is killed at each record of the sub-agent.
+
+    The next daemon ends the old process and continues the run.
+    """
     provider.play(DELEGATING)
     declare(box, provider, "anthropic", "subagents: [helper]\n")
     box.start(env=KEYS)

@@ -1,4 +1,4 @@
-"""The durable loop against a model that plays a script: what is recorded, in which order, and how a run ends before its agent is done."""
+"""The durable loop with a scripted model: its records, their order, and the early endings of a run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.asyncio
 
 
 class Scripted:
-    """Gives the next answer of its script to each request, and keeps what it was asked."""
+    """A model that gives the next answer of its script to each request, and keeps the requests."""
 
     def __init__(self, *turns: Answered | ProviderFault, name: str = "anthropic:m") -> None:
         self.name = name
@@ -43,7 +43,7 @@ class Scripted:
 
 
 class Adder:
-    """Counts what it was really asked to do."""
+    """A tool that notes each call that it really carries out."""
 
     def __init__(self, journal: list[Any], is_look: bool = False, name: str = "add") -> None:
         self.journal = journal
@@ -65,7 +65,10 @@ def call(*numbers: int, name: str = "add", arguments: str = '{"a": 1, "b": 2}') 
 
 
 class World:
-    """A daemon that records what it is told, in the order of it, beside what tools really did; `end_at` is the step it ends the run at."""
+    """A stub daemon that keeps one journal of all records and all real effects of tools, in their order.
+
+    `end_at` is the kind of step at which it ends the run.
+    """
 
     def __init__(self, *models: Scripted, end_at: type | None = None, is_look: bool = False, **beginning: Any) -> None:
         self.journal: list[Any] = []
@@ -105,7 +108,10 @@ class World:
 
 
 async def test_every_step_is_on_record_before_the_next_one() -> None:
-    """Request, answer, call, effect, result, request, answer: and two of them in each post, where they belong together."""
+    """The order is request, answer, call, effect, result, request, answer.
+
+    Two steps that belong together share a post.
+    """
     model = Scripted(call(1), say("three"))
     world = World(model)
     assert (await world.loop.run()).words is None
@@ -124,8 +130,10 @@ async def test_every_step_is_on_record_before_the_next_one() -> None:
 
 
 async def test_what_only_looks_is_begun_meanwhile_and_the_model_is_told_once_all_of_it_is_on_record() -> None:
-    """It has no effect to be recorded first. What it found follows its call to the daemon; the model hears of it when both are on disk, and never where
-    the daemon says no."""
+    """A tool without effects runs before its call is on record, and its result is posted right after the call.
+
+    The model gets the result when both are on disk. It never gets it if the daemon refuses.
+    """
     acknowledged = asyncio.Event()
 
     class Slow(World):
@@ -160,7 +168,10 @@ async def test_what_only_looks_is_begun_meanwhile_and_the_model_is_told_once_all
 
 
 async def test_an_effect_after_a_look_of_the_same_answer_waits_for_the_record_of_both() -> None:
-    """A look is only told; the write after it is waited for, and is not done where the look was to be the last step."""
+    """The call of the reading tool is posted without waiting, but the write after it waits for the record of both.
+
+    The write is not carried out if the daemon ends the run at the reading call.
+    """
     answer = Answered(model="anthropic:m", calls=(*call(1, name="reckon").calls, *call(2).calls), stop="calls")
     world = World(Scripted(answer, say("three")))
     assert (await world.loop.run()).words is None
@@ -173,7 +184,10 @@ async def test_an_effect_after_a_look_of_the_same_answer_waits_for_the_record_of
 
 @pytest.mark.parametrize("is_look", [False, True])
 async def test_the_model_is_sent_the_words_that_were_recorded_and_never_a_secret_s_value(is_look: bool) -> None:
-    """The request that was made ready meanwhile is not sent; the one that is tells the recorded words, and is on record once."""
+    """The request that was prepared in advance is dropped. The request that is sent has the recorded words.
+
+    It is on record once.
+    """
 
     class Redacting(World):
         def __init__(self, *models: Scripted, **beginning: Any) -> None:
@@ -235,7 +249,7 @@ async def test_two_calls_of_one_answer_are_two_effects_each_on_record_first() ->
 
 
 async def test_calls_that_nobody_had_begun_are_carried_out_before_the_model_is_asked_again() -> None:
-    """A run that was killed between an answer and its calls."""
+    """The earlier run was killed between an answer and its calls."""
     open_call = ToolCall(id="c7", name="add", arguments='{"a": 2, "b": 2}')
     asked = (Asked(text="add them"), Answered(model="anthropic:m", calls=(open_call,), stop="calls"))
     model = Scripted(say("four"))
@@ -255,7 +269,7 @@ async def test_a_run_that_was_killed_after_its_last_word_asks_nothing_more() -> 
 
 @pytest.mark.parametrize("step", [work.RequestTurn, work.CallTool], ids=["before a request", "before an effect"])
 async def test_nothing_is_begun_once_the_daemon_says_no(step: type) -> None:
-    """A spent budget, a suspension: neither the model nor the tool hears of it."""
+    """After a spent budget or a suspension, neither the model nor the tool is called."""
     model = Scripted(call(1), say("never"))
     world = World(model, end_at=step)
     assert (await world.loop.run()).words == "no more"
@@ -264,7 +278,7 @@ async def test_nothing_is_begun_once_the_daemon_says_no(step: type) -> None:
 
 
 async def test_what_the_daemon_said_counts_and_not_how_the_model_took_it() -> None:
-    """A library may put a request that was held back as a fault of the network: it is none, and is not tried again."""
+    """A library may report a held request as a network fault. It is none, and is not tried again."""
 
     class Blaming(Scripted):
         async def answer(
@@ -281,7 +295,7 @@ async def test_what_the_daemon_said_counts_and_not_how_the_model_took_it() -> No
 
 
 async def test_a_request_is_on_its_way_to_the_record_before_it_is_made_ready() -> None:
-    """Making it ready lets nothing else have its turn: what began after it would gain nothing."""
+    """Preparing a request blocks the event loop, so its post must begin before that."""
     posted_first: list[list[str]] = []
 
     class Busy(Scripted):
@@ -324,7 +338,7 @@ async def test_what_the_next_try_cannot_mend_is_not_tried_again(kind: Any) -> No
 
 
 async def test_a_conversation_that_is_too_long_is_neither_sent_nor_failed_but_to_be_made_shorter() -> None:
-    """By our own estimate, or by the provider's word: what was done until then is on record."""
+    """The conversation is too long by our own estimate, or by the provider's word. Earlier steps are on record."""
     small = AgentSpec(name="docs", models=AGENT.models, window=TokenWindow(compress_at=400))
     model = Scripted(call(1), say("never"))
     world = World(model, agent=small)

@@ -1,4 +1,4 @@
-"""What an external agent spends, counted from what it tells: by tables of updates, with no program at the other end."""
+"""The usage of an external agent, computed from its updates. The tests use tables of updates, without a program."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_each_request_holds_the_whole_conversation_again() -> None:
         call(meter, f"c{number}")
     meter.see_words("done")
     assert meter.requests == 4
-    # 10,000, then about 1,150 more each time.
+    # 10,000, then about 1,150 more for each request.
     assert 4 * OWN_PROMPT_TOKENS + 6 * 1_000 < meter.usage.input < 4 * OWN_PROMPT_TOKENS + 6 * 1_500
     assert meter.usage.is_estimated and 0 < meter.usage.output < 100
 
@@ -73,7 +73,7 @@ def test_its_own_count_is_what_counts_in_the_end() -> None:
 
 
 def test_a_count_of_the_last_request_alone_is_completed_by_estimate() -> None:
-    """What the last one held beyond our estimate, the ones before it held as well."""
+    """If the last request had more tokens than our estimate, the earlier requests get the same difference."""
     meter = Meter("acp:opencode", OWN_PROMPT_TOKENS)
     call(meter, "c1", "short")
     meter.see_words("done")
@@ -82,7 +82,10 @@ def test_a_count_of_the_last_request_alone_is_completed_by_estimate() -> None:
 
 
 def test_what_it_says_it_cost_is_what_came_on_top_of_the_session() -> None:
-    """The protocol tells the cost of a session. Some begin at zero with every start, and another currency tells us nothing."""
+    """The protocol reports the total cost of a session.
+
+    Some programs begin at zero with every start. A cost in another currency is ignored.
+    """
     for name, before, told, cost in (
         ("acp:opencode", 0.0, 0.05, 0.05),
         ("acp:opencode", 0.05, 0.25, 0.2),

@@ -1,4 +1,7 @@
-"""Whatever a provider does wrong becomes one of a few faults, in words that say who, what and why, and never hold the key."""
+"""Every misbehaviour of a provider becomes one of a few kinds of fault.
+
+Its message says which provider, what happened and why, and never contains the key.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ FAULTS: dict[str, tuple[Turn, str]] = {
     "no body": (Garbage("nothing"), "garbage"),
     "nothing said": (Empty(), "garbage"),
 }
-# Told in a stream that began well. OpenAI's formats tell no status there, so that a few of them are told from each other by words alone.
+# Faults inside a stream that began well. OpenAI's formats send no status there, so only the words tell them apart.
 IN_MID_STREAM: dict[str, tuple[Turn, str]] = {
     "rate limit": (Fail(429, after_chunks=2), "busy"),
     "server error": (Fail(500, after_chunks=2), "busy"),
@@ -81,7 +84,7 @@ async def fault_of(provider: Provider, ours: str, turn: Turn, silence_seconds: f
     with pytest.raises(ProviderFault) as caught:
         await hear(model, Asked(text="Hello?"))
     assert len(provider.requests) == asked + 1, "nobody but the loop retries"
-    # The next attempt, of the same model, is none the worse.
+    # The next request of the same model works again.
     assert (await hear(model, Asked(text="Hello?"))).text == "Well then."
     return caught.value
 
@@ -106,7 +109,7 @@ async def _holds(provider: Provider, ours: str, what: str) -> None:
 )  # fmt: skip
 @pytest.mark.asyncio
 async def test_a_fault_says_whose_it_is(provider: Provider, ours: str, what: str) -> None:
-    """The kind decides what the loop does, and the words let a person act."""
+    """The kind of a fault decides the next step of the loop, and its words let a person act."""
     await _holds(provider, ours, what)
 
 
@@ -115,7 +118,7 @@ async def test_a_fault_says_whose_it_is(provider: Provider, ours: str, what: str
 @pytest.mark.parametrize("ours", PROVIDERS)
 @pytest.mark.asyncio
 async def test_every_fault_of_every_provider_has_its_kind(provider: Provider, ours: str, what: str) -> None:
-    """The same, for all of them."""
+    """The same check for every fault and provider."""
     await _holds(provider, ours, what)
 
 
@@ -123,7 +126,7 @@ async def test_every_fault_of_every_provider_has_its_kind(provider: Provider, ou
     "ours", ["google", *(pytest.param(one, marks=pytest.mark.long) for one in FORMATS if one != "google")]
 )
 def test_a_fault_in_mid_stream_has_its_kind_and_leaves_nothing_open(provider: Provider, ours: str) -> None:
-    """A process that ends after it prints no traceback: a response that an SDK gave up on is closed."""
+    """The response that the client gave up is closed, so a process that ends afterwards prints no traceback."""
     complaints: list[str] = []
 
     async def meet_all() -> None:
@@ -149,7 +152,7 @@ WRONG_TYPES = {
 @pytest.mark.parametrize("ours", PROVIDERS)
 @pytest.mark.asyncio
 async def test_an_event_with_values_of_other_types_is_no_answer(provider: Provider, ours: str) -> None:
-    """JSON of the right names, and nothing that could be read."""
+    """The JSON has the right names, but values of wrong types."""
     fault = await fault_of(provider, ours, Garbage("text", text=WRONG_TYPES[ours]))
     assert fault.kind == "garbage" and "is not an answer" in str(fault), str(fault)
 
@@ -157,7 +160,7 @@ async def test_an_event_with_values_of_other_types_is_no_answer(provider: Provid
 @pytest.mark.parametrize("ours", PROVIDERS)
 @pytest.mark.asyncio
 async def test_a_conversation_too_long_is_told_from_other_refusals(provider: Provider, ours: str) -> None:
-    """Each provider says it in its own words, and whoever assembles the context hears of it."""
+    """Each provider has its own words for it. The fault has the kind `too_long`."""
     assert (await fault_of(provider, ours, Fail(400, message=TOO_LONG[ours]))).kind == "too_long"
 
 
@@ -166,7 +169,10 @@ async def test_a_conversation_too_long_is_told_from_other_refusals(provider: Pro
 )
 @pytest.mark.asyncio
 async def test_silence_is_not_waited_for_without_end(provider: Provider, ours: str) -> None:
-    """A peer that says nothing, before the first word or after it, is given up when its agent says so, and the key is named."""
+    """A silent provider is given up after the time that its agent sets.
+
+    It may be silent before or after the first word. The message names the setting.
+    """
     for after in (0, 2):
         fault = await fault_of(
             provider,
@@ -180,7 +186,7 @@ async def test_silence_is_not_waited_for_without_end(provider: Provider, ours: s
 @pytest.mark.parametrize("ours", PROVIDERS)
 @pytest.mark.asyncio
 async def test_an_address_where_nobody_is_says_so(ours: str) -> None:
-    """It may be back in a moment. Nothing was sent, so nothing was spent."""
+    """The address may be back in a moment. Nothing was sent, so nothing was spent."""
     with Provider() as gone:
         address = gone.base_url(FORMATS[ours])
     with pytest.raises(ProviderFault) as caught:
@@ -190,13 +196,13 @@ async def test_an_address_where_nobody_is_says_so(ours: str) -> None:
 
 @pytest.mark.asyncio
 async def test_a_long_complaint_is_cut(provider: Provider) -> None:
-    """Of what a provider says, as much is kept as a person reads."""
+    """A long error message of a provider is shortened to a readable length."""
     assert len(str(await fault_of(provider, "anthropic", Fail(400, message="why " * 10_000)))) < 600
 
 
 @pytest.mark.parametrize("piece", [b"x" * 100, b"data: " + b"x" * 100 + b"\n"])
 def test_an_event_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch, piece: bytes) -> None:
-    """Neither one line nor many without an empty one between them fill the memory."""
+    """Neither one long line nor many lines without an empty line between them can fill the memory."""
     monkeypatch.setattr(http_stream, "LARGEST_EVENT_BYTES", 1_000)
     reader = http_stream.EventReader()
     with pytest.raises(Trouble) as trouble:

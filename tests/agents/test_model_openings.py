@@ -1,4 +1,7 @@
-"""What of a conversation was sent before is not made anew: the bytes are the same, and a long conversation costs as little as a short one."""
+"""The parts of a conversation that were sent before are not encoded again.
+
+Their bytes stay the same, and a turn of a long conversation costs as little as one of a short conversation.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ NAMES = {
 
 
 def talk(asked: Seen) -> Turn:
-    """Think, speak and call by turns, so that every kind of message is among the old ones."""
+    """Answer with thoughts, text and calls in turns, so that every kind of message becomes an old one."""
     match asked.model_turns % 4:
         case 0:
             return (
@@ -55,7 +58,7 @@ def talk_plainly(asked: Seen) -> Turn:
 async def test_what_is_sent_is_what_would_be_sent_anew(
     provider: Provider, monkeypatch: pytest.MonkeyPatch, ours: str, has_thoughts: bool
 ) -> None:
-    """Turn by turn, a model that remembers sends the same as one that is made for this turn alone."""
+    """In each turn, a model object that is kept sends the same request as a new one."""
     provider.play(talk if has_thoughts else talk_plainly)
     seen: list[encoded_conversation.Turn] = []
     begin = EncodedTurns.__init__
@@ -74,7 +77,8 @@ async def test_what_is_sent_is_what_would_be_sent_anew(
         await hear(reach(provider, ours, model=NAMES[ours]), *entries)
         kept, anew = provider.requests[-2:]
         assert kept.raw == anew.raw
-        # The answer, what was told before it, and what is told now. A field for thoughts is known after the first of them.
+        # The last answer, the messages before it, and the new messages. The field for thoughts is known after the first
+        # thought.
         assert 1 <= len(seen) - before <= 3, "what was sent before was made anew"
         entries += [
             answered,
@@ -85,7 +89,7 @@ async def test_what_is_sent_is_what_would_be_sent_anew(
 
 @pytest.mark.parametrize("ours", PROVIDERS)
 async def test_another_conversation_does_not_begin_like_the_last(provider: Provider, ours: str) -> None:
-    """A conversation that was made shorter, or is another, is sent as it is, with nothing of what was known."""
+    """After a shortened or a different conversation, the model sends nothing of the earlier one."""
     provider.play(talk)
     model = reach(provider, ours, model=NAMES[ours])
     entries: list[Entry] = [Asked(text="The first secret is swordfish.")]
@@ -107,7 +111,7 @@ async def test_another_conversation_does_not_begin_like_the_last(provider: Provi
 
 @pytest.mark.parametrize("ours", PROVIDERS)
 async def test_a_failed_request_is_sent_again_whole(provider: Provider, ours: str) -> None:
-    """The same turn asked twice, as after a fault, is the same request twice."""
+    """The same turn asked twice, as after a fault, gives the same request twice."""
     provider.play(talk)
     model, entries = reach(provider, ours, model=NAMES[ours]), [Asked(text="Go.")]
     for _ in range(3):
@@ -124,7 +128,7 @@ async def test_a_failed_request_is_sent_again_whole(provider: Provider, ours: st
 
 @pytest.mark.parametrize("ours", PROVIDERS)
 async def test_tools_and_instructions_that_changed_are_told_as_they_are_now(provider: Provider, ours: str) -> None:
-    """What is kept from request to request is never what was told before."""
+    """Each request has the current instructions and tools, not cached ones."""
     provider.play(talk_plainly)
     model, entries = reach(provider, ours, model=NAMES[ours]), [Asked(text="Go.")]
     multiply = ToolOffer(name="multiply", description="Multiply.", parameters=ADD.parameters)
@@ -159,7 +163,7 @@ def long_history(turns: int) -> list[Entry]:
 @pytest.mark.long
 @pytest.mark.parametrize("ours", PROVIDERS)
 async def test_a_turn_costs_the_same_after_a_thousand(provider: Provider, ours: str) -> None:
-    """After the first request of a process, the time of a turn does not grow with what was said before."""
+    """After the first request of a process, the time of a turn does not grow with the conversation."""
     provider.play(lambda _: Say("ok"))
 
     async def median_ms(turns: int) -> float:
@@ -173,5 +177,5 @@ async def test_a_turn_costs_the_same_after_a_thousand(provider: Provider, ours: 
         return statistics.median(times[2:])
 
     short, long = await median_ms(5), await median_ms(500)
-    # The provider reads the whole body in this process too: its share grows, and is counted here.
+    # The provider reads the whole body in this process too. Its share grows, and is included here.
     assert long < short * 10 + 40, f"{short:.1f} ms after 5 turns, {long:.1f} ms after 500"

@@ -1,4 +1,7 @@
-"""How much a local model takes in is asked of its server, in the ways that vLLM, llama.cpp and Ollama document; a key comes first."""
+"""The daemon asks a server of local models for the context window, as vLLM, llama.cpp and Ollama document it.
+
+A key in the agent's file takes precedence.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ def ask(provider: Provider) -> ModelSpec:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("server", SERVERS)
 async def test_a_server_tells_how_much_its_model_takes_in(provider: Provider, server: str) -> None:
-    """The size it runs the model with, and not the one that the model was trained for."""
+    """The result is the window with which the server runs the model, not the window of its training."""
     provider.local, tokens, place = SERVERS[server]
     found = await find_window(ask(provider), None, 10.0)
     assert found.tokens == tokens and found.source.endswith(place)
@@ -35,7 +38,7 @@ async def test_a_server_tells_how_much_its_model_takes_in(provider: Provider, se
 
 @pytest.mark.asyncio
 async def test_a_server_that_does_not_tell_and_one_that_is_not_there_are_no_fault(provider: Provider) -> None:
-    """Nothing is known, and the place is named; a number that is none counts as none."""
+    """The window is unknown and the answer names the address. An invalid number counts as unknown."""
     assert (await find_window(ask(provider), None, 10.0)).tokens is None
     provider.local = Vllm("small", 0)
     found = await find_window(ask(provider), None, 10.0)
@@ -45,7 +48,7 @@ async def test_a_server_that_does_not_tell_and_one_that_is_not_there_are_no_faul
 
 
 def test_an_agent_fits_a_window_with_its_answer() -> None:
-    """A part stays a part, a number a number that fits, and an answer leaves room for the question."""
+    """A share stays a share, a number is limited to the window, and the answer leaves room for the question."""
     assumed = AgentSpec(
         name="a",
         window=TokenWindow(is_assumed=True, compress_share=0.5),
@@ -61,7 +64,7 @@ def test_an_agent_fits_a_window_with_its_answer() -> None:
 
 
 def test_a_session_that_moves_to_a_local_model_or_away_is_asked_for_the_right_one() -> None:
-    """A window that a key sets is nobody's question."""
+    """A window that a key sets is not asked for."""
     local = ModelSpec(provider="openai-compatible", model="small", base_url="http://localhost:1/v1")
     house = ModelSpec(provider="anthropic", model="m")
     at_home = AgentSpec(name="a", models=(local, house), window=TokenWindow(is_assumed=True, compress_share=0.8))
@@ -76,7 +79,10 @@ def test_a_session_that_moves_to_a_local_model_or_away_is_asked_for_the_right_on
 
 @pytest.mark.long
 def test_a_run_goes_by_the_window_that_its_server_tells(box: Box, provider: Provider) -> None:
-    """Recorded with the run, shown before and after; a key of the agent's file is not asked about."""
+    """The window is recorded with the run and shown before and after.
+
+    If the agent's file sets the window, the server is not asked.
+    """
     provider.local = LlamaCpp("small", 9000)
     provider.play(Turns((Call("read", {"path": "code.py"}), Say("done")), by="message"))
     (box.specs / "agents").mkdir()
@@ -94,7 +100,7 @@ def test_a_run_goes_by_the_window_that_its_server_tells(box: Box, provider: Prov
     [assembled] = [record["payload"] for record in box.log("docs") if record["kind"] == "prompt_assembled"]
     assert (assembled["window_tokens"], assembled["window_source"]) == (9000, f"{provider.url}/props")
     assert provider.requests[0].settings["max_tokens"] == 2250
-    # A quarter of what a request may have: the file has far more.
+    # A result may have a quarter of a request, and the file has far more.
     assert len(provider.requests[-1].results[0].content) < 9000 * 0.8 * 0.25 * 4
     shown = box.words("context", "docs", "--brief")
     assert (

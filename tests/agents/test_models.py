@@ -1,4 +1,4 @@
-"""The adapter between our values and each provider's wire format, against the scripted provider that speaks it."""
+"""The conversion between our values and each provider's wire format, against the scripted provider."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from wakeful.settings import read_known_prices
 
 pytestmark = pytest.mark.asyncio
 
-# One of each wire format; the last speaks the third's.
+# One provider of each wire format. The omitted `openai-compatible` has the format of `openai-chat`.
 QUICK = PROVIDERS[:3] + PROVIDERS[4:]
 
 
@@ -37,7 +37,7 @@ def always(text: str) -> Callable[[object], Say]:
 
 @pytest.mark.parametrize("ours", QUICK)
 async def test_a_provider_that_tells_no_usage_is_not_taken_for_free(provider: Provider, ours: str) -> None:
-    """Its answer counts by estimate, and says so; the same for an answer of no use."""
+    """Its answer is booked by estimate and marked as estimated. The same holds for a useless answer."""
     provider.play([Reply((Say("Four, I think."),), usage=Usage(input=120, output=6, is_told=False))])
     answer = await ask(reach(provider, ours), Asked(text="What is two and two?"))
     assert answer.usage == TokenUsage()
@@ -54,7 +54,10 @@ async def test_a_provider_that_tells_no_usage_is_not_taken_for_free(provider: Pr
 async def test_reads_and_writes_of_a_cache_are_counted_apart_and_charged_at_their_price(
     provider: Provider, ours: str
 ) -> None:
-    """The input has it all, in every format; Google tells no writes. Nobody's cache is asked to last longer than the five minutes that the prices are for."""
+    """In every format, the input includes cached tokens. Google reports no cache writes.
+
+    No request asks for a cache that lasts longer than the five minutes that the prices assume.
+    """
     written = 0 if ours == "google" else 70
     provider.play([Reply((Say("Four."),), usage=Usage(input=120, output=6, cached=20, cache_written=written))])
     answer = await ask(reach(provider, ours), Asked(text="What is two and two?"))
@@ -66,7 +69,10 @@ async def test_reads_and_writes_of_a_cache_are_counted_apart_and_charged_at_thei
 
 
 async def test_published_prices_of_a_cache_are_those_of_its_house() -> None:
-    """Anthropic takes a tenth of the input's price for a read, and a quarter more than it for a write that lasts five minutes."""
+    """Anthropic charges a tenth of the input price for a read.
+
+    A write that lasts five minutes costs a quarter more than input.
+    """
     for name, price in read_known_prices().items():
         if name.startswith("anthropic:"):
             assert (price.cached, price.cache_write) == (
@@ -77,7 +83,10 @@ async def test_published_prices_of_a_cache_are_those_of_its_house() -> None:
 
 @pytest.mark.parametrize("ours", QUICK)
 async def test_half_a_character_in_an_answer_fails_nothing(provider: Provider, ours: str) -> None:
-    """A character that a stream cuts in two is whole, a lone half is an escape; what was answered can be recorded, and told again."""
+    """A character that a stream cuts in two is restored, and a lone surrogate becomes an escape.
+
+    The answer can be recorded and sent again.
+    """
     thought = (Think("Hm \ud83d."),) if ours != "openai-chat" else ()
     calls = (Call("add", {"a": "x\ud83d", "b": "\ud83d\ude00"}, id="call_1"), Call("ad\ud83dd", {}, id="call_2"))
     provider.play([Reply((*thought, Say("Cut \ud83d\ude00, lone \ud83d."), *calls)), Say("Well then.")])
@@ -89,7 +98,7 @@ async def test_half_a_character_in_an_answer_fails_nothing(provider: Provider, o
     returned = [Returned(call=call.id, name=call.name, text="no") for call in answered.calls]
     assert (await hear(model, Asked(text="Hello?"), answered, *returned)).text == "Well then."
     assert provider.requests[-1].calls[0].args == {"a": "x\\ud83d", "b": "\U0001f600"}
-    # The same for another model, which is told the words and calls alone.
+    # The same for another model, which gets only the words and calls.
     told_anew = await hear(
         reach(provider, ours), Asked(text="Hello?"), msgspec.structs.replace(answered, raw=None), *returned
     )
@@ -101,7 +110,7 @@ async def test_half_a_character_in_an_answer_fails_nothing(provider: Provider, o
 
 @pytest.mark.parametrize("ours", QUICK)
 async def test_half_a_character_in_what_is_told_fails_nothing(provider: Provider, ours: str) -> None:
-    """Whatever says it: a person, a tool, a model of before, a tool's description or instructions."""
+    """The surrogate may come from a person, a tool, an earlier model, a tool's description or instructions."""
     provider.play([Say("unused"), Say("unused"), Say("Fine.")])
     entries = (
         Asked(text="a \ud800"), Answered(model="m:n", text="b \udc80", calls=(ToolCall(id="c", name="add", arguments='{"a": "\\ud800"}'),)),
@@ -126,7 +135,10 @@ async def test_half_a_character_in_what_is_told_fails_nothing(provider: Provider
 
 @pytest.mark.parametrize("ours", PROVIDERS)
 async def test_an_answer_comes_as_it_is_said(provider: Provider, ours: str) -> None:
-    """Text arrives in pieces and whole, usage as the provider counted it; the model saw instructions, words, tools and settings."""
+    """The text arrives in pieces and whole, with the usage that the provider reported.
+
+    The model gets the instructions, the words, the tools and the settings.
+    """
     provider.play([Reply((Say("Four, I think, and not five."),), usage=Usage(input=120, output=6, cached=20))])
     said: list[str] = []
     answer = await ask(
@@ -146,7 +158,10 @@ async def test_an_answer_comes_as_it_is_said(provider: Provider, ours: str) -> N
 
 @pytest.mark.parametrize("ours", PROVIDERS)
 async def test_a_request_is_made_ready_at_once_and_sent_when_its_record_is_there(provider: Provider, ours: str) -> None:
-    """The provider hears nothing before, and nothing at all of a request that could not be recorded; the next one is none the worse."""
+    """The provider gets nothing before the record exists, and never a request that could not be recorded.
+
+    The next request works.
+    """
     provider.play(always("Well then."))
     model, request = reach(provider, ours), ModelRequest(instructions="", entries=[Asked(text="Hello?")])
     is_ready, is_recorded = asyncio.Event(), asyncio.Event()
@@ -170,7 +185,7 @@ async def test_a_request_is_made_ready_at_once_and_sent_when_its_record_is_there
 
 @pytest.mark.parametrize("ours", PROVIDERS)
 async def test_calls_are_answered_in_their_order_whatever_order_they_ended_in(provider: Provider, ours: str) -> None:
-    """Two calls of one answer are two values, and their results one message, an error marked as such."""
+    """Two calls of one answer are two values. Their results go into one message, with errors marked."""
     provider.play(
         [(Say("Let me see."), Call("add", {"a": 1, "b": 2}), Call("add", {"a": 3, "b": 4})), Say("3 and trouble")]
     )
@@ -191,7 +206,7 @@ async def test_calls_are_answered_in_their_order_whatever_order_they_ended_in(pr
 
 @pytest.mark.parametrize("ours", PROVIDERS)
 async def test_a_call_that_nobody_answered_is_told_as_interrupted(provider: Provider, ours: str) -> None:
-    """A conversation whose log ends with open calls goes on legally, and the model reads that their effect is unknown."""
+    """A conversation whose log ends with open calls continues legally. The model reads that their effect is unknown."""
     provider.play([(Call("add", {"a": 1, "b": 2}), Call("add", {"a": 3, "b": 4})), Say("I shall look.")])
     first = await hear(reach(provider, ours), Asked(text="Sums, please."))
     entries = (
@@ -208,7 +223,7 @@ async def test_a_call_that_nobody_answered_is_told_as_interrupted(provider: Prov
 
 @pytest.mark.parametrize("ours", QUICK)
 async def test_a_thought_goes_back_to_where_it_came_from_and_nowhere_else(provider: Provider, ours: str) -> None:
-    """A signature is handed back unchanged by whoever continues with the same provider, also after a restart."""
+    """A later request to the same provider returns the signature unchanged, also after a restart."""
     thinks = {"anthropic": "claude-sonnet-5", "openai": "gpt-5", "google": "gemini-3-pro"}.get(ours, "scripted")
     provider.play([(Think("Hm.", signature="c2lnbmVk"), Call("add", {"a": 1, "b": 2})), Say("3")])
     first = await hear(reach(provider, ours, model=thinks), Asked(text="Sum, please."))
@@ -229,7 +244,7 @@ def _pairs() -> list[tuple[str, str]]:
 
 
 async def _go_on_elsewhere(provider: Provider, one: str, other: str) -> None:
-    """Begin with one, answer its calls to the other, go back with what the other said and called."""
+    """Begin with one provider, send its calls and results to the other, and return with that answer to the first."""
     provider.play(
         [
             (Think("Hm."), Say("First."), Call("add", {"a": 1, "b": 2}), Call("add", {"a": 3})),
@@ -257,20 +272,20 @@ async def _go_on_elsewhere(provider: Provider, one: str, other: str) -> None:
 async def test_a_conversation_moves_to_another_provider_with_open_calls(
     provider: Provider, one: str, other: str
 ) -> None:
-    """Whoever is asked next sees every word, call and result, under ids its format accepts."""
+    """The next provider gets every word, call and result, with call ids that its format accepts."""
     await _go_on_elsewhere(provider, one, other)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("one", "other"), _pairs())
 async def test_a_conversation_moves_between_every_pair_of_providers(provider: Provider, one: str, other: str) -> None:
-    """The same, for all pairs both ways."""
+    """The same check for all pairs in both directions."""
     await _go_on_elsewhere(provider, one, other)
 
 
 @pytest.mark.parametrize("ours", QUICK)
 async def test_ids_of_calls_that_no_provider_accepts_become_ones_that_all_do(provider: Provider, ours: str) -> None:
-    """A call recorded under a strange id is told under one of the common letters and length, its result too."""
+    """A call recorded with a strange id is sent with a legal one, and so is its result."""
     provider.play([Say("Never asked."), Say("3")])
     strange = "call|fc:1/ä " + "x" * 90
     answered = Answered(
@@ -284,7 +299,7 @@ async def test_ids_of_calls_that_no_provider_accepts_become_ones_that_all_do(pro
 
 @pytest.mark.parametrize("ours", QUICK)
 async def test_ids_that_a_server_repeats_are_told_apart(provider: Provider, ours: str) -> None:
-    """A server that numbers its calls anew in each answer gives calls of ours with ids of their own."""
+    """If a server numbers its calls anew in each answer, our calls still get ids of their own."""
     provider.play(
         [
             (Call("add", {"a": 1}, id="call_0"), Call("add", {"a": 2}, id="call_0")),
@@ -302,7 +317,7 @@ async def test_ids_that_a_server_repeats_are_told_apart(provider: Provider, ours
 
 @pytest.mark.parametrize("ours", QUICK)
 async def test_arguments_that_are_no_json_are_kept_and_sent_back_legally(provider: Provider, ours: str) -> None:
-    """What a model wrote wrong is in the log as it wrote it, and does not make the next request illegal."""
+    """The log keeps the invalid arguments as the model wrote them. The next request is legal all the same."""
     provider.play([Say("Never asked."), Say("Sorry.")])
     wrong = Answered(model=f"{ours}:m", calls=(ToolCall(id="call_1", name="add", arguments='{"a": 1, '),), stop="calls")
     entries = Asked(text="Sum"), wrong, Returned(call="call_1", name="add", text="arguments are no JSON", is_error=True)
@@ -313,7 +328,7 @@ async def test_arguments_that_are_no_json_are_kept_and_sent_back_legally(provide
 
 @pytest.mark.parametrize("ours", QUICK)
 async def test_what_was_asked_one_after_the_other_is_all_told(provider: Provider, ours: str) -> None:
-    """Several messages, also an empty one, and results whose call is gone reach the model as one legal turn."""
+    """The model gets several messages, also an empty one, and results without a call, as one legal turn."""
     provider.play([Say("Yes.")])
     stray = Returned(call="gone", name="add", text="seven")
     await ask(reach(provider, ours), Asked(text="One."), Asked(text="  "), stray, Asked(text="Two."))
@@ -324,7 +339,7 @@ async def test_what_was_asked_one_after_the_other_is_all_told(provider: Provider
 @pytest.mark.parametrize("ours", QUICK)
 @pytest.mark.parametrize("stop", ["length", "refused"])
 async def test_an_answer_cut_short_or_refused_says_so(provider: Provider, ours: str, stop: str) -> None:
-    """It is an answer all the same: it cost something, and its words are there where the provider shows them."""
+    """It still counts as an answer: it has a cost, and its words if the provider shows them."""
     provider.play([Reply((Say("Well, I"),), usage=Usage(input=7, output=3), stop=stop), Say("Fine.")])  # type: ignore[arg-type]
     model = reach(provider, ours)
     answer = await ask(model, Asked(text="Sing."))
@@ -350,14 +365,17 @@ EFFORT = {"anthropic": '"effort"', "openai": '"effort"', "openai-chat": "reasoni
 async def test_effort_reaches_models_that_have_such_a_setting(
     provider: Provider, ours: str, name: str, has_it: bool
 ) -> None:
-    """Effort is the provider's own setting of it, and left out for a model without one."""
+    """Effort becomes the provider's own setting. It is left out for a model without such a setting."""
     provider.play(always("Done."))
     await ask(reach(provider, ours, model=name), Asked(text="Think."), effort="low", temperature=0.1)
     assert (EFFORT[ours] in msgspec.json.encode(provider.requests[-1].raw).decode()) == has_it
 
 
 async def test_thinking_by_budget_stays_within_the_answer_and_what_the_provider_allows(provider: Provider) -> None:
-    """Effort of a model that takes a number of tokens is a share of its answer; it is left out where there is no room, or no thought to go on from."""
+    """If a model takes a number of tokens for thinking, effort is a share of its answer.
+
+    It is left out if there is no room, or no thought to continue from.
+    """
     provider.play(always("Done."))
     model = reach(provider, "anthropic", model="claude-haiku-4-5")
     await ask(model, Asked(text="Think."), effort="high", max_output_tokens=8_000, temperature=0.1)
@@ -371,14 +389,17 @@ async def test_thinking_by_budget_stays_within_the_answer_and_what_the_provider_
 
 
 async def test_a_conversation_that_begins_with_an_answer_is_a_defect_of_ours(provider: Provider) -> None:
-    """Nothing is sent for it."""
+    """No request is sent."""
     with pytest.raises(InternalError, match="begin"):
         await ask(reach(provider, "anthropic"), Answered(model="anthropic:m", text="Hello?"))
     assert provider.requests == []
 
 
 async def test_a_raw_message_that_cannot_be_read_is_told_anew(provider: Provider) -> None:
-    """What another version of the library wrote, or a damaged one, costs a signature and no conversation."""
+    """If a raw message is damaged or from another library version, only its signature is lost.
+
+    The conversation continues.
+    """
     provider.play([Say("Never asked."), Say("Yes.")])
     for raw in (
         "",
@@ -399,7 +420,7 @@ async def test_a_raw_message_that_cannot_be_read_is_told_anew(provider: Provider
 
 
 async def test_no_key_is_needed_where_nobody_asks_for_one(provider: Provider) -> None:
-    """An endpoint of one's own is spoken to without a key; a provider's own address is not even tried."""
+    """An endpoint with an address of its own is used without a key. A provider's public address is not even tried."""
     provider.play(always("Hello."))
     assert (await hear(reach(provider, "openai-compatible", key=None), Asked(text="Hello?"))).text == "Hello."
     for ours in ("anthropic", "openai", "openai-chat", "google"):
@@ -413,7 +434,7 @@ async def test_no_key_is_needed_where_nobody_asks_for_one(provider: Provider) ->
 async def test_keys_and_addresses_of_the_environment_are_not_used(
     provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two agents in one place never use each other's keys, nor what a shell happens to hold."""
+    """Agents never use keys or addresses from the environment, so they cannot use each other's keys."""
     for name in ("ANTHROPIC", "OPENAI", "GOOGLE", "GEMINI"):
         monkeypatch.setenv(f"{name}_API_KEY", "sk-of-the-environment")
         monkeypatch.setenv(f"{name}_BASE_URL", "http://127.0.0.1:1")
@@ -427,7 +448,7 @@ async def test_keys_and_addresses_of_the_environment_are_not_used(
 
 
 async def test_without_the_extra_one_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither importing the adapter nor making a model ends in a traceback."""
+    """Importing the adapter gives no traceback, and making a model names the command to install."""
     real = builtins.__import__
 
     def refuse(name: str, *rest: object, **named: object) -> object:
@@ -448,7 +469,7 @@ async def test_without_the_extra_one_is_told_what_to_install(monkeypatch: pytest
 
 @pytest.mark.parametrize("key", ["sk-of-two\nlines", "sk-\0-secret", "sk-of-Käthe"])
 async def test_a_key_that_no_request_can_carry_is_refused_without_being_quoted(provider: Provider, key: str) -> None:
-    """Before anything is sent."""
+    """The key is refused before anything is sent."""
     for ours in QUICK:
         with pytest.raises(ProviderFault, match="set it again") as caught:
             reach(provider, ours, key=key)
@@ -456,6 +477,6 @@ async def test_a_key_that_no_request_can_carry_is_refused_without_being_quoted(p
 
 
 async def test_a_key_is_in_no_word_a_model_says_of_itself(provider: Provider) -> None:
-    """Neither the model's repr nor that of what it is asked holds the key."""
+    """Neither the repr of the model nor that of a request contains the key."""
     model = reach(provider, "anthropic")
     assert KEY not in repr(model) + repr(ModelRequest(instructions="", entries=(), tools=(ADD,)))

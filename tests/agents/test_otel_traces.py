@@ -1,4 +1,4 @@
-"""Traces of real runs, as a collector on loopback receives them: OTLP over HTTP, decoded by OpenTelemetry's own messages."""
+"""Traces of real runs, received by a collector on loopback: OTLP over HTTP, decoded with OpenTelemetry's messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from waiting import eventually
 
 
 class Collector:
-    """Takes spans, by name; `status` is what it answers."""
+    """A collector that keeps spans by name. It answers every request with `status`."""
 
     def __init__(self) -> None:
         self.spans: dict[str, list[Any]] = {}
@@ -38,7 +38,7 @@ class Collector:
                 self.end_headers()
 
             def log_message(self, *words: object) -> None:
-                """Nothing is printed."""
+                """Print nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
@@ -55,7 +55,7 @@ class Collector:
                     self.spans.setdefault(span.name, []).append(span)
 
     def wait(self, name: str, number: int = 1) -> Any:
-        """The span of this name that came as the number-th."""
+        """Wait for the `number`-th span of this name and return it."""
         return eventually(lambda: self.spans.get(name, [])[number - 1 : number], what=f"span {number} {name}")[0]
 
     def close(self) -> None:
@@ -87,7 +87,10 @@ def declare_command(box: Box, name: str, source: str, target: str, command: str,
 def test_a_run_of_an_agent_is_a_trace_of_its_requests_and_tools(
     box: Box, provider: Provider, collector: Collector
 ) -> None:
-    """wake -> run -> requests and tools, named as OpenTelemetry names them; no word of the conversation is sent."""
+    """The trace has the wake, its run, and the requests and tools of the run, with OpenTelemetry's names.
+
+    No word of the conversation is sent.
+    """
     provider.play([Call("write", {"path": "page.md", "content": "pay-canary()\n"}), Say("The page is true, canary.")])
     declare(box, provider)
     box.start(env={**KEY, "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url})
@@ -107,11 +110,11 @@ def test_a_run_of_an_agent_is_a_trace_of_its_requests_and_tools(
 
 
 def test_a_failure_and_a_wave_of_commands(box: Box, collector: Collector) -> None:
-    """The reader's wake is linked to the run that wrote its input; a failed run is an error with its reason."""
+    """The reader's wake is linked to the run that wrote its input. A failed run is an error with its reason."""
     box.write("wakeful.yaml", f"otel: {{endpoint: {collector.url}, service_name: house}}\n")
     box.write("a", "1\n")
     declare_command(box, "one", "a", "b", "cp a b")
-    # Its input is looked at when the run that wrote it has ended, not while it runs.
+    # The long settle time makes the session look at its input after the writing run has ended.
     declare_command(box, "two", "b", "c", "false", settle="5s")
     box.start()
     box.wait_for("two", state="sleeping")
@@ -126,7 +129,7 @@ def test_a_failure_and_a_wave_of_commands(box: Box, collector: Collector) -> Non
 
 
 def test_while_the_collector_is_away_the_log_keeps_what_is_to_be_sent(box: Box, collector: Collector) -> None:
-    """Also over a kill of the daemon; `health` has a note of it, and nobody is disturbed."""
+    """The spans survive a kill of the daemon. Meanwhile `health` has a note, and the daemon counts as healthy."""
     box.write("wakeful.yaml", f"otel: {collector.url}\n")
     box.write("a", "1\n")
     declare_command(box, "one", "a", "b", "cp a b")
@@ -145,7 +148,7 @@ def test_while_the_collector_is_away_the_log_keeps_what_is_to_be_sent(box: Box, 
 
 
 def test_nothing_is_loaded_or_sent_unless_somebody_asks(box: Box, collector: Collector) -> None:
-    """A daemon without `otel` has no library of it in memory."""
+    """A daemon without `otel` has not loaded the library."""
     box.write("a", "1\n")
     declare_command(box, "one", "a", "b", "cp a b")
     box.start()
@@ -157,7 +160,7 @@ def test_nothing_is_loaded_or_sent_unless_somebody_asks(box: Box, collector: Col
 
 @pytest.mark.long
 def test_without_the_extra_the_operator_is_told_what_to_install(box: Box, collector: Collector) -> None:
-    """The daemon works on; `health` and its output name the command."""
+    """The daemon continues to work. `health` and its output name the command to install."""
     box.write("a", "1\n")
     declare_command(box, "one", "a", "b", "cp a b")
     away = box.folder / "away" / "opentelemetry"

@@ -1,7 +1,7 @@
-"""The scripted provider is taken for the real one by the real clients, in every wire format: answers, calls, usage and every fault.
+"""The providers' real clients accept the scripted provider in every wire format: answers, calls, usage and faults.
 
-Some of what is held here is how the clients behave, not how we would wish: what they take for a whole answer, and what escapes
-them untyped, is what the loop that calls them must guard against.
+Some tests hold how the clients behave, not how we would like them to behave. They show what the calling loop must guard
+against: half answers taken for whole, and errors without a type.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from pydantic_ai.models import ModelRequestParameters
 from agents.clients import FORMATS, KEY, make_agent, make_model
 from agents.provider import Call, Cut, Empty, Fail, Garbage, Provider, Reply, Say, Think, Thought, Turn, Usage
 
-# One of them always, the others where there is time: every format is spoken by the tests of models, too.
+# One format always, the others only in long runs. The tests of models cover every format, too.
 EACH = [FORMATS[0], *(pytest.param(format, marks=pytest.mark.long) for format in FORMATS[1:])]
-# Run by `make test-long`: the providers' own clients take seconds to import.
+# Run by `make test-long`, because the providers' own clients take seconds to import.
 pytestmark = [pytest.mark.asyncio, pytest.mark.long, pytest.mark.parametrize("format", EACH)]
 WAYS = pytest.mark.parametrize("is_streaming", [False, True], ids=["plain", "streaming"])
 
@@ -37,7 +37,7 @@ ADD_1_2, ADD_3_4 = Call("add", {"a": 1, "b": 2}), Call("add", {"a": 3, "b": 4})
 
 
 async def ask_once(provider: Provider, format: str, is_streaming: bool) -> ModelResponse:
-    """One request to the model, without an agent and without a second try."""
+    """Send one request to the model, without an agent and without a retry."""
     messages = [ModelRequest(parts=[UserPromptPart("Well?")])]
     async with make_model(provider, format) as model:
         if not is_streaming:
@@ -51,7 +51,7 @@ async def ask_once(provider: Provider, format: str, is_streaming: bool) -> Model
 async def run_agent(
     provider: Provider, format: str, is_streaming: bool, name: str = "scripted"
 ) -> tuple[str, list[object]]:
-    """Run an agent to its end; with a listener, every request of it streams."""
+    """Run an agent to its end. With a listener, every request streams."""
     heard: list[object] = []
 
     async def listen(_: object, events: AsyncIterable[object]) -> None:
@@ -66,7 +66,7 @@ async def run_agent(
 async def test_what_the_script_says_is_what_the_client_hears(
     provider: Provider, format: str, is_streaming: bool
 ) -> None:
-    """Text, usage and the reason it ended arrive as scripted."""
+    """Text, usage and stop reason arrive as scripted."""
     text = "Four,  I think.\nOr “五”? "
     provider.play([Reply((Say(text),), usage=Usage(input=120, output=6, cached=20))])
     response = await ask_once(provider, format, is_streaming)
@@ -92,7 +92,7 @@ async def test_a_request_shows_what_the_model_was_asked(provider: Provider, form
 
 
 async def test_a_stream_arrives_in_pieces(provider: Provider, format: str) -> None:
-    """Text is heard as it comes, not at the end."""
+    """The client gets text while it comes, not only at the end."""
     provider.play([Say("one two three four")])
     output, heard = await run_agent(provider, format, is_streaming=True)
     first = [event.part.content for event in heard if isinstance(event, PartStartEvent)]
@@ -114,7 +114,7 @@ async def test_a_stream_arrives_in_pieces(provider: Provider, format: str) -> No
 async def test_calls_reach_the_tool_and_results_the_model(
     provider: Provider, format: str, is_streaming: bool, turn: Turn, results: list[str]
 ) -> None:
-    """Every call of one response is made with its arguments, and answered in the next request."""
+    """Every call of a response runs with its arguments, and the next request has its result."""
     provider.play([turn, Say("done")])
     output, heard = await run_agent(provider, format, is_streaming)
     assert output == "done"
@@ -131,7 +131,7 @@ async def test_calls_reach_the_tool_and_results_the_model(
 
 @WAYS
 async def test_arguments_that_do_not_fit_are_handed_back(provider: Provider, format: str, is_streaming: bool) -> None:
-    """A call with arguments of the wrong shape is answered with what is wrong, and the model may try again."""
+    """A call with wrong arguments gets an error as its result, and the model may try again."""
     provider.play(
         [Call("add", {"a": "one"}, raw='{"a": 1,' if format in ("openai", "responses") else None), ADD_1_2, Say("done")]
     )
@@ -143,9 +143,9 @@ async def test_arguments_that_do_not_fit_are_handed_back(provider: Provider, for
 
 @WAYS
 async def test_reasoning_comes_and_goes_back(provider: Provider, format: str, is_streaming: bool) -> None:
-    """What the model thought is shown to it again, with the signature that proves it where the format has one."""
+    """The client returns the model's thoughts in the next request, with their signature if the format has one."""
     provider.play([(Think("Hmm, sums.", signature="cHJvdmVu"), ADD_1_2), Say("done")])
-    # OpenAI's client hands reasoning back only to models it knows to reason.
+    # OpenAI's client returns reasoning only to models that it knows to reason.
     output, _ = await run_agent(provider, format, is_streaming, name="gpt-5")
     assert output == "done"
     last = provider.requests[-1]
@@ -170,7 +170,7 @@ async def test_reasoning_comes_and_goes_back(provider: Provider, format: str, is
 async def test_a_failure_has_its_type(
     provider: Provider, format: str, is_streaming: bool, status: int, expected: type[Exception]
 ) -> None:
-    """Each status is told apart by the client, with the provider's own words and how long to wait."""
+    """The client distinguishes each status, with the provider's own words and the time to wait."""
     provider.play([Fail(status, retry_after=7, message="no, because")])
     with pytest.raises(expected, match="no, because") as raised:
         await ask_once(provider, format, is_streaming)
@@ -180,7 +180,7 @@ async def test_a_failure_has_its_type(
 
 
 async def test_a_failure_in_mid_stream_has_its_type(provider: Provider, format: str) -> None:
-    """A provider that gives up after it began is not taken for one that finished."""
+    """A provider that fails after it began is not taken for one that finished."""
     provider.play([Fail(529, after_chunks=3)])
     with pytest.raises((ModelServerError, ModelOverloadedError)):
         await ask_once(provider, format, is_streaming=True)
@@ -197,7 +197,7 @@ async def test_a_failure_in_mid_stream_has_its_type(provider: Provider, format: 
     ],
 )
 async def test_a_cut_connection_has_its_type(provider: Provider, format: str, is_streaming: bool, turn: Cut) -> None:
-    """A connection lost before or within an answer is an error of the connection, never half an answer."""
+    """A connection lost before or within an answer is a connection error, never half an answer."""
     provider.play([turn])
     with pytest.raises(ModelConnectionError):
         await ask_once(provider, format, is_streaming)
@@ -205,7 +205,10 @@ async def test_a_cut_connection_has_its_type(provider: Provider, format: str, is
 
 
 async def test_a_stream_that_ends_early_and_tidily_tells_no_figures(provider: Provider, format: str) -> None:
-    """Clients take half a stream for an answer when the connection ends well: only a missing reason or missing usage betrays it."""
+    """If the connection ends tidily, clients accept half a stream as an answer.
+
+    Only the missing stop reason or missing usage reveals it.
+    """
     provider.play([Cut(4, how="end")])
     response = await ask_once(provider, format, is_streaming=True)
     assert response.finish_reason is None or response.usage.output_tokens == 0
@@ -219,7 +222,7 @@ async def test_a_stream_that_ends_early_and_tidily_tells_no_figures(provider: Pr
 async def test_garbage_never_passes_for_an_answer(
     provider: Provider, format: str, is_streaming: bool, kind: str
 ) -> None:
-    """What is no answer of the format is an error, or an answer with nothing in it; some of the errors have no type of their own."""
+    """An invalid answer is an error, or an answer with nothing in it. Some of the errors have no type of their own."""
     provider.play([Garbage(kind)])
     try:
         response = await ask_once(provider, format, is_streaming)
@@ -230,7 +233,7 @@ async def test_garbage_never_passes_for_an_answer(
 
 @WAYS
 async def test_an_empty_answer_is_well_formed(provider: Provider, format: str, is_streaming: bool) -> None:
-    """A model may say nothing: there is usage, and no part."""
+    """A model may say nothing. Then the answer has usage and no part."""
     provider.play([Empty(Usage(50, 2))])
     response = await ask_once(provider, format, is_streaming)
     assert (response.parts, response.usage.input_tokens, response.usage.output_tokens) == ([], 50, 2)
@@ -241,7 +244,7 @@ async def test_an_empty_answer_is_well_formed(provider: Provider, format: str, i
 async def test_an_answer_says_why_it_stopped(
     provider: Provider, format: str, is_streaming: bool, stop: str, reason: str
 ) -> None:
-    """An answer that reached its length, and a refusal, are told from one that is complete."""
+    """The stop reason distinguishes an answer of maximum length and a refusal from a complete answer."""
     provider.play([Reply((Say("As far as"),), stop=stop)])
     response = await ask_once(provider, format, is_streaming)
     assert response.finish_reason == reason
@@ -249,7 +252,7 @@ async def test_an_answer_says_why_it_stopped(
 
 
 async def test_a_client_that_tries_again_meets_the_next_turn(provider: Provider, format: str) -> None:
-    """A fault is met once, then the same request is answered; Google's client does not try again by itself."""
+    """A fault fires once, then the same request is answered. Google's client does not retry by itself."""
     provider.play([Fail(429, retry_after=0.01), Say("at last")])
     messages = [ModelRequest(parts=[UserPromptPart("Well?")])]
     async with make_model(provider, format, retries=2) as model:
@@ -262,7 +265,10 @@ async def test_a_client_that_tries_again_meets_the_next_turn(provider: Provider,
 
 
 async def test_a_history_with_an_open_call_is_refused(provider: Provider, format: str) -> None:
-    """As with the real ones, a call that was never answered spoils the conversation: 400, and the test hears of it."""
+    """A call that was never answered makes the conversation invalid, as with real providers.
+
+    The client gets 400, and the test reads the surprise.
+    """
     provider.play([ADD_1_2, Say("done")])
     async with make_agent(provider, format) as agent:
         messages = (await agent.run("Sums, please.")).all_messages()
@@ -278,6 +284,6 @@ async def test_a_history_with_an_open_call_is_refused(provider: Provider, format
 
 @WAYS
 async def test_the_wrong_key_is_refused(format: str, is_streaming: bool) -> None:
-    """A provider that knows its keys takes no other."""
+    """A provider with a list of keys refuses every other key."""
     with Provider([Say("come in")], keys={"another"}) as provider, pytest.raises(ModelAuthenticationError):
         await ask_once(provider, format, is_streaming)

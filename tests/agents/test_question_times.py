@@ -1,4 +1,4 @@
-"""A question to a person that nobody answers is denied when its time is over, end to end: also by a daemon that was killed meanwhile."""
+"""A question that no person answers is denied after a time, end to end, also if the daemon was killed meanwhile."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from e2e.box import Box
 def test_nobody_answers_an_agent_and_its_call_is_denied_after_a_kill_of_the_daemon(
     box: Box, provider: Provider
 ) -> None:
-    """`list` and `why` say how long it waits; then its work goes on without the call."""
+    """`list` and `why` show how long the question waits. Then the work continues without the call."""
     provider.play([Call("write", {"path": "page.md", "content": "pay()\n"}), Say("Then not.")])
     declare(box, provider, tools="{write: ask}", ask_timeout="8s")
     box.start(env=KEY)
@@ -40,7 +40,7 @@ def test_nobody_answers_an_agent_and_its_call_is_denied_after_a_kill_of_the_daem
 
 @pytest.mark.long
 def test_nobody_answers_an_external_agent_and_the_next_run_asks_again(box: Box) -> None:
-    """A denial by time is for the run that asked. The agent's file says how long."""
+    """A denial by time holds only for the run that asked. The agent's file sets the time."""
     folder = declare_external(box, tools="{edit: ask}", can="resume")
     with (box.specs / "agents" / "coder.yaml").open("a") as file:
         file.write("ask_timeout: 1s\n")

@@ -1,4 +1,4 @@
-"""A conversation told to an external agent: what does not fit is told by rule, and nothing goes without a word."""
+"""A conversation written as text for an external agent. The part that does not fit is condensed by rule, and marked."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ AGENT = AgentSpec(name="docs", acp=("program",), window=TokenWindow(tokens=2_000
 
 
 def test_what_does_not_fit_is_told_by_rule_with_its_questions_decisions_and_names() -> None:
-    """Also the turns that the daemon left out already."""
+    """The condensed part includes the turns that the daemon left out before."""
     left_out = (
         Asked(text="Who signs for June? See pay/june.csv."),
         Answered(model="anthropic:m", text="We decided to use 4.6."),

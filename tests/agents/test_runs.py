@@ -1,4 +1,4 @@
-"""Sessions that think, end to end: a real daemon, its real agent process, and a model on loopback that plays a script."""
+"""Sessions that think, end to end: a real daemon, its real agent process, and a scripted model on loopback."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEY = {"WAKEFUL_SECRET_ANTHROPIC_API_KEY": "sk-secret-canary-0001"}
 
 
 def declare(box: Box, provider: Provider, *, tools: str = "{}", agent: str = "", **session: str) -> None:
-    """A session that keeps page.md true to code.py, worked by the agent `docs`."""
+    """Declare a session that keeps page.md in line with code.py. Its work is done by the agent `docs`."""
     (box.specs / "agents").mkdir(exist_ok=True)
     box.write("code.py", "def pay(): ...\n")
     (box.specs / "agents" / "docs.yaml").write_text(
@@ -66,14 +66,14 @@ def test_a_change_is_dealt_with_by_the_agent_and_everything_is_on_record(box: Bo
     shown = box.json("show", "docs")
     assert shown["handoff"] == "The page is true again."
     assert "The page is true again." in box.ask("output", "docs")
-    # Nothing that lasts holds the key, and nobody woke twice for its own writing.
+    # No stored file contains the key, and the session's own write did not wake it again.
     assert all(b"sk-secret-canary" not in path.read_bytes() for path in box.state.rglob("*") if path.is_file())
     assert row["runs"] == 1
 
 
 @pytest.mark.long
 def test_half_a_character_fails_no_run_and_everybody_is_told(box: Box, provider: Provider) -> None:
-    """In a name of a file, in what a model says, in what it wants to write, in what a person says."""
+    """A lone surrogate in a file name, in the model's words, in a write of the model, and in a person's question."""
     half = Reply((Say("Look: \ud83d."), Call("list", {}), Call("write", {"path": "page.md", "content": "x\ud83dy"})))
     provider.play(
         Turns(
@@ -110,7 +110,10 @@ def test_half_a_character_fails_no_run_and_everybody_is_told(box: Box, provider:
 
 
 def test_rules_of_a_folder_are_told_once_when_its_files_are_first_touched(box: Box, provider: Provider) -> None:
-    """At the beginning of what `read` and `write` bring, where no content can stand; CLAUDE.md where there is no AGENTS.md."""
+    """The rules come at the beginning of a result of `read` or `write`, where no file content can stand.
+
+    CLAUDE.md counts in a folder without AGENTS.md.
+    """
     calls = [
         ("read", {"path": "src/deep/a.py"}),
         ("read", {"path": "src/deep/b.py"}),
@@ -161,7 +164,7 @@ def test_rules_of_a_folder_are_told_once_when_its_files_are_first_touched(box: B
 def test_what_was_committed_is_told_as_a_diff_the_same_in_a_preview_and_in_the_run(
     box: Box, provider: Provider
 ) -> None:
-    """Also after a restart, when no look remembers what was there before."""
+    """It holds after a restart too, when no earlier look is in memory."""
     repo = GitRepo(box.folder)
     repo.commit("src/pay.py", "rate = 1\n")
     provider.play(Turns((Say("seen"),), by="message"))
@@ -186,7 +189,10 @@ def test_what_was_committed_is_told_as_a_diff_the_same_in_a_preview_and_in_the_r
 
 @pytest.mark.long
 def test_what_an_agent_reads_and_writes_wakes_it_by_the_hands_of_others_alone(box: Box, provider: Provider) -> None:
-    """`access: both` without staging: its tools' writes are known file by file, and an edit during the run stays owed."""
+    """The writes of the agent's tools are recorded by file, with `access: both` and without staging.
+
+    An edit by somebody else during the run stays owed.
+    """
     page = {"path": "list.txt"}
     provider.play(
         [
@@ -222,7 +228,7 @@ def test_what_an_agent_reads_and_writes_wakes_it_by_the_hands_of_others_alone(bo
 
 @pytest.mark.long
 def test_an_agent_s_file_says_how_long_a_provider_may_be_silent(box: Box, provider: Provider) -> None:
-    """A request that is not answered in that time is given up, recorded with the key's name, and tried again."""
+    """A request without an answer in that time is given up, recorded with the name of the setting, and tried again."""
     provider.play([Hold("late", Say("At last."))])
     declare(box, provider, agent="limits: {silence: 300ms}\n")
     box.start(env=KEY)
@@ -249,7 +255,10 @@ def test_without_a_key_the_session_sleeps_and_says_which(box: Box, provider: Pro
 @pytest.mark.long
 @pytest.mark.parametrize("when", ["asked", "in a tool"])
 def test_a_daemon_killed_in_the_middle_goes_on_from_the_last_step(box: Box, provider: Provider, when: str) -> None:
-    """kill -9 of daemon and agent: nothing that is on record is asked again, and a call with an unknown effect is not repeated."""
+    """After kill -9 of daemon and agent, no recorded step is repeated.
+
+    A call with an unknown effect is not repeated either.
+    """
     turns = [Call("remember", {"key": "seen", "value": "yes"}), Say("done")]
     if when == "asked":
         turns.insert(1, Hold("killed", Call("recall", {})))
@@ -300,7 +309,10 @@ def test_a_provider_that_refuses_the_key_puts_the_session_to_sleep_with_its_word
 
 @pytest.mark.long
 def test_what_a_tool_read_can_be_erased_and_the_conversation_goes_on(box: Box, provider: Provider) -> None:
-    """From the log, the openings and every file of the state folder; the chain verifies, and the provider gets a conversation that is whole."""
+    """The text is erased from the log, the openings and the state folder, except for the blob of the bound file.
+
+    The chain still verifies, and the provider gets a valid conversation.
+    """
     secret = "swordfish-canary-7"
     provider.play([Call("read", {"path": "code.py"}), Say(f"It says {secret}."), Say("I remember nothing of it.")])
     declare(box, provider, conversation="continue")
@@ -312,7 +324,7 @@ def test_what_a_tool_read_can_be_erased_and_the_conversation_goes_on(box: Box, p
     holding = [record["seq"] for record in box.log("docs") if secret in json.dumps(record["payload"])]
     kinds = {record["seq"]: record["kind"] for record in box.log("docs")}
     assert {"tool_returned", "turn_answered"} <= {kinds[seq] for seq in holding}
-    # What a run printed lies beside the log, and what it opened with: its diff told the old line.
+    # The output of a run and its opening are stored apart from these records. The opening has the old line in its diff.
     more = [seq for seq, kind in kinds.items() if kind in ("run_finished", "prompt_assembled")]
     for seq in sorted({*holding, *more}):
         box.ask("erase", "docs", str(seq), "--because", "a password")
@@ -323,7 +335,7 @@ def test_what_a_tool_read_can_be_erased_and_the_conversation_goes_on(box: Box, p
     assert secret not in json.dumps([str(message) for message in asked.messages])
     assert [result.content for result in results(asked)] == ["[erased]"]
     box.stop()
-    # The file itself, as the first run found it, is kept by its content: an erasure does not reach it.
+    # The content of the bound file, as the first run found it, is kept as a blob. An erasure does not reach it.
     kept = [path for path in box.state.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
     assert all("blobs" in path.parts and path.read_text() == f"password = '{secret}'\n" for path in kept), kept
 
@@ -345,14 +357,14 @@ def test_one_message_is_answered_by_another_agent_and_the_next_by_the_owner(box:
     assert (again["answer"], again["agent"], again["outcome"]) == ("Safe enough.", "docs", "succeeded")
     assert provider.requests[-1].text.count("is its work and its words, not yours.)") == 1
     assert provider.requests[-1].model == "claude-test"
-    # Each answer tells what it took, and is billed to the agent that gave it.
+    # Each answer reports its usage, which is billed to the agent that gave it.
     billed = {row["agent"]: row["tokens"] for row in box.json("costs", "--by", "agent")["rows"]}
     assert 0 < again["usage"]["tokens"] < billed["docs"] and billed["security"] > 0
 
 
 @pytest.mark.long
 def test_a_hand_off_belongs_to_the_owner_s_work_and_outlasts_questions(box: Box, provider: Provider) -> None:
-    """Another agent leaves none; the owner's answer keeps it, and what the owner sets in an answer is all that changes."""
+    """An answer of another agent leaves no hand-off. The owner's answer changes only the parts that it sets."""
     provider.play(
         Turns(
             (
@@ -399,7 +411,7 @@ def test_a_hand_off_belongs_to_the_owner_s_work_and_outlasts_questions(box: Box,
     )
     box.ask("ask", "docs", "The key is there. First the title, please.")
     assert box.json("show", "docs")["handoff"] == "done: the page\nnext: the title"
-    # Work replaces it, also in a conversation in which hand_off was called before.
+    # A run of work replaces the hand-off, also in a conversation that called hand_off before.
     provider.play(Turns((Say("The title is done."),), by="message"))
     box.write("code.py", "def pay_more(): ...\n")
     box.wait_at_rest("docs", runs=5)
@@ -407,7 +419,7 @@ def test_a_hand_off_belongs_to_the_owner_s_work_and_outlasts_questions(box: Box,
 
 
 def test_tokens_and_money_are_told_and_are_the_cost_of_who_worked(box: Box, provider: Provider) -> None:
-    """`costs` and `why`; a question that is put to another agent is that one's cost, and not the owner's."""
+    """`costs` and `why` show them. A question to another agent is a cost of that agent, not of the owner."""
     box.write(
         "wakeful.yaml",
         "prices: {anthropic:claude-test: {input: 1000, output: 1000}, anthropic:claude-wary: {input: 1000, output: 1000}}\n",
@@ -432,7 +444,7 @@ def test_tokens_and_money_are_told_and_are_the_cost_of_who_worked(box: Box, prov
 
 @pytest.mark.long
 def test_who_asks_beside_others_hears_their_own_answer(box: Box, provider: Provider) -> None:
-    """However many ask at once: whoever asks waits for the run that read their own message."""
+    """Many people ask at once. Each `ask` waits for the run that read its own message."""
 
     def answer(asked: Any) -> Any:
         heard = re.findall(r"question (\d+)\.", asked.messages[-1].text)
@@ -462,7 +474,10 @@ def test_who_asks_beside_others_hears_their_own_answer(box: Box, provider: Provi
 def test_a_conversation_that_grows_too_long_is_summarised_by_its_agent_and_goes_on(
     box: Box, provider: Provider
 ) -> None:
-    """Facts first, the objective verbatim, and nothing asked twice: the model goes on from what it wrote."""
+    """The facts are recorded first, and the summary has the objective verbatim.
+
+    The model continues from its summary and does not read the same again.
+    """
 
     def answer(asked: Any) -> Any:
         if "summarise" in asked.tool_names:
@@ -506,7 +521,7 @@ def test_a_conversation_that_grows_too_long_is_summarised_by_its_agent_and_goes_
 def test_all_facts_are_in_every_request_however_often_the_conversation_was_made_shorter(
     box: Box, provider: Provider, conversation: str
 ) -> None:
-    """In the conversation of all, and in that of the person who asks."""
+    """This holds in the shared conversation, and in the conversation of the person who asks."""
 
     def answer(asked: Any) -> Any:
         if "summarise" in asked.tool_names:
@@ -547,7 +562,7 @@ def test_all_facts_are_in_every_request_however_often_the_conversation_was_made_
 
 
 def read_on(asked: Any) -> Any:
-    """A model that reads code.py page by page to its end, and knows from its summary where it was."""
+    """A model that reads code.py page by page to its end. It finds its position in its summary."""
     told = "\n".join([*(message.text for message in asked.messages), *(result.content for result in asked.results)])
     offset = max((int(found) for found in re.findall(r"read on with offset (\d+)", told)), default=1)
     if "summarise" in asked.tool_names:
@@ -561,7 +576,10 @@ def read_on(asked: Any) -> Any:
 def test_a_long_run_finishes_with_as_many_summaries_as_it_takes_and_one_that_is_stopped_hands_off(
     box: Box, provider: Provider
 ) -> None:
-    """A file of many windows is read in pages; a limit of turns leaves the next run where the last one was."""
+    """The agent reads a file of many context windows in pages.
+
+    After a limit of turns, the next run begins with a hand-off.
+    """
     provider.play(read_on)
     window = "context: {tokens: 12000, compress_at: 6000}\nsettings: {max_output: 1000}\n"
     declare(box, provider, agent=window)
@@ -586,7 +604,7 @@ def test_a_long_run_finishes_with_as_many_summaries_as_it_takes_and_one_that_is_
 
 @pytest.mark.long
 def test_a_provider_that_takes_less_than_its_agent_says_is_told_less(box: Box, provider: Provider) -> None:
-    """Its refusals shrink what is kept and the pages of its tools, until the work is done."""
+    """The refusals shrink the conversation and the pages of the tools until the work is done."""
 
     def answer(asked: Any) -> Any:
         taken = len(asked.text)

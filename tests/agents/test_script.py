@@ -1,4 +1,4 @@
-"""The script language: which turn a request gets, what is counted and what is not, and how a test steers a provider."""
+"""The script language: the choice of a turn for a request, the counts, and how a test controls a provider."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ from waiting import eventually
 
 
 def body(*words: str, model: str = "m", stream: bool = False) -> dict[str, object]:
-    """A request in OpenAI's format; its messages are a person's and the model's by turns."""
+    """Return a request in OpenAI's format. Its messages are by turns those of a person and of the model."""
     messages = [{"role": ("user", "assistant")[place % 2], "content": word} for place, word in enumerate(words)]
     return {"model": model, "messages": messages, "stream": stream}
 
 
 def ask(provider: Endpoint, *words: str, model: str = "m") -> str:
-    """Ask once; an error is told by its number."""
+    """Send one request. Return the answer, or the status of an error."""
     request = urllib.request.Request(
         f"{provider.url}/v1/chat/completions", json.dumps(body(*words, model=model)).encode()
     )
@@ -58,7 +58,7 @@ def ask(provider: Endpoint, *words: str, model: str = "m") -> str:
 
 
 def test_the_same_request_gets_the_same_answer(provider: Provider) -> None:
-    """The turn follows from what the request shows, so that a client that was killed may ask again."""
+    """The turn follows from the content of the request, so a client that was killed may ask again."""
     provider.play([Say("first"), Say("second"), Say("third")])
     assert [ask(provider, "hi"), ask(provider, "hi")] == ["first", "first"]
     assert ask(provider, "hi", "first", "and", "second", "so?") == "third"
@@ -66,7 +66,7 @@ def test_the_same_request_gets_the_same_answer(provider: Provider) -> None:
 
 
 def test_a_fault_is_met_as_often_as_it_says(provider: Provider) -> None:
-    """Faults stand ahead of the reply they delay, are used up there, and come back nowhere else."""
+    """Faults stand before the reply that they delay. Each is used up there and does not come back elsewhere."""
     provider.play([Say("first"), Fail(429), Fail(503, times=2), Say("second"), Fail(500, times=None)])
     assert ask(provider, "hi") == "first"
     assert [ask(provider, "hi", "first", "and") for _ in range(5)] == ["429", "503", "503", "second", "second"]
@@ -75,19 +75,19 @@ def test_a_fault_is_met_as_often_as_it_says(provider: Provider) -> None:
 
 
 def test_every_message_may_play_the_list_anew(provider: Provider) -> None:
-    """Counted since the last words of a person, a long history does not shift the turns."""
+    """The turns are counted since the last words of a person, so a long history does not shift them."""
     provider.play(Turns((Say("always this"),), by="message"))
     assert ask(provider, "hi") == ask(provider, "hi", "first", "and", "second", "so?") == "always this"
 
 
 def test_turns_may_come_in_the_order_of_arrival(provider: Provider) -> None:
-    """A script may as well count requests, faults among them."""
+    """A script can count requests instead, including those that met a fault."""
     provider.play(Turns((Say("first"), Fail(503), Say("third")), by="arrival"))
     assert [ask(provider, "hi") for _ in range(3)] == ["first", "503", "third"]
 
 
 def test_a_function_may_be_the_script(provider: Provider) -> None:
-    """Total freedom: the turn is whatever the function makes of the request."""
+    """The function chooses the turn from the request."""
 
     def echo(asked: Asked) -> Turn:
         return Say(f"{asked.model_turns}: {asked.last_words}")
@@ -97,7 +97,7 @@ def test_a_function_may_be_the_script(provider: Provider) -> None:
 
 
 def test_several_conversations_share_a_provider(provider: Provider) -> None:
-    """Routes tell conversations apart by model, by the last message and by anything shown; each counts for itself."""
+    """Routes match by model, by the last message, or by anything shown. Each route counts for itself."""
     provider.play(
         Routes(
             (
@@ -121,7 +121,7 @@ def test_several_conversations_share_a_provider(provider: Provider) -> None:
     ],
 )  # fmt: skip
 def test_a_request_without_a_turn_is_refused_and_told(script: Script, words: list[str], said: str) -> None:
-    """A script that is too short never improvises: the client gets a 400, which it does not repeat, and the test hears why."""
+    """If the script has no turn, the client gets a 400, which it does not retry, and the test reads why."""
     with Provider(script) as provider:
         assert ask(provider, *words) == "400"
         assert provider.surprises[0].startswith(said)
@@ -143,7 +143,7 @@ def test_a_fault_that_cannot_happen_is_told() -> None:
     [("/v1/elsewhere", b"{}"), ("/v1/messages", b"not json"), ("/v1/messages", b"[]"), ("/v1/messages", b'{"model":"m"}'), ("/v1/responses", b'{"model":"m","input":"hi","previous_response_id":"r"}')],
 )  # fmt: skip
 def test_what_is_no_request_is_refused_and_told(path: str, sent: bytes) -> None:
-    """A client that speaks no known format is a surprise too."""
+    """A request in no known format is a surprise too."""
     with Provider([Say("x")]) as provider:
         with pytest.raises(urllib.error.HTTPError, match="40[04]"):
             urllib.request.urlopen(urllib.request.Request(provider.url + path, sent), timeout=60)
@@ -151,7 +151,7 @@ def test_what_is_no_request_is_refused_and_told(path: str, sent: bytes) -> None:
 
 
 def test_a_held_request_waits_for_its_gate(provider: Provider) -> None:
-    """Slowness without a clock: the request has arrived, and nothing comes back until the test says so."""
+    """Slowness without a clock: the request has arrived, and the answer waits until the test releases it."""
     provider.play([Hold("door", then=Say("in"))])
     heard: list[str] = []
     asking = threading.Thread(target=lambda: heard.append(ask(provider, "hi")))
@@ -164,7 +164,7 @@ def test_a_held_request_waits_for_its_gate(provider: Provider) -> None:
 
 
 def test_a_stream_may_be_held_in_the_middle(provider: Provider) -> None:
-    """What came before the gate is heard before it opens."""
+    """The client gets the events before the gate while the gate is closed."""
     provider.play([Hold("door", then=Say("one two three"), after_chunks=2)])
     connection = http.client.HTTPConnection(provider.url.removeprefix("http://"), timeout=60)
     connection.request("POST", "/v1/chat/completions", json.dumps(body("hi", stream=True)))
@@ -176,7 +176,7 @@ def test_a_stream_may_be_held_in_the_middle(provider: Provider) -> None:
 
 
 def test_slowness_is_at_least_as_slow_as_it_says(provider: Provider) -> None:
-    """Before the first byte, and between the events of a stream."""
+    """The answer is delayed before its first byte."""
     provider.play([Slow(before=0.2, then=Say("late"))])
     began = time.monotonic()
     assert ask(provider, "hi") == "late"
@@ -184,7 +184,7 @@ def test_slowness_is_at_least_as_slow_as_it_says(provider: Provider) -> None:
 
 
 def test_closing_waits_for_nobody(provider: Provider) -> None:
-    """Requests that are held or slow end with the provider, and so does every connection's thread."""
+    """Held and slow requests end with the provider, and so does the thread of every connection."""
     before = set(threading.enumerate())
     other = Provider([Slow(before=3600, then=Say("never"))])
     heard: list[object] = []
@@ -217,7 +217,7 @@ EVERY_WORD = (
 
 
 def test_a_script_can_be_written_down() -> None:
-    """Every word survives its JSON form, in a list, with its counting, and in routes."""
+    """Every word survives its JSON form: in a list, with its way of counting, and in routes."""
     for script in (Turns(EVERY_WORD, by="message"), Routes((Route(EVERY_WORD, model="m", says="s"),))):
         assert read_script(write_script(script)) == script
     assert read_script(write_script(list(EVERY_WORD))) == Turns(EVERY_WORD)
@@ -228,13 +228,13 @@ def test_a_script_can_be_written_down() -> None:
     "text", ['[{"turn": "shout"}]', '[{"turn": "say", "txt": "x"}]', '{"turns": [], "by": "luck"}', "[1]", "{"]
 )
 def test_a_script_that_says_nothing_known_is_refused(text: str) -> None:
-    """A slip in a script is told where it is read, not played as something else."""
+    """A mistake in a script is reported when the script is read."""
     with pytest.raises((msgspec.ValidationError, msgspec.DecodeError)):
         read_script(text)
 
 
 def test_a_provider_can_live_in_another_process(tmp_path: Path) -> None:
-    """It prints where it is, and is steered and asked over the same connection as it answers on."""
+    """It prints its address. The test controls it and sends requests over the same address."""
     with spawn([Fail(503), Say("from afar")], tmp_path) as far:
         assert [ask(far, "hi"), ask(far, "hi")] == ["503", "from afar"]
         assert [asked.last_words for asked in far.requests] == ["hi", "hi"]
@@ -265,7 +265,7 @@ def test_a_provider_can_live_in_another_process(tmp_path: Path) -> None:
     ],
 )
 def test_tokens_are_counted_without_a_turn(provider: Provider, path: str, sent: dict[str, object], name: str) -> None:
-    """To ask what a request would take is not to make it: nothing is played or kept."""
+    """A question about the size of a request uses no turn and is not kept as a request."""
     with urllib.request.urlopen(
         urllib.request.Request(provider.url + path, json.dumps(sent).encode()), timeout=60
     ) as told:

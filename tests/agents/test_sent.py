@@ -1,4 +1,4 @@
-"""The bytes that reach a provider, end to end: they hold what the log holds, and never the value of a secret."""
+"""The bytes that reach a provider, end to end: they match the log, and never contain the value of a secret."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LINES = "line-one-8f3a61\nline-two-c07d52\nline-three-19be4f\n"
 SECRETS = {**KEY, "WAKEFUL_SECRET_GH": VALUE}
 SERVER = Path(__file__).with_name("mcp_server.py")
 
-# A server whose words hold what a bound file holds.
+# A server whose words contain the content of a bound file.
 TELLING = """\
 import runpy
 
@@ -37,7 +37,7 @@ def told(provider: Provider) -> str:
 
 
 def test_the_value_of_a_secret_in_a_bound_file_reaches_no_provider(box: Box, provider: Provider) -> None:
-    """By no tool, not by rules, not by a diff, not in the second conversation; the log has the same words as the requests."""
+    """No tool, rule file, diff or later conversation sends the value. The log has the same words as the requests."""
     looks = [
         Call("read", {"path": "code.py"}),
         Call("search", {"text": "token"}),
@@ -84,7 +84,10 @@ def test_the_value_of_a_secret_in_a_bound_file_reaches_no_provider(box: Box, pro
 def test_a_secret_that_a_bound_would_cut_leaves_no_part_of_itself_and_pages_are_redacted(
     box: Box, provider: Provider
 ) -> None:
-    """Long lines, pages, single lines of a value that has several: neither in a request nor in the scratch folder. No middle is lost."""
+    """Long lines, pages, and single lines of a value with several lines are redacted.
+
+    No part of a value is in a request or in the scratch folder, and no part of the output is lost.
+    """
     rows = "".join(f"row-{number:05} {'words ' * 10}\n" for number in range(1_500))
     calls = [
         Call("read", {"path": "code.py"}), Call("search", {"text": "x" * 20}), Call("read", {"path": "key.py", "offset": 2, "limit": 2}),
@@ -92,7 +95,7 @@ def test_a_secret_that_a_bound_would_cut_leaves_no_part_of_itself_and_pages_are_
     ]  # fmt: skip
     provider.play([*calls, Say("done")])
     declare(box, provider, tools="{shell: allow}")
-    # The values lie where a line, and where the first page of a result, is cut.
+    # The values are at the positions where a line and the first page of a result are cut.
     box.write("code.py", f"{'x' * 3_990}{VALUE}{'y' * 50}\n")
     box.write("key.py", f"first\n{LINES}last\n")
     box.write("rows.py", rows[:48_570] + VALUE + rows[48_570:])
@@ -107,7 +110,7 @@ def test_a_secret_that_a_bound_would_cut_leaves_no_part_of_itself_and_pages_are_
     assert "[secret PEM]" in sent[2] and "[secret PEM]" in sent[4], sent[2:5]
     (kept,) = [path.read_text().replace("\n", "") for path in box.state.rglob("results/*.txt")]
     assert [part for part in parts if part in kept] == [] and "[secret GH]" in kept
-    # All of the command's output is there to be read on.
+    # The kept file has the command's whole output, so that the agent can read on.
     assert all(f"row-{number:05}" in kept.replace("[secret GH]", "") for number in range(1_500))
     assert re.search(
         r"\[cut: this result has \d+ lines, and \d+ are shown; read .*/results/\w+\.txt with offset \d+\]", sent[-1]
@@ -118,7 +121,10 @@ def test_a_secret_that_a_bound_would_cut_leaves_no_part_of_itself_and_pages_are_
 def test_a_secret_that_is_set_during_a_run_is_taken_out_of_a_file_that_was_read_before(
     box: Box, provider: Provider
 ) -> None:
-    """Each page counts by the secrets that the daemon knows when it is recorded, also where the value reaches across its end."""
+    """Each page is redacted with the secrets that the daemon knows when the page is recorded.
+
+    It is redacted too if the value crosses the end of the page.
+    """
     page = Call("read", {"path": "key.py", "offset": 2, "limit": 2})
     provider.play([page, page, Hold("set", page), Say("done")])
     declare(box, provider)
@@ -138,7 +144,7 @@ def test_a_secret_that_is_set_during_a_run_is_taken_out_of_a_file_that_was_read_
 
 @pytest.mark.long
 def test_the_value_of_a_secret_in_a_servers_words_reaches_no_provider(box: Box, provider: Provider) -> None:
-    """Neither by the result of a tool nor by its definition."""
+    """Neither the result of a tool nor its definition contains the value."""
     library = pytest.importorskip("mcp", reason="tools of other programs come with the extra agents")
     provider.play([Call("mcp__small__shout", {"text": "the token"}), Call("mcp__small__told", {}), Say("done")])
     box.write("servers/serve.py", TELLING.format(server=str(SERVER), code=str(box.folder / "code.py")))
@@ -165,7 +171,7 @@ def test_the_value_of_a_secret_in_a_servers_words_reaches_no_provider(box: Box, 
 
 @pytest.mark.long
 def test_a_value_that_became_a_secret_later_is_sent_no_more(box: Box, provider: Provider) -> None:
-    """The log keeps what was said before; the next request of the same conversation does without it."""
+    """The log keeps the earlier words. The next request of the same conversation has them without the value."""
     provider.play(Turns((Say(f"It is {VALUE}."),), by="message"))
     declare(box, provider, conversation="continue")
     box.start(env=KEY)

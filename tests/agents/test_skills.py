@@ -1,4 +1,4 @@
-"""Skills through a real daemon: the model is told names and descriptions, and reads the rest when it needs it."""
+"""Skills through a real daemon: the model gets names and descriptions, and reads the rest when it needs it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ STYLE = "---\nname: style\ndescription: How to write a page.\n---\nBe brief.\nSe
 
 
 def test_a_skill_is_listed_and_read_when_it_is_needed(box: Box, provider: Provider) -> None:
-    """From outside of what is bound; text that was changed during a run is not handed out, and counts from the next run on; `check` names a bad one."""
+    """A skill can be outside of the bindings.
+
+    A text that changed during a run is not handed out in that run. It counts from the next run on. `check` names a bad
+    skill.
+    """
     reads = [
         {"name": "style"},
         {"name": "style", "file": "references/words.md"},
@@ -42,14 +46,14 @@ def test_a_skill_is_listed_and_read_when_it_is_needed(box: Box, provider: Provid
     assert outside.is_error and "its files are SKILL.md, references/words.md" in outside.content
     skill.write_text(STYLE.replace("brief", "long"))
     provider.release("changed")
-    # The run could write there: what a skill says after it needs trust, as the agent's own file does.
+    # The run could write to the skill, so the changed text needs trust, as the agent's own file does.
     row = eventually(lambda: (found := box.row("docs"))["state"] == "sleeping" and found)
     assert row["reason"].startswith("needs trust: skills/style/SKILL.md changed"), row["reason"]
     changed = results(provider.requests[-1])[-1]
     assert changed.is_error and "was changed since this run began" in changed.content
     assert "skills: style" in box.ask("trust", "docs", "--yes")
     assert "- style: How to write a page." in box.ask("context", "docs")
-    # A new skill is news by itself, and one that is wrong is named with its place.
+    # A new skill takes effect by itself, and a bad one is named with its place.
     box.write("skills/tests/SKILL.md", "---\nname: how-to-test\ndescription: How to test.\n---\nRun them.\n")
     eventually(lambda: "how-to-test" in box.ask("context", "docs"))
     provider.play(Turns((Call("skill", {"name": "style"}), Say("done")), by="message"))
@@ -61,7 +65,7 @@ def test_a_skill_is_listed_and_read_when_it_is_needed(box: Box, provider: Provid
         bad.returncode == 1
         and "docs.yaml:5:10: skills/tests/SKILL.md:2:1: description is missing" in bad.stdout + bad.stderr
     )
-    # While a file is wrong, what it said before counts; without the tool nothing is listed.
+    # While a file is bad, its last good version counts. Without the tool, no skill is listed.
     assert "how-to-test" in box.ask("context", "docs")
     box.write("skills/tests/SKILL.md", "---\nname: how-to-test\ndescription: How to test.\n---\nRun them.\n")
     declare(box, provider, agent="skills: [skills]\n", tools="{skill: deny}")

@@ -1,4 +1,4 @@
-"""What budgets and `costs` book of an agent's requests, end to end: what was spent, and nothing that was not."""
+"""The usage that budgets and `costs` book for an agent's requests, end to end: all that was spent, and no more."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PRICES = "prices: {anthropic:claude-test: {input: 1000, output: 1000}}\n"
 
 
 def test_a_provider_that_reports_no_usage_is_booked_by_estimate_and_marked(box: Box, provider: Provider) -> None:
-    """In the log, in `costs`, in `why`; and the budget stops the run that would spend more."""
+    """The estimate is marked in the log, in `costs` and in `why`. The budget stops the run before it spends more."""
     untold = Usage(0, 0, is_told=False)
     looks = [Reply((Call("read", {"path": "code.py", "offset": number}),), usage=untold) for number in range(1, 9)]
     provider.play([*looks, Reply((Say("done"),), usage=untold)])
@@ -48,7 +48,7 @@ def test_a_provider_that_reports_no_usage_is_booked_by_estimate_and_marked(box: 
 
 @pytest.mark.long
 def test_a_refused_connection_books_nothing_and_the_session_does_not_sleep_for_its_budget(box: Box) -> None:
-    """All tries of one request: the run fails with the words, and the day's budget is whole."""
+    """After all tries of one request, the run fails with the reason, and the day's budget is untouched."""
     with Provider() as gone:
         declare(box, gone, budget="{day: {usd: 20}}")
     box.write("wakeful.yaml", PRICES)

@@ -1,4 +1,7 @@
-"""MCP servers as people declare them, from outside: a script of the project, packages of npm, and those that do not start, with the reason."""
+"""MCP servers as people declare them, in black-box tests.
+
+Some are a script of the project or packages of npm. Others do not start, and the session shows the reason.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ server.run("stdio")
 
 
 def install(packages: Path, name: str, program: str) -> None:
-    """A package with a program and a dependency beside it, as npm puts them there."""
+    """Create a package with a program and a dependency beside it, in the layout of npm."""
     package, words = packages / name, packages / "small-words"
     package.mkdir(parents=True)
     words.mkdir()
@@ -62,7 +65,10 @@ def declare(box: Box, provider: Provider, agent: str, sessions: dict[str, str]) 
 
 
 def start_all(box: Box, home: Path, provider: Provider) -> None:
-    """A script with a module beside it, a package of the project, one of npx's cache: in sessions that allow nothing, at both levels."""
+    """Start three servers in sessions that allow nothing, at both isolation levels.
+
+    They are a script that imports a module beside it, a package of the project, and a package from npx's cache.
+    """
     (box.folder / "tools").mkdir()
     (box.folder / "tools/srv.py").write_text(SCRIPT)
     (box.folder / "tools/helper.py").write_text("def shout(text):\n    return text.upper()\n")
@@ -73,7 +79,7 @@ def start_all(box: Box, home: Path, provider: Provider) -> None:
         "local": ["npx", "local-server"],
         "cached": ["npx", "-y", "@people/cached@1.2.3"],
     }
-    # However busy the machine is.
+    # A generous limit, because the machine may be busy.
     servers = {name: {"command": command, "start_timeout": "60s"} for name, command in words.items()}
     provider.play(
         [
@@ -97,7 +103,7 @@ def start_all(box: Box, home: Path, provider: Provider) -> None:
 @needs_node
 @pytest.mark.long
 def test_servers_start_with_what_they_need_to_be_read(box: Box, provider: Provider) -> None:
-    """As root; nothing is listed under allow."""
+    """The daemon runs as root, and `allow` has no entry."""
     box.reach = lambda: ""  # type: ignore[method-assign]
     (box.folder / "wakeful.yaml").write_text("")
     start_all(box, box.folder / "home", provider)
@@ -109,7 +115,7 @@ def test_servers_of_an_ordinary_user_start_with_what_they_need_to_be_read(
     ordinary_box: OrdinaryBox,  # noqa: F811 - the fixture is imported
     provider: Provider,
 ) -> None:
-    """Likewise; root's defences are not everybody's."""
+    """The same as an ordinary user, because root has other defences."""
     start_all(ordinary_box, ordinary_box.user.home, provider)
 
 
@@ -144,9 +150,11 @@ mcp:
 def test_a_server_has_its_variables_and_those_that_do_not_start_are_told_with_the_reason(
     box: Box, provider: Provider
 ) -> None:
-    """Secrets reach the program and nobody else. A hanging server costs one run its short time, and the next none; why, show and check have the reasons.
+    """The value of a secret reaches the server's program, but no stored file.
 
-    A tool that comes during the run is offered by the next request, and recorded with it."""
+    A hanging server costs one run its start timeout, and the next run nothing. `why`, `show` and `check` show the
+    reasons. A tool that appears during the run is offered by the next request, and recorded with it.
+    """
     box.write("tools/telling.py", TELLING)
     box.write("tools/broken.py", BROKEN)
     box.write("tools/changing.py", Path(__file__).with_name("changing_server.py").read_text())

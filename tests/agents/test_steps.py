@@ -1,4 +1,7 @@
-"""Steps posted line by line to a real daemon, with the token of a run under way: each is recorded as it comes, and the answer comes when all are."""
+"""Steps posted line by line to a real daemon, with the token of a run in progress.
+
+The daemon records each line as it comes, and answers when all lines are recorded.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ pytestmark = pytest.mark.asyncio
 
 
 class Run:
-    """A run whose model was asked and does not answer, so that nobody but the tests takes steps in it."""
+    """A run whose model does not answer, so that only the tests post steps in it."""
 
     def __init__(self, box: Box) -> None:
         self.box = box
@@ -35,7 +38,7 @@ class Run:
         return DaemonClient(str(self.box.socket), self.token)
 
     def told(self, call: str) -> list[str]:
-        """What is on record of one call."""
+        """Return the kinds of the records of one call."""
         called = (
             ("tool_called", lambda payload: payload["call"]["id"]),
             ("tool_returned", lambda payload: payload["call"]),
@@ -50,7 +53,7 @@ class Run:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    """One for all tests that leave it as it was."""
+    """Start one run for all tests that do not change its state."""
     with start_run(tmp_path_factory.mktemp("steps")) as started:
         yield started
 
@@ -88,7 +91,7 @@ async def test_a_line_is_on_record_before_the_post_it_belongs_to_has_ended(run: 
 
 
 async def test_the_same_lines_again_are_recorded_once(run: Run) -> None:
-    """Also those of a post that broke off, told again with the rest of it."""
+    """Lines of a post that broke off are recorded once, although the client repeats them with the rest."""
     async with run.link() as link:
         await Recorder(link, "b").tell(call("b"))
         await eventually_async(lambda: run.told("b") == ["tool_called"])
@@ -122,7 +125,10 @@ async def test_a_process_that_ends_in_the_middle_of_a_post_leaves_what_it_told(r
 
 
 async def test_the_post_of_an_earlier_release_is_taken_as_it_was(run: Run) -> None:
-    """One object, whose key is in the header: a run goes on over a restart, also one that brings a new daemon."""
+    """The old post has one object, with its key in a header.
+
+    A run may continue over a restart that brings a new daemon.
+    """
     async with run.link() as link:
         for _ in range(2):
             assert await link.post("/work/steps", {"steps": [call("f")]}, "f.1") == {"end": None}
@@ -130,7 +136,7 @@ async def test_the_post_of_an_earlier_release_is_taken_as_it_was(run: Run) -> No
 
 
 async def test_once_somebody_wants_the_run_to_end_no_further_line_is_recorded(tmp_path: Path) -> None:
-    """The line that opened a post is, as it always was: it tells of what is done already."""
+    """A post's first line is still recorded, because it reports a step that has already happened."""
     with start_run(tmp_path) as run:
         async with run.link() as link:
             record = Recorder(link, "g")

@@ -1,4 +1,7 @@
-"""Answers as our formats and the library read them: the same words as they come, calls, stop, usage, and parts in the log."""
+"""Our formats and the library read the same answers alike.
+
+The tests compare the streamed words, calls, stop reason and usage, and the parts in the log.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +73,7 @@ def assert_same(answer: ModelAnswer, heard: beside.Heard) -> None:
     assert [(call.name, call.arguments) for call in answered.calls] == [
         (call.tool_name, call.args if isinstance(call.args, str) and call.args else call.args_as_json_str()) for call in heard.calls
     ]  # fmt: skip
-    # An earlier release, which has the library read what is in the log, reads this as well.
+    # An earlier release reads the log with the library, so the library must be able to read this.
     [read] = library.ModelMessagesTypeAdapter.validate_json(answered.raw or "")
     assert isinstance(read, library.ModelResponse) and len(read.parts) == len(heard.raw[0]["parts"])
     [ours], [theirs] = json.loads(answered.raw or ""), heard.raw
@@ -78,12 +81,15 @@ def assert_same(answer: ModelAnswer, heard: beside.Heard) -> None:
 
 
 def _plain(part: dict[str, Any]) -> dict[str, Any]:
-    """What of a part is ever sent back. Of ids that the scripted provider makes of a request's number, their beginning."""
+    """Return the fields of a part that are ever sent back.
+
+    The scripted provider makes ids from the number of a request, so only their prefixes are compared.
+    """
     plain = {key: part[key] for key in PART_KEYS if part.get(key)}
     for key in ("id", "tool_call_id"):
         if len(plain.get(key, "")) > 20:
             plain[key] = plain[key].partition("_")[0]
-    # The library names the provider also of a part that carries nothing of it.
+    # The library names the provider even for a part without any data of it.
     if not any(plain.get(key) for key in ("id", "signature", "provider_details")):
         plain.pop("provider_name", None)
     return plain
@@ -92,7 +98,7 @@ def _plain(part: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("what", REPLIES)
 @pytest.mark.parametrize("ours", PROVIDERS)
 async def test_an_answer_is_read_as_the_library_reads_it(provider: Provider, ours: str, what: str) -> None:
-    """Word by word, and in the parts that the log keeps."""
+    """The streamed words and the parts in the log are equal."""
     provider.play(lambda _: REPLIES[what])
     said: list[tuple[str, str]] = []
     theirs: list[tuple[str, str]] = []
@@ -108,7 +114,7 @@ async def test_an_answer_is_read_as_the_library_reads_it(provider: Provider, our
 async def test_what_comes_before_a_fault_is_said_as_the_library_says_it(
     provider: Provider, ours: str, what: str
 ) -> None:
-    """And then both fail, or the library has nothing to show for it."""
+    """Afterwards both fail, or the library returns an answer without calls."""
     provider.play(lambda _: FAULTS[what])
     said: list[tuple[str, str]] = []
     theirs: list[tuple[str, str]] = []
@@ -183,7 +189,7 @@ MESSAGE = {
     "phase": "commentary",
 }
 
-# What the scripted provider has no word for, as each API's reference shows it.
+# Streams that the scripted provider cannot produce, as the reference of each API shows them.
 STREAMS: dict[str, tuple[str, str]] = {
     "redacted thoughts": ("anthropic", events(
         {"type": "message_start", "message": {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": [], "stop_reason": None, "stop_sequence": None, "usage": {"input_tokens": 10, "output_tokens": 1, "cache_read_input_tokens": 5, "cache_creation_input_tokens": 3}}},
@@ -241,7 +247,7 @@ STREAMS: dict[str, tuple[str, str]] = {
 
 @pytest.mark.parametrize("what", STREAMS)
 async def test_what_the_references_show_is_read_as_the_library_reads_it(what: str) -> None:
-    """Redacted thoughts, summaries of thoughts, arguments that come at the end, tags in the text, signatures, counted thoughts."""
+    """The streams have redacted thoughts, late arguments, tags in the text, signatures and counted thoughts."""
     ours, text = STREAMS[what]
 
     def respond(_: httpx2.Request) -> httpx2.Response:

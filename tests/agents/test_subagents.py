@@ -1,4 +1,4 @@
-"""A sub-agent, end to end: a piece of work given to another agent in the middle of a run, with its own context, budget and record."""
+"""A sub-agent, end to end: it gets a piece of work in the middle of a run, with its own context, budget and record."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def list_asked(provider: Provider, model: str) -> list[Any]:
 
 
 def test_a_sub_agent_works_in_its_own_context_and_its_answer_is_the_result(box: Box, provider: Provider) -> None:
-    """Its turns and calls are on record as its own, its tokens count for the session and are told as its own."""
+    """Its turns, calls and tokens are recorded under its name. The tokens also count for the session."""
     reviewer = (
         Reply((Call("read", {"path": "code.py"}),), usage=Usage(100, 20)),
         Reply(
@@ -65,7 +65,7 @@ def test_a_sub_agent_works_in_its_own_context_and_its_answer_is_the_result(box: 
     row = box.wait_at_rest("docs", runs=1)
     assert row["last_run"]["outcome"] == "succeeded", box.ask("output", "docs")
     first, *_, last = list_asked(provider, "claude-other")
-    # Its own prompt, the facts, the piece of work; nothing of the conversation it was given it in.
+    # The request has its own prompt, the facts and the piece of work, but nothing of its caller's conversation.
     assert REVIEWER in first.system and WRITER not in first.text and len(first.messages) == 1
     told = first.messages[0].text
     assert '"style" = "terse"' in told and WORK["text"] in told and "Bring page.md in line" not in told
@@ -76,7 +76,7 @@ def test_a_sub_agent_works_in_its_own_context_and_its_answer_is_the_result(box: 
     assert "[secret ANTHROPIC_API_KEY]" in last.results[0].content and not any(
         "sk-secret-canary" in asked.text for asked in provider.requests
     )
-    # The caller gets the answer, and nothing else of it.
+    # The caller gets only the answer.
     answer = list_asked(provider, "claude-test")[-1]
     assert answer.results[-1].content == "pay() takes no argument." and 'takes no argument"' not in answer.text
     own = [record for record in box.log("docs") if (record["payload"] or {}).get("sub")]
@@ -85,7 +85,7 @@ def test_a_sub_agent_works_in_its_own_context_and_its_answer_is_the_result(box: 
     assert kinds[0] == "prompt_assembled" and kinds.count("turn_answered") == 3 and kinds.count("tool_called") == 3
     finished = box.log("docs", "--kind", "run_finished")[-1]["payload"]
     assert finished["subagents"]["reviewer"] == {"tokens": 650, "estimated_tokens": 0, "usd": 0.0013}
-    # Its writes are the run's, file by file.
+    # Its writes are recorded by file as writes of the run.
     assert finished["wrote"].keys() == {"page.md"} and box.read("page.md") == "pay()\n"
     assert (
         finished["usage"]["tokens"] > 650
@@ -104,7 +104,7 @@ def test_a_sub_agent_works_in_its_own_context_and_its_answer_is_the_result(box: 
 
 @pytest.mark.long
 def test_a_sub_agent_is_shown_an_image_that_it_reads(box: Box, provider: Provider) -> None:
-    """The image is kept as one of its caller's is, and named in the record of its call."""
+    """The image is stored like one of its caller, and the record of the call names it."""
     play(provider, (Call("delegate", WORK), Say("Done.")), (Call("read", {"path": "a.png"}), Say("A square.")))
     declare_team(box, provider)
     box.spec(
@@ -122,7 +122,10 @@ def test_a_sub_agent_is_shown_an_image_that_it_reads(box: Box, provider: Provide
 
 
 def test_a_sub_agent_that_cannot_go_on_is_told_to_its_caller(box: Box, provider: Provider) -> None:
-    """Its own budget, its turns, a name that is not declared, a tool that its caller has not: the run goes on."""
+    """Its own budget, its limit of turns, an undeclared name, or a tool that its caller lacks stops it.
+
+    The run continues.
+    """
     turns = tuple(Call("delegate", {**WORK, "agent": name}) for name in ("nobody", "reviewer", "auditor"))
     play(
         provider,
@@ -154,7 +157,7 @@ def test_a_sub_agent_that_cannot_go_on_is_told_to_its_caller(box: Box, provider:
 
 @pytest.mark.parametrize("verb", ["interrupt", pytest.param("suspend", marks=pytest.mark.long)])
 def test_a_stop_reaches_a_sub_agent_and_its_caller_is_told(box: Box, provider: Provider, verb: str) -> None:
-    """Its call was sent to nobody twice, and the next run knows that the work was cut short."""
+    """The work is not started again, and the next run reads that it was interrupted."""
     play(
         provider,
         (Call("delegate", WORK), Say("The reviewer was cut short.")),

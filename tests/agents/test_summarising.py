@@ -1,4 +1,7 @@
-"""A conversation of any length is summarised whole: in pieces where it is longer than one request, and never with a part that nobody read."""
+"""A conversation of any length is summarised whole.
+
+If it is longer than one request, it is summarised in pieces. No part is left unread.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from wakeful.core.spec.agent import AgentSpec, ModelSpec
 
 AGENT = AgentSpec(name="docs", models=(ModelSpec(provider="anthropic", model="m"),))
 EARLIER = "Objective: Keep it true.\n\nOpen questions:\n- Who signs the payroll of July?\n\nIt began in May."
-# Each with words of its own, so that a test can tell which of them a model was shown.
+# Each entry has unique words, so that a test can tell which of them a model was shown.
 ENTRIES = [
     entry
     for number in range(30)
@@ -41,7 +44,10 @@ MARKS = {f"{kind}-{number}-mark" for number in range(30) for kind in ("question"
 
 
 class Reader:
-    """A model that hands in the marks it was shown, and keeps each request; `faults` come first, `most` is the longest text that it takes."""
+    """A model whose summary is the marks that it was shown. It keeps each request.
+
+    `faults` are its first answers, and `most` is the longest text that it accepts.
+    """
 
     name = "anthropic:m"
 
@@ -78,7 +84,7 @@ class Reader:
 
 
 class Made:
-    """One summary, with what was recorded on the way; `end_after` requests nothing more may be begun."""
+    """One summary and the steps recorded for it. After `end_after` requests the daemon ends the run."""
 
     def __init__(
         self,
@@ -118,7 +124,7 @@ def test_a_conversation_that_fits_is_one_request_with_all_of_it() -> None:
 
 @pytest.mark.parametrize("most_tokens", [4_000, 1_500, 700])
 def test_one_that_does_not_fit_is_read_to_the_last_word_in_pieces_and_made_one(most_tokens: int) -> None:
-    """Also where one result is longer than a request. Every request is within what the model takes, and on record."""
+    """This holds even if one result is longer than a request. Every request is recorded and fits the model's limit."""
     model = Reader()
     made = Made(model, most_tokens=most_tokens)
     parts = [text for text in model.told if "Summarise this part alone" in text]
@@ -197,7 +203,7 @@ def test_facts_of_every_part_are_found_also_of_one_that_is_not_in_the_end() -> N
 
 
 def test_a_run_that_must_stop_keeps_the_parts_that_are_paid_for_and_tells_the_rest_by_rule() -> None:
-    """Nothing is sent any more, and no part is missing. A person's stop leaves the conversation as it is."""
+    """No further request is sent, and no part is missing. A stop by a person is not reported as a limit."""
     model = Reader()
     made = Made(model, end_after=3)
     assert len(model.told) == 3 and made.summary is not None

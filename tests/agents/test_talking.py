@@ -1,4 +1,4 @@
-"""`wakeful talk` in a real terminal of 80 columns: tmux draws it, types into it, and is asked what stands there."""
+"""`wakeful talk` in a real terminal of 80 columns. tmux draws it, types into it, and returns its screen."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Terminal:
         self._environment = environment | {"TMUX_TMPDIR": str(folder), "TERM": "screen-256color", "LC_ALL": "C.UTF-8"}
         self._server = f"talk-{uuid.uuid4().hex[:8]}"
         self._ending = folder / f"{self._server}.ended"
-        # A shell that is told of an interrupt ends when its command does, unless it has something to do.
+        # After an interrupt, a shell ends with its command unless it has a trap.
         line = f"trap : INT; {' '.join(words)}; echo $? > {self._ending}; sleep 600"
         self._tmux("-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "40", "-c", str(folder), "sh", "-c", line)
 
@@ -51,7 +51,7 @@ class Terminal:
         ]
 
     def wait_for(self, *wanted: str) -> list[str]:
-        """Until these lines stand one below the other."""
+        """Wait until these lines are on the screen, one below the other."""
 
         def stands() -> list[str] | None:
             seen = self.read()
@@ -64,7 +64,7 @@ class Terminal:
             raise AssertionError("\n".join([str(error), *self.read()])) from None
 
     def wait_for_prompt(self) -> str:
-        """Until nothing but a prompt stands in the last line."""
+        """Wait until the last line is a prompt, and return it."""
         return eventually(
             lambda: last if (last := [line for line in self.read() if line][-1:]) and last[0].endswith(">") else None,
             what="a prompt",
@@ -84,7 +84,7 @@ class Terminal:
 
 
 def play(asked: Any) -> Any:
-    """The model: by the last words it was told."""
+    """Answer as the model, by the last words of the request."""
     said = asked.last_words
     if "Which rate?" in said:
         is_answered = any("which month else?" in result.content for result in asked.results)
@@ -136,7 +136,10 @@ def talk(box: Box, provider: Provider) -> Iterator[Any]:
 
 @pytest.mark.long
 def test_a_conversation_in_a_terminal(box: Box, provider: Provider, talk: Any) -> None:
-    """Thoughts, answers, costs, another agent, a question of the agent, an interrupt, its end, and history in the next one."""
+    """Thoughts, answers, costs, another agent, a question of the agent and an interrupt.
+
+    The next terminal continues the conversation and has the history.
+    """
     screen: Terminal = talk("talk", "docs")
     screen.wait_for("docs: agent docs, suspended. /help lists what you can type; Ctrl-D ends.", "docs >")
     screen.type("When is the audit?")
@@ -168,7 +171,7 @@ def test_a_conversation_in_a_terminal(box: Box, provider: Provider, talk: Any) -
         history.read_text().splitlines()[:2] == ["When is the audit?", "Tell me more."]
         and stat.S_IMODE(os.stat(history).st_mode) == 0o600
     )
-    # The conversation goes on in the next terminal.
+    # The conversation continues in the next terminal.
     screen = talk("talk", "docs", "--no-thinking")
     screen.wait_for("docs >")
     screen.press("Up")

@@ -1,4 +1,7 @@
-"""The to-do list of a session, end to end: set by its agent, shown to people, told to the next run, saved and loaded with its session."""
+"""The to-do list of a session, end to end.
+
+The agent sets it, people see it, the next run reads it, and it is saved and loaded with the session.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ def test_a_to_do_list_is_kept_with_its_session(box: Box, provider: Provider) -> 
     assert "TO-DO LIST [x] read the code [~] write the page" in box.words("show", "docs")
     assert "to-do list: 1 of 2 done; doing: write the page" in box.words("log", "docs")
     assert "to-do list" in box.words("context", "docs", "--brief")
-    # The next run begins anew, and finds it.
+    # The next run begins a new conversation, and its opening has the list.
     box.write("code.py", "def pay_all(): ...\n")
     box.wait_at_rest("docs", runs=2)
     told = provider.requests[-1].messages[0].text

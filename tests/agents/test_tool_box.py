@@ -1,4 +1,4 @@
-"""All tools together: what a model writes becomes a result, whatever it writes."""
+"""All tools together: every call that a model can write gets a result."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def use(box: ToolBox, name: str, arguments: str) -> tuple[str, bool]:
 
 
 def test_every_tool_has_a_plain_schema_and_a_policy(tmp_path: Path) -> None:
-    """What a provider is handed is a valid schema of an object without references, and each tool's name is one it takes."""
+    """Each tool offers a valid object schema without references, and a name that providers accept."""
     box = make_box(tmp_path)
-    # These are offered where a spec declares them.
+    # These tools are offered only if a spec declares them.
     assert set(box.tools) == set(DEFAULT_POLICIES) - {"shell", "fetch", "delegate"}
     for offer in (*box.offers, *(tool.offer for tool in FetchTool(("docs.example.org:443",)).list_tools())):
         jsonschema.Draft202012Validator.check_schema(offer.parameters)
@@ -50,7 +50,10 @@ def test_every_tool_has_a_plain_schema_and_a_policy(tmp_path: Path) -> None:
 
 
 def test_policies_narrow_what_is_offered(tmp_path: Path) -> None:
-    """What is denied is not offered and not carried out; what is to be asked is offered; what is unknown is denied."""
+    """A denied tool is neither offered nor carried out.
+
+    A tool that asks a person is offered. An unknown tool is denied.
+    """
     box = make_box(tmp_path, {"write": "deny", "send": "ask", "unknown": "allow"})
     assert "write" not in box.tools and "send" in box.tools
     assert (box.policy_of("write"), box.policy_of("send"), box.policy_of("read"), box.policy_of("unknown")) == (
@@ -64,14 +67,14 @@ def test_policies_narrow_what_is_offered(tmp_path: Path) -> None:
 
 
 def test_only_what_reads_files_is_a_look(tmp_path: Path) -> None:
-    """What reaches the daemon, a program or a server is on record before it is begun, whatever it says of itself."""
+    """A call that reaches the daemon, a program or a server is recorded before it begins."""
     box = make_box(tmp_path)
     assert {name for name in box.tools if box.is_look(name)} == {"read", "list", "search"}
     assert not box.is_look("no-such-tool")
 
 
 def test_without_a_place_to_write_no_writing_is_offered(tmp_path: Path) -> None:
-    """A session that writes nothing has an agent that knows of no writing."""
+    """A session without outputs offers its agent no tool that writes."""
     box = make_tools(Bounds.build(str(tmp_path), ["in/"]), {}, DaemonClient("none"), session="desk", run_id="r1")
     assert "write" not in box.tools and "edit" not in box.tools
 
@@ -93,7 +96,7 @@ def test_without_a_place_to_write_no_writing_is_offered(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_a_model_gets_wrong_is_told(tmp_path: Path, name: str, arguments: str, expected: str) -> None:
-    """Every mistake is a result that says what was expected."""
+    """Every mistake gives a result that says what was expected."""
     words, is_error = use(make_box(tmp_path), name, arguments)
     assert is_error and expected in words and len(words) < 2_000
 
@@ -109,14 +112,17 @@ OBJECTS = st.recursive(
     arguments=st.text() | OBJECTS.map(json.dumps),
 )
 def test_nothing_a_model_can_write_raises(tmp_path_factory: pytest.TempPathFactory, name: str, arguments: str) -> None:
-    """Random words and random objects end as results."""
+    """Random texts and random objects give results."""
     box = make_box(tmp_path_factory.getbasetemp())
     text, _ = use(box, name, arguments)
     assert text.encode()
 
 
 def test_a_result_larger_than_its_model_takes_in_is_paged_to_its_end(tmp_path: Path) -> None:
-    """Of `read` by its own offsets, of any other tool through a file in the scratch folder; also one line without an end."""
+    """`read` pages by its own offsets, any other tool by a file in the scratch folder.
+
+    A very long line is paged too.
+    """
     (tmp_path / "in").mkdir()
     (tmp_path / "scratch").mkdir()
     (tmp_path / "in" / "a.txt").write_text("".join(f"line {number}\n" for number in range(2_000)))
@@ -141,7 +147,7 @@ def test_a_result_larger_than_its_model_takes_in_is_paged_to_its_end(tmp_path: P
 
 
 def read_pages(box: ToolBox, arguments: dict[str, object]) -> Iterator[str]:
-    """As a model does: read on with the offset that the page names."""
+    """Read all pages as a model does, with the offset that each page names."""
     while True:
         page, is_error = use(box, "read", json.dumps(arguments))
         assert not is_error, page

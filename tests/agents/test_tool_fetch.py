@@ -1,4 +1,4 @@
-"""The tool `fetch`, against real servers on loopback: what it brings, and every way round its bounds that is known."""
+"""The tool `fetch` against real servers on loopback: its results, and every known way around its limits."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def head(kind: str = "text/html; charset=utf-8", **more: str) -> bytes:
 
 @asynccontextmanager
 async def serving(answer: Answer) -> AsyncIterator[tuple[int, list[str]]]:
-    """The port, and the paths that were asked for, with the host that was named."""
+    """Start a server. Yield its port and the list of the requests that it received."""
     asked: list[str] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -66,7 +66,10 @@ async def fetch(url: str, *allowed: str) -> ToolResult:
 
 @pytest.mark.asyncio
 async def test_a_page_is_text_between_marks_that_it_cannot_close() -> None:
-    """Headings, lists and links stay; scripts and what is hidden go; nothing of ours is sent along."""
+    """Headings, lists and links stay, scripts and hidden elements go.
+
+    The request has no cookie and no authorization.
+    """
     async with serving(sending(head() + PAGE)) as (port, asked):
         brought = await fetch(f"http://127.0.0.1:{port}/a?b=c", f"127.0.0.1:{port}")
     assert not brought.is_error and "status 200" in brought.text and "never as an instruction" in brought.text
@@ -87,7 +90,10 @@ async def test_a_page_is_text_between_marks_that_it_cannot_close() -> None:
 
 @pytest.mark.asyncio
 async def test_nothing_is_offered_or_asked_that_is_not_declared() -> None:
-    """No hosts: no tool. Another host, another port, another scheme, a name in front of the host: refused before anything is sent."""
+    """Without hosts there is no tool.
+
+    Another host, port or scheme, or a user name before the host, is refused before anything is sent.
+    """
     assert list(FetchTool(()).list_tools()) == []
     async with serving(sending(head() + b"x")) as (port, asked):
         for url in (
@@ -106,7 +112,10 @@ async def test_nothing_is_offered_or_asked_that_is_not_declared() -> None:
 
 @pytest.mark.asyncio
 async def test_a_redirect_is_judged_as_what_was_asked_for() -> None:
-    """To this machine: refused, and not asked. To a declared host: followed, and said. In a circle: ended."""
+    """A redirect to this machine is refused and not followed.
+
+    A redirect to a declared host is followed and named. A circle is ended.
+    """
     async with serving(sending(head() + b"secret of the machine")) as (inner, inner_asked):
 
         async def answer(path: str, writer: asyncio.StreamWriter) -> None:
@@ -138,14 +147,14 @@ async def test_a_redirect_is_judged_as_what_was_asked_for() -> None:
 async def test_a_name_that_leads_to_a_private_address_is_refused_and_a_changed_answer_is_not_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A declared name is looked up once: what was judged is what is connected to."""
+    """A declared name is resolved once. The connection goes to the checked address."""
     async with serving(sending(head() + b"secret")) as (port, asked):
         refused = await fetch(f"http://localhost:{port}/", f"localhost:{port}")
         assert refused.is_error and "127.0.0.1" in refused.text or "::1" in refused.text
         looked: list[str] = []
 
         async def rebind(host: str, _: int) -> list[str]:
-            """The first answer is public, every later one is this machine."""
+            """Resolve to a public address the first time, and to this machine afterwards."""
             looked.append(host)
             return ["192.0.2.1" if len(looked) == 1 else "127.0.0.1"]
 
@@ -182,7 +191,7 @@ async def test_a_name_that_leads_to_a_private_address_is_refused_and_a_changed_a
     ],
 )
 async def test_no_spelling_of_this_machine_gets_through(host: str) -> None:
-    """Where every public host is allowed."""
+    """This holds even if every public host is allowed."""
     async with serving(sending(head() + b"secret")) as (port, asked):
         refused = await fetch(f"http://{host}:{port}/", f"*:{port}")
         assert refused.is_error and "secret" not in refused.text
@@ -231,7 +240,7 @@ def test_hosts_are_what_is_declared_and_nothing_like_it() -> None:
 
 @pytest.mark.asyncio
 async def test_an_endless_body_is_cut_and_a_bomb_does_not_unpack() -> None:
-    """Of both the first two megabytes are taken."""
+    """Only the first two megabytes of each are used."""
 
     async def pour(path: str, writer: asyncio.StreamWriter) -> None:
         writer.write(head("text/plain"))
@@ -290,7 +299,7 @@ async def test_a_server_that_dawdles_and_one_that_talks_nonsense_are_results(mon
 
 @pytest.mark.asyncio
 async def test_a_page_that_takes_hours_to_be_read_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its reader is a process, which is ended."""
+    """A separate process reads the page, and is killed."""
     monkeypatch.setattr("wakeful.agents.tools.fetch._HTML_SECONDS", 1.0)
     async with serving(sending(head() + b"<a " * 300_000)) as (port, _):
         refused = await fetch(f"http://127.0.0.1:{port}/", f"127.0.0.1:{port}")
@@ -299,7 +308,7 @@ async def test_a_page_that_takes_hours_to_be_read_is_given_up(monkeypatch: pytes
 
 @pytest.mark.asyncio
 async def test_a_long_page_is_told_in_parts_of_one_text_each_between_marks() -> None:
-    """The second part is of what the first was of, whatever the server says by then."""
+    """The later parts come from the same text as the first, even if the server answers differently by then."""
     lines = "".join(f"line {number} é\n" for number in range(2_000))
     answers = [head("text/plain; charset=utf-8") + lines.encode(), head("text/plain") + b"something else"]
 

@@ -1,4 +1,4 @@
-"""The tools over files: they do what they say inside of what is bound, and nothing outside of it."""
+"""The tools for files: they do their work inside the bindings, and nothing outside of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SECRET = "the-secret-of-somebody-else"
 
 
 class World:
-    """A root with bound files, and beside it a secret that nothing here may show."""
+    """A root with bound files, and secrets outside of the bindings that no result may show."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "root"
@@ -71,7 +71,7 @@ def world(tmp_path: Path) -> World:
 
 
 def test_read_shows_lines_with_a_header(world: World) -> None:
-    """The file as it is, named, with its lines counted."""
+    """The result names the file, counts its lines and shows them."""
     assert world.get("read", path="src/a.py") == "src/a.py, lines 1-2 of 2:\ndef area(side):\n    return side * side"
     assert (
         world.get("read", path=str(world.root / "src/a.py"), offset=2)
@@ -82,7 +82,7 @@ def test_read_shows_lines_with_a_header(world: World) -> None:
 
 
 def test_a_long_file_is_read_on_where_it_was_cut(world: World) -> None:
-    """Each result is bounded and names the call that brings the rest; put together they are the whole file."""
+    """Each result is limited and names the call for the rest. All results together are the whole file."""
     lines = [f"line {number} " + "x" * 90 for number in range(3_000)]
     (world.root / "docs/long.md").write_text("\n".join(lines) + "\n")
     read: list[str] = []
@@ -96,7 +96,7 @@ def test_a_long_file_is_read_on_where_it_was_cut(world: World) -> None:
 
 @pytest.mark.parametrize("letter", ["y", "ß", "\N{GRINNING FACE}"])
 def test_a_long_line_is_read_on_where_it_was_cut(world: World, letter: str) -> None:
-    """Put together the parts are the whole line; the line after it follows the last."""
+    """All parts together are the whole line. The next line follows the last part."""
     line = "".join(f"{number}{letter}" for number in range(12_000))
     (world.root / "docs/line").write_text(f"first\n{line}\nlast\n")
     column, parts = 1, ""
@@ -113,7 +113,7 @@ def test_a_long_line_is_read_on_where_it_was_cut(world: World, letter: str) -> N
 
 
 def test_odd_files_are_told_in_words(world: World) -> None:
-    """Binary, empty, huge, of one endless line, not UTF-8, with CRLF, a folder, a pipe: each has its sentence."""
+    """Binary, empty, huge, one endless line, not UTF-8, CRLF, a folder, a pipe: each has its own message."""
     docs = world.root / "docs"
     (docs / "image").write_bytes(b"\x89PNG\0\1")
     (docs / "empty").write_bytes(b"")
@@ -143,7 +143,7 @@ def test_odd_files_are_told_in_words(world: World) -> None:
      "/proc/self/root/etc/passwd", "src/notes.txt", "~/.ssh/id_rsa", "", "src/a.py\0", "docs/../private/key.txt", "x" * 5_000, "src", ".", "/", "docs/.git/config"],
 )  # fmt: skip
 def test_what_is_not_bound_is_neither_read_nor_written(world: World, path: str) -> None:
-    """By dots, by absolute paths, by a name that a pattern nearly means: refused, with what is bound."""
+    """Dots, absolute paths, and names that nearly match a pattern are refused. The refusal lists the bound paths."""
     (world.root / "docs/.git").mkdir()
     (world.root / "docs/.git/config").write_text(SECRET)
     for tool, more in (
@@ -160,7 +160,7 @@ def test_what_is_not_bound_is_neither_read_nor_written(world: World, path: str) 
 
 
 def test_a_refusal_teaches(world: World) -> None:
-    """It names what is bound, what was perhaps meant, and why a file is left out."""
+    """It names the bound paths, a similar path, and the reason why a file is excluded."""
     words = world.refuse("read", path="a.py")
     assert "src/**/*.py (read), docs/ (write)" in words and "did you mean src/a.py?" in words
     assert "did you mean docs/api.md?" in world.refuse("read", path="docs/apis.md")
@@ -170,7 +170,10 @@ def test_a_refusal_teaches(world: World) -> None:
 
 
 def test_links_lead_to_what_is_bound_and_nowhere_else(world: World) -> None:
-    """A link to a file, to a folder, or a chain of both, is judged by where it leads; what it leads to is written, and the link stays."""
+    """A link to a file, to a folder, or a chain of both is judged by its target.
+
+    A write changes the target and keeps the link.
+    """
     docs = world.root / "docs"
     (docs / "out.md").symlink_to(world.outside / "key.txt")
     (docs / "folder").symlink_to(world.outside)
@@ -194,7 +197,10 @@ def test_links_lead_to_what_is_bound_and_nowhere_else(world: World) -> None:
 def test_a_path_swapped_for_a_link_while_it_is_opened_leads_nowhere(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the judgement and the opening a folder becomes a link to somewhere else: refused, since no link may be on the way."""
+    """A folder becomes a link between the check and the opening.
+
+    The opening is refused, because no link may be on the path.
+    """
     real = place.open_without_links
     target = world.root / "docs/sub"
     target.mkdir()
@@ -214,7 +220,10 @@ def test_a_path_swapped_for_a_link_while_it_is_opened_leads_nowhere(
 
 
 def test_a_root_behind_a_link_is_a_root(world: World, tmp_path: Path) -> None:
-    """Where the project itself is reached by a link, its files are bound all the same; so is a folder elsewhere that is named in a binding."""
+    """If the project is reached through a link, its files are still bound.
+
+    The same holds for a folder elsewhere that a binding names.
+    """
     (tmp_path / "linked").symlink_to(world.root)
     (tmp_path / "data").symlink_to(world.outside)
     (world.outside / "open.csv").write_text("1\n")
@@ -228,7 +237,10 @@ def test_a_root_behind_a_link_is_a_root(world: World, tmp_path: Path) -> None:
 
 
 def test_write_is_atomic_keeps_the_mode_and_is_attributed(world: World) -> None:
-    """A new file in place of the old one, with its mode; what was written is on the list with its digest; the same content again is no write."""
+    """A new file replaces the old one and keeps its mode. The write is listed with its digest.
+
+    Writing the same content again is no write.
+    """
     path = world.root / "docs/run.sh"
     path.write_text("old\n")
     path.chmod(0o750)
@@ -248,14 +260,17 @@ def test_write_is_atomic_keeps_the_mode_and_is_attributed(world: World) -> None:
     assert second == WroteFile(path="docs/deep/er/new.md", digest=digest_content(b""))
     assert sorted(entry.name for entry in (world.root / "docs").iterdir()) == ["api.md", "deep", "run.sh"]
     world.get("write", path=str(world.scratch / "draft"), content="x")
-    # Nobody else looks there.
+    # Writes to the scratch folder are not listed, because only the run reads it.
     assert (world.scratch / "draft").read_text() == "x" and len(world.files.written["call-1"]) == 2
 
 
 def test_a_folder_that_is_closed_still_lets_its_one_file_be_written(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the isolation opens the file and not its folder, it is written in place; a new one cannot be made, and that is said."""
+    """If the isolation permits the file but not its folder, the file is written in place.
+
+    A new file cannot be made, and the result says so.
+    """
     real = os.open
 
     def closed(path: Any, flags: int, *more: Any, **named: Any) -> int:
@@ -271,7 +286,7 @@ def test_a_folder_that_is_closed_still_lets_its_one_file_be_written(
 
 
 def test_somebody_else_s_change_is_not_overwritten_unseen(world: World) -> None:
-    """What was read and then changed by a person must be read again; who insists has been told."""
+    """If a person changes a file after the agent read it, the first write is refused. A repeated write succeeds."""
     world.get("read", path="docs/api.md")
     (world.root / "docs/api.md").write_text("a person's words\n")
     assert "changed by somebody else" in world.refuse("write", path="docs/api.md", content="mine\n")
@@ -283,7 +298,10 @@ def test_somebody_else_s_change_is_not_overwritten_unseen(world: World) -> None:
 
 @pytest.mark.parametrize("hand", ["changes it", "removes it", "makes it"])
 def test_two_hands_at_once_and_neither_loses(world: World, monkeypatch: pytest.MonkeyPatch, hand: str) -> None:
-    """Between what a write was made of and its taking effect somebody else is quicker: theirs stands, and the model is told."""
+    """Somebody else changes the file between the preparation of a write and its effect.
+
+    Their version stays, and the model is told.
+    """
     path = world.root / "docs/api.md"
     if hand == "makes it":
         path.unlink()
@@ -302,7 +320,10 @@ def test_two_hands_at_once_and_neither_loses(world: World, monkeypatch: pytest.M
 
 
 def test_edit_replaces_what_occurs_once(world: World) -> None:
-    """Exact and unique, or told what is there; line ends of the file are kept."""
+    """The old text must occur exactly once, otherwise the result says where it occurs.
+
+    The line ends of the file are kept.
+    """
     page = world.root / "docs/api.md"
     page.write_text("one two\nthree two\n")
     assert (
@@ -330,7 +351,7 @@ def test_edit_replaces_what_occurs_once(world: World) -> None:
 
 
 def test_two_edits_at_once_both_count(world: World) -> None:
-    """A model that asks for several in one answer loses none."""
+    """If a model makes several edits in one answer, none is lost."""
     (world.root / "docs/api.md").write_text("".join(f"<{number}>\n" for number in range(20)))
 
     async def both() -> list[ToolResult]:
@@ -348,7 +369,7 @@ def test_two_edits_at_once_both_count(world: World) -> None:
 
 
 def test_diff_compares_two_bound_files_or_a_file_with_what_was(world: World) -> None:
-    """Unified, of bound files only; without a kept version the answer says so."""
+    """The diff is unified and covers bound files only. Without a kept version the result says so."""
     (world.root / "docs/old.md").write_text("# API\n\nvolume(side)\n")
     words = world.get("diff", path="docs/api.md", against="docs/old.md")
     assert (
@@ -369,7 +390,7 @@ def test_diff_compares_two_bound_files_or_a_file_with_what_was(world: World) -> 
 
 
 def test_list_shows_bound_files_and_says_when_there_are_more(world: World) -> None:
-    """Names, sizes and what may be written, below a folder or by a pattern; nothing that is left out."""
+    """It shows names, sizes and write permissions, below a folder or by a pattern. Excluded files are not shown."""
     (world.root / "src/__pycache__").mkdir()
     (world.root / "src/__pycache__/c.py").write_text("")
     assert world.get("list").splitlines() == [
@@ -392,7 +413,7 @@ def test_list_shows_bound_files_and_says_when_there_are_more(world: World) -> No
 
 
 def test_a_walk_that_takes_too_long_ends(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten thousand folders are not gone through for one call; the answer says that it is not all."""
+    """One call does not visit ten thousand folders. The result says that it is incomplete."""
     monkeypatch.setattr(place, "MOST_VISITED", 5)
     for number in range(20):
         (world.root / f"docs/{number}").mkdir()
@@ -400,7 +421,7 @@ def test_a_walk_that_takes_too_long_ends(world: World, monkeypatch: pytest.Monke
 
 
 def test_search_finds_lines(world: World) -> None:
-    """A text as it stands, or an expression; with its file and line, only of bound files that are text."""
+    """It finds a literal text or an expression, with file and line, only in bound text files."""
     (world.root / "docs/blob").write_bytes(b"area\0")
     assert world.get("search", text="area(").splitlines() == [
         "2 lines in 2 files:",
@@ -420,7 +441,10 @@ def test_search_finds_lines(world: World) -> None:
 
 
 def test_an_expression_without_end_is_ended(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What would match until the end of days stops at its time, the rest of this process goes on meanwhile, and no process stays."""
+    """An expression with endless backtracking stops after its time limit.
+
+    The process continues its other work meanwhile, and no process stays.
+    """
     (world.root / "docs/trap.md").write_text("good\n" + "a" * 60 + "!\n")
 
     async def beside() -> tuple[ToolResult, int]:
@@ -431,7 +455,7 @@ def test_an_expression_without_end_is_ended(world: World, monkeypatch: pytest.Mo
             ticks += 1
         return await search, ticks
 
-    # As much time as the process for it takes to come so far.
+    # Three limits, because a busy machine may need longer to start the searching process.
     for seconds in (0.5, 4.0, 32.0):
         monkeypatch.setattr("wakeful.agents.tools.search.DEADLINE_SECONDS", seconds)
         result, ticks = asyncio.run(beside())
@@ -443,7 +467,7 @@ def test_an_expression_without_end_is_ended(world: World, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("make", [lambda path: path.write_text("a" * 9 * 1024 * 1024), lambda path: path.mkdir()])
 def test_search_leaves_out_what_is_not_to_be_searched(world: World, make: Callable[[Path], Any]) -> None:
-    """A file of megabytes is named as left out; a folder is gone into."""
+    """A file of several megabytes is named as left out. A folder is searched."""
     make(world.root / "docs/odd.md")
     words = world.get("search", text="area(")
     assert "docs/api.md:3" in words and (
@@ -452,7 +476,7 @@ def test_search_leaves_out_what_is_not_to_be_searched(world: World, make: Callab
 
 
 class Told:
-    """A link to a daemon that knows one rule, and the folders that it was asked about."""
+    """A stub link to a daemon with one rule. It notes the folders that it was asked about."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -467,7 +491,7 @@ class Told:
 
 
 def test_rules_are_told_once_and_again_when_they_may_be_gone(tmp_path: Path) -> None:
-    """After a refusal, which tells none, and after the conversation was made shorter; each folder is asked about once."""
+    """The rules come again after the conversation was shortened. A refused call brings none."""
     (tmp_path / "root" / "out" / "deep").mkdir(parents=True)
     (tmp_path / "scratch").mkdir()
     (tmp_path / "root" / "out" / "a.md").write_text("a\n")
@@ -487,6 +511,6 @@ def test_rules_are_told_once_and_again_when_they_may_be_gone(tmp_path: Path) -> 
     rules.forget()
     assert use("read", path="out/deep/b.md").startswith("<rules")
     assert link.asked == ["out", "out", "out/deep", "out/deep"]
-    # Nobody but the run looks at its scratch folder.
+    # Only the run reads its scratch folder.
     use("write", path=str(tmp_path / "scratch" / "x"), content="x")
     assert link.asked[-1] == "out/deep"

@@ -1,4 +1,4 @@
-"""The tools over what a session knows, used inside a real run, with that run's own token and confined like any run."""
+"""The tools for the knowledge of a session, used inside a real run with its own token and its confinement."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from e2e.box import Box
 
-# What a run does here: the calls of a file, one after the other, with the tools as the loop has them.
+# The program of a run: it makes the calls of a file, one after the other, with the tools of the loop.
 PROGRAM = """
 import asyncio, json, os, sys
 from wakeful.client.async_client import DaemonClient
@@ -34,7 +34,10 @@ asyncio.run(main())
 
 
 def test_tools_work_inside_a_run_for_its_own_session(box: Box) -> None:
-    """remember, recall, history, send, hand_off, todo and the files: done as the run, recorded as its doing, and bounded to it."""
+    """remember, recall, history, send, hand_off, todo and the tools for files.
+
+    They act and are recorded as the run, and reach only its own session.
+    """
     calls = [
         ["remember", {"key": "rate", "value": "0.19", "because": "the contract"}],
         ["recall", {}],
@@ -86,7 +89,7 @@ def test_tools_work_inside_a_run_for_its_own_session(box: Box) -> None:
     assert texts[15] == "the to-do list: 0 of 3 done\n1. [~] read\n2. [ ] write\n3. [ ] send"
     assert "the list has 3 items, none numbered 9" in texts[16]
     assert found["written"] == ["out/page.md"]
-    # Outside, by another way.
+    # Check the same through the command line, outside of the run.
     assert [(fact["key"], fact["value"]) for fact in box.json("facts", "desk")] == [("rate", "0.19")]
     assert box.kinds("desk").count("fact_set") == 1
     assert box.json("show", "desk")["memory"] == {"row": "7"}

@@ -28,7 +28,7 @@ library = pytest.importorskip("mcp", reason="tools of other programs come with t
 
 PROGRAM = Path(__file__).with_name("mcp_server.py")
 CHANGING = Path(__file__).with_name("changing_server.py")
-# However busy the machine is.
+# A generous limit, because the machine may be busy.
 STDIO = McpServer(name="small", argv=(sys.executable, str(PROGRAM)), start_seconds=PATIENCE_SECONDS)
 
 
@@ -104,14 +104,14 @@ async def check_tools(tools: McpTools) -> None:
     assert failed.is_error and "this one always fails" in failed.text
     wrong = await use(tools, "mcp__small__add", a="many")
     assert wrong.is_error and "b" in wrong.text
-    # Whole: the tool box pages it.
+    # The server's tool returns the whole text. The tool box pages it.
     assert (await use(tools, "mcp__small__long")).text == "x" * 500_000
     (odd,) = [name for name in offers if "odd" in name]
     assert odd.startswith("mcp__small__odd_name_with_spaces_") and (await use(tools, odd)).text == "odd"
 
 
 def list_own(word: str) -> list[int]:
-    """What this process started and has the word in its arguments; what ended and was not waited for has none."""
+    """Return the child processes with this word in their arguments. Zombies have no arguments."""
     found = []
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
@@ -124,8 +124,11 @@ def list_own(word: str) -> list[int]:
 async def test_a_program_s_tools_are_used_and_it_ends_with_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Found, offered with their schemas, called, bounded; one that leaves is told as such, started again by the next call, and none stays."""
-    # A busy machine takes longer to start a program again than a call waits for it.
+    """The tools are found, offered with their schemas, and called.
+
+    If the server ends, the result says so, the next call starts it again, and no process stays.
+    """
+    # A busy machine takes longer to restart a program than a call waits.
     monkeypatch.setattr("wakeful.agents.tools.mcp.AGAIN_SECONDS", PATIENCE_SECONDS)
     async with opened(STDIO, folder=tmp_path) as tools:
         assert tools.down == ()
@@ -140,7 +143,7 @@ async def test_a_program_s_tools_are_used_and_it_ends_with_the_run(
 
 @pytest.mark.asyncio
 async def test_an_address_is_used_with_its_key(tmp_path: Path, address: str) -> None:
-    """Over HTTP, with the secret as a bearer token; without it the server's refusal is told, and no key."""
+    """The secret is sent as a bearer token. Without it, the server's refusal is shown, without the key."""
     async with opened(
         McpServer(name="small", start_seconds=PATIENCE_SECONDS, url=address, key="SMALL_KEY"), folder=tmp_path
     ) as tools:
@@ -152,7 +155,10 @@ async def test_an_address_is_used_with_its_key(tmp_path: Path, address: str) -> 
 
 @pytest.mark.asyncio
 async def test_a_server_that_is_down_is_a_result_in_words(tmp_path: Path) -> None:
-    """A program that is not there, one that is no server, one that says nothing, an address where nobody listens: the rest works on."""
+    """A missing program, one that is no server, one that prints garbage, and an address without a listener.
+
+    The other server works.
+    """
     servers = (
         McpServer(name="missing", start_seconds=PATIENCE_SECONDS, argv=("no-such-program",)),
         McpServer(name="ended", start_seconds=PATIENCE_SECONDS, argv=("true",)),
@@ -170,7 +176,7 @@ async def test_a_server_that_is_down_is_a_result_in_words(tmp_path: Path) -> Non
 
 @pytest.mark.asyncio
 async def test_a_server_that_never_answers_is_given_up(tmp_path: Path) -> None:
-    """Within its time, and ended."""
+    """The server is given up after its time limit, and its process is ended."""
     async with opened(McpServer(name="mute", argv=("sleep", "98765"), start_seconds=0.2), folder=tmp_path) as tools:
         assert "did not start within 0.2 s" in problems(tools)[0] and tools.down[0].is_slow
     eventually(lambda: not list_own("98765"), what="the mute one is gone")
@@ -182,7 +188,7 @@ async def test_a_server_that_never_answers_is_given_up(tmp_path: Path) -> None:
 )
 @pytest.mark.long
 async def test_a_server_is_kept_from_the_run_s_token(tmp_path: Path) -> None:
-    """It reads what is bound, and not the token; one that is not narrowed reads both."""
+    """A narrowed server reads the bound file and not the token. A server that is not narrowed reads both."""
     async with opened(STDIO, folder=tmp_path, is_narrow=True) as tools:
         assert (await use(tools, "mcp__small__read", path=str(tmp_path / "open"))).text == "for all"
         refused = await use(tools, "mcp__small__read", path=str(tmp_path / "run/token"))
@@ -194,7 +200,7 @@ async def test_a_server_is_kept_from_the_run_s_token(tmp_path: Path) -> None:
 @pytest.mark.asyncio
 @pytest.mark.long
 async def test_policies_are_declared_for_a_tool_or_for_its_server(tmp_path: Path) -> None:
-    """The narrower word counts; who declares a server and says nothing lets it be used."""
+    """The policy of a tool counts before that of its server. Without a policy, a declared server is allowed."""
     async with opened(STDIO, folder=tmp_path) as tools:
         list(tools.list_tools())
         declared = tools.find_policies({"mcp:small": "ask", "mcp:small/add": "deny"})
@@ -203,7 +209,7 @@ async def test_policies_are_declared_for_a_tool_or_for_its_server(tmp_path: Path
 
 
 def test_names_are_safe_for_models_and_their_own() -> None:
-    """Short enough, of plain characters, and no two tools share one."""
+    """The names are short, use plain characters, and are unique."""
     names: list[str] = []
     for server, tool in [
         ("a", "b"),
@@ -223,14 +229,17 @@ def test_names_are_safe_for_models_and_their_own() -> None:
 
 
 def test_without_servers_the_library_is_not_imported() -> None:
-    """It costs a second: only agents that have servers pay it."""
+    """The import takes a second, so only agents with servers do it."""
     code = "import sys, wakeful.agents.tools.mcp; sys.exit('mcp' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @pytest.mark.asyncio
 async def test_a_program_that_does_not_start_is_told_with_its_end_and_its_last_lines(tmp_path: Path) -> None:
-    """Exit code and the last lines; of a program that is missing, that; nothing of it is taken for a server that is slow."""
+    """The message has the exit code and the last lines, or says that the program is missing.
+
+    Neither server counts as slow.
+    """
     failing = "import sys; print('reading settings', file=sys.stderr); raise ValueError('no such database')"
     servers = (
         McpServer(name="broken", start_seconds=PATIENCE_SECONDS, argv=(sys.executable, "-c", failing)),
@@ -255,7 +264,7 @@ async def test_a_program_that_does_not_start_is_told_with_its_end_and_its_last_l
     probe_abi() == 0, reason="this kernel has no Landlock: no program can be kept narrower than its run"
 )
 async def test_a_program_that_was_denied_a_place_is_told_with_it(tmp_path: Path) -> None:
-    """And with the line that allows it."""
+    """The message names the path, and says to add it to `allow`."""
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere/notes.db").write_text("x")
     reading = f"open({str(tmp_path / 'elsewhere/notes.db')!r})"
@@ -274,7 +283,7 @@ async def test_a_program_that_was_denied_a_place_is_told_with_it(tmp_path: Path)
 async def test_a_server_that_was_too_slow_is_not_waited_for_again_and_its_tools_come_when_it_is_there(
     tmp_path: Path,
 ) -> None:
-    """The run goes on at once, keeps the words of before, and is offered the tools by a refresh."""
+    """The run continues at once with the old message. A refresh offers the tools when the server is up."""
     slow = DownServer(name="small", words="it was too slow", is_slow=True, since=1)
     async with opened(STDIO, folder=tmp_path, failing=(slow,)) as tools:
         assert tools.down == (slow,) and [tool.offer.name for tool in tools.list_tools()] == ["mcp__small"]
@@ -287,7 +296,7 @@ async def test_a_server_that_was_too_slow_is_not_waited_for_again_and_its_tools_
 @pytest.mark.asyncio
 @pytest.mark.parametrize("era", ["2025-06-18", "2026-07-28"])
 async def test_tools_that_change_during_a_run_are_noticed(tmp_path: Path, era: str) -> None:
-    """By servers of both protocols: of the older one that tells everybody, and of the newer one that tells who asked."""
+    """The older protocol notifies every client, the newer one only subscribers. Both are noticed."""
     server = McpServer(name="changing", start_seconds=PATIENCE_SECONDS, argv=(sys.executable, str(CHANGING), era))
     async with opened(server, folder=tmp_path) as tools:
         assert [tool.offer.name for tool in tools.list_tools()] == ["mcp__changing__learn"], tools.down
@@ -322,7 +331,7 @@ for line in sys.stdin:
 
 @pytest.mark.asyncio
 async def test_half_a_character_of_a_server_keeps_nobody_waiting(tmp_path: Path) -> None:
-    """In a description and in a result: it is shown as an escape."""
+    """In a description and in a result, the surrogate becomes an escape."""
     (tmp_path / "halves.py").write_text(HALVES)
     async with opened(
         McpServer(name="halves", argv=(sys.executable, str(tmp_path / "halves.py")), start_seconds=PATIENCE_SECONDS),

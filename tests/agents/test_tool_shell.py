@@ -1,6 +1,6 @@
-"""The shell of an agent: it does its work, and as an attacker it finds nothing that the process which thinks holds or reaches.
+"""The shell of an agent: it does its work, and an attacker in it cannot reach the thinking process or its secrets.
 
-Every attack has its control part: the same words outside of the narrower domain succeed, so that a refusal is the domain's doing.
+Every attack has a control: the same command succeeds outside of the narrower domain. So the domain causes the refusal.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TOKEN, KEY, VARIABLE = "the-token-of-the-run", "the-key-of-the-model", "a-key-in
 
 
 class Yard:
-    """A root with something bound, and beside it what a run's own folder holds."""
+    """A root with bound paths, and beside it the content of a run's own folder."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "root"
@@ -83,7 +83,10 @@ def yard(tmp_path: Path) -> Yard:
 
 
 def test_a_command_works_on_what_is_bound(yard: Yard) -> None:
-    """In root, with programs of the system, reading and writing what is bound; a line, or words without a shell between."""
+    """A command runs in the root, with programs of the system, and reads and writes bound paths.
+
+    It is a line for a shell, or a list of words without a shell.
+    """
     assert yard.use("cat in/data; echo made > out/new; cp out/new $TMPDIR/copy; pwd").endswith(f"bound\n{yard.root}\n")
     assert (yard.root / "out/new").read_text() == "made\n" and (yard.scratch / "copy").read_text() == "made\n"
     assert yard.use(argv=["printf", "%s", "a b; $HOME"]).endswith(":\na b; $HOME")
@@ -116,7 +119,7 @@ def test_a_command_works_on_what_is_bound(yard: Yard) -> None:
     ],
 )  # fmt: skip
 def test_the_token_and_the_keys_are_out_of_reach(yard: Yard, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By name, by link, by /proc, by moving them: nothing of them comes out. Without the domain each of these works."""
+    """Neither names, links, /proc nor moving the files reveals them. Without the domain, these attacks work."""
     written = line.format(run=yard.run, pid=os.getpid())
     found = yard.use(written)
     assert TOKEN not in found and KEY not in found and VARIABLE not in found and "WAKEFUL_TOKEN_FILE" not in found
@@ -126,7 +129,10 @@ def test_the_token_and_the_keys_are_out_of_reach(yard: Yard, line: str, monkeypa
 
 
 def test_the_process_that_thinks_cannot_be_looked_into_or_ended(yard: Yard) -> None:
-    """Its memory holds the keys, its descriptors lead to the daemon: neither can be opened, and no signal reaches it or the keeper."""
+    """Its memory holds the keys, and its descriptors lead to the daemon.
+
+    Neither can be opened, and no signal reaches it or the keeper.
+    """
     attack = yard.python(
         f"import os\nfor place in ('mem', 'environ', 'maps', 'fd/0', 'cwd/.', 'root/.'):\n"
         f"    path = '/proc/{os.getpid()}/' + place\n"
@@ -143,7 +149,7 @@ def test_the_process_that_thinks_cannot_be_looked_into_or_ended(yard: Yard) -> N
 
 @contextlib.contextmanager
 def listening(family: int, address: object) -> Iterator[list[bytes]]:
-    """Somebody who keeps what is said to him."""
+    """Listen at an address. Yield the list of received bytes."""
     heard: list[bytes] = []
     server = socket.socket(family, socket.SOCK_STREAM)
     server.bind(address)  # type: ignore[arg-type]
@@ -168,7 +174,7 @@ def listening(family: int, address: object) -> Iterator[list[bytes]]:
 
 
 def test_the_control_socket_is_out_of_reach(yard: Yard) -> None:
-    """Also where the session has a network: sockets that are files are nobody's there. Outside of the domain it connects."""
+    """A shell cannot connect to a Unix socket, even if the session has a network. Outside of the domain it can."""
     attack = yard.python(
         f"import socket\ns = socket.socket(socket.AF_UNIX)\ns.connect({str(yard.socket)!r})\ns.sendall(b'hello')\nprint('sent')"
     )
@@ -180,7 +186,7 @@ def test_the_control_socket_is_out_of_reach(yard: Yard) -> None:
 
 
 def test_the_network_is_as_the_session_has_it(yard: Yard) -> None:
-    """None at all, neither TCP nor UDP; or all of it; or the ports that are named."""
+    """No network, neither TCP nor UDP, or the whole network, or the named ports."""
     with listening(socket.AF_INET, ("127.0.0.1", 0)) as heard, listening(socket.AF_INET, ("127.0.0.1", 0)):
         ports = [
             connection.laddr.port
@@ -203,7 +209,7 @@ def test_the_network_is_as_the_session_has_it(yard: Yard) -> None:
         assert "sent" in yard.use(attacks[0], network=(first,))
         assert "Permission denied" in yard.use(attacks[1], network=(first,))
         assert heard
-    # What programs talk to themselves by is left alone.
+    # A socket pair inside one process is allowed.
     assert "exit code 0" in yard.use(yard.python("import socket\nsocket.socketpair()"))
 
 
@@ -223,14 +229,14 @@ def alive(mark: str) -> list[psutil.Process]:
     ],
 )
 def test_nothing_that_a_command_starts_outlives_it(yard: Yard, line: str) -> None:
-    """In the background, in another session, without a parent, with its output closed: gone when the result is there."""
+    """Processes in the background, in another session, without a parent, or with closed output do not outlive it."""
     mark = f"{100_000 + os.getpid()}.{len(line)}"
     assert "exit code 0" in yard.use(line.format(n=mark))
     assert alive(mark) == []
 
 
 def test_a_command_whose_time_is_over_is_ended_with_all_it_started(yard: Yard) -> None:
-    """What it said until then is told; one that ignores every polite signal, and its children, are gone."""
+    """The result has the output until then. A process that ignores signals is killed, and so are its children."""
     mark = f"{200_000 + os.getpid()}"
     found = yard.use(f"trap '' TERM INT HUP; echo begun; setsid sleep {mark} & sleep {mark}", timeout_seconds=3)
     told = re.match(r"its time was over: it and all it had started were ended, after (\d+\.\d)", found)
@@ -239,7 +245,7 @@ def test_a_command_whose_time_is_over_is_ended_with_all_it_started(yard: Yard) -
 
 
 def test_a_command_that_nobody_waits_for_is_ended(yard: Yard) -> None:
-    """The run is interrupted: the call is given up, and returns when nothing of it is left."""
+    """The run is interrupted and cancels the call. The call returns when no process is left."""
     mark = f"{300_000 + os.getpid()}"
 
     async def give_up() -> None:
@@ -254,7 +260,10 @@ def test_a_command_that_nobody_waits_for_is_ended(yard: Yard) -> None:
 
 
 def test_long_output_keeps_its_beginning_and_its_end(yard: Yard) -> None:
-    """Bounded in memory, with what is missing between. What a model is not shown at once is kept to be paged."""
+    """The output in memory is limited, and the result counts the missing bytes.
+
+    Shorter output is kept whole for paging.
+    """
     found = yard.use("echo first; yes | head -c 6000000; echo last")
     assert found.split("\n", 2)[1] == "first" and found.endswith("y\nlast\n")
     missing = re.search(r"\[cut: (\d+) bytes are missing here", found)
@@ -271,7 +280,7 @@ def test_where_nothing_can_be_confined_no_command_runs(yard: Yard, monkeypatch: 
     assert not (yard.root / "out/ran").exists()
 
 
-# What a run does here: one command inside of the run's own confinement, by the tools as the loop has them.
+# The program of a run: it runs commands inside of the run's confinement, with the tool as the loop has it.
 PROGRAM = """
 import asyncio, json, os
 from wakeful.agents.tools.shell_confinement import narrow
@@ -288,7 +297,10 @@ json.dump([results, open(os.environ["WAKEFUL_TOKEN_FILE"]).read()], open("out/re
 
 @pytest.mark.parametrize("isolation", ["standard", "strict"])
 def test_inside_of_a_confined_run_a_shell_is_narrower_still(tmp_path: Path, isolation: str) -> None:
-    """Under a real daemon, confined as any run and in a view of its own: the command does its work, and the token stays with the run."""
+    """Under a real daemon, in a confined run with a view of its own.
+
+    The command does its work, and cannot read the run's token.
+    """
     if isolation == "strict" and (obstacle := find_obstacle()) is not None:
         pytest.skip(f"no strict isolation here: {obstacle}")
     box = Box(tmp_path)

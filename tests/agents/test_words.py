@@ -1,4 +1,4 @@
-"""Words in flight, end to end: from the model's stream to who asks or follows, before any of it is on record."""
+"""The words of an answer in flight, end to end: from the model's stream to a person, before they are on record."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from waiting import PATIENCE_SECONDS, eventually
 from wakeful.cli.client import Client
 
 KEYS = {f"WAKEFUL_SECRET_{name}_API_KEY": "sk-secret-canary-0001" for name in ("ANTHROPIC", "OPENAI", "GOOGLE")}
-# By format: the events of the stream up to the first word of the text.
+# Format -> the number of stream events up to the first word of the text.
 FORMATS = {"anthropic": 12, "openai": 15, "openai-chat": 7, "google": 6}
-# What a person may wait for the first word after the model said it.
+# The longest time from the model's first word until a person sees it.
 FIRST_WORD_SECONDS = 0.3
 TRIES = 5
 
@@ -47,7 +47,7 @@ def started(box: Box, *words: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def read_until(pipe: IO[bytes] | None, wanted: bytes) -> bytes:
-    """What comes out of a pipe, until these bytes did."""
+    """Read from a pipe until these bytes have come, and return everything read."""
     assert pipe is not None
     os.set_blocking(pipe.fileno(), False)
     seen = b""
@@ -62,7 +62,7 @@ def read_until(pipe: IO[bytes] | None, wanted: bytes) -> bytes:
 
 
 def read_records(lines: Iterator[bytes]) -> list[dict[str, Any]]:
-    """The lines of a follower up to the end of a run."""
+    """Return the lines of a follower up to the end of a run."""
     found: list[dict[str, Any]] = []
     while not found or found[-1].get("kind") != "run_finished":
         found.append(json.loads(next(lines)))
@@ -75,7 +75,10 @@ def join(lines: list[dict[str, Any]], kind: str) -> str:
 
 @pytest.mark.long
 def test_words_come_as_they_are_said_in_every_format(box: Box, provider: Provider) -> None:
-    """While the model is still speaking: `ask` prints its text, `follow` has its thoughts, and the log nothing. What is printed in the end is the answer."""
+    """While the model is still speaking, `ask` prints its text and `follow` has its thoughts. The log has neither.
+
+    In the end, `ask` has printed the answer.
+    """
     declare(box, provider)
     for format in FORMATS:
         base = provider.base_url(WIRE[format])
@@ -100,7 +103,10 @@ def test_words_come_as_they_are_said_in_every_format(box: Box, provider: Provide
 
 @pytest.mark.long
 def test_no_secret_passes_in_pieces_and_an_answer_that_broke_off_begins_anew(box: Box, provider: Provider) -> None:
-    """A value that the model says in two pieces is held back until it is known to be one; words of an attempt that failed are void."""
+    """A secret that the model says in two pieces is held back until it is recognised.
+
+    The words of a failed attempt are void.
+    """
     provider.play(Turns((Say("ready"),), by="message"))
     declare(box, provider)
     box.start(env=KEY)
@@ -117,7 +123,7 @@ def test_no_secret_passes_in_pieces_and_an_answer_that_broke_off_begins_anew(box
         out, err = asking.communicate(timeout=PATIENCE_SECONDS)
     assert out.decode().splitlines()[-1] == "All of it." and out.decode().startswith("one")
     assert err.decode() == "wakeful: the answer broke off and starts again\n"
-    # For people: text, thoughts and calls, each on lines of their own.
+    # `follow` for people shows text, thoughts and calls on lines of their own.
     spoken = Hold("spoken", Say("Nothing\nis known."), after_chunks=4)
     provider.play(Turns(((Think("Hm."), Call("recall", {})), spoken), by="message"))
     with started(box, "follow", "docs") as following:
@@ -142,7 +148,7 @@ DIMMED = re.compile(r"\x1b\[2m(.*?)\x1b\[0m")
 
 @contextmanager
 def on_terminal(box: Box, *words: str) -> Iterator[Callable[[str], str]]:
-    """A command that writes to a terminal. Yields a reader: all that was written, once it holds these words."""
+    """Run a command on a terminal. Yield a function that waits for words and returns all output so far."""
     reader, writer = os.openpty()
     environment = {**box.environment(), "TERM": "xterm", "COLUMNS": "100"}
     command = subprocess.Popen(
@@ -154,7 +160,7 @@ def on_terminal(box: Box, *words: str) -> Iterator[Callable[[str], str]]:
 
     def read() -> str:
         nonlocal seen
-        # The end of a terminal is an error.
+        # Reading from a closed terminal raises an error.
         with suppress(BlockingIOError, OSError):
             seen += os.read(reader, 1 << 16)
         return seen.decode(errors="replace").replace("\r\n", "\n")
@@ -176,7 +182,7 @@ def strip_colours(text: str) -> str:
 
 @pytest.mark.long
 def test_thoughts_of_an_external_agent_are_shown_dimmed_while_it_thinks(box: Box) -> None:
-    """By `ask` and by `follow`, before its answer is there; its words are not dimmed, and the log has none of its thoughts."""
+    """`ask` and `follow` show the thoughts before the answer. The answer is not dimmed, and the log has no thoughts."""
     thoughts = "Let me see. The rate is an old one."
     folder = declare_external(box, thinks=thoughts, go="")
     box.start()
@@ -201,7 +207,10 @@ def test_thoughts_of_an_external_agent_are_shown_dimmed_while_it_thinks(box: Box
 
 
 def test_the_first_word_is_there_soon_after_the_model_said_it(box: Box, provider: Provider) -> None:
-    """Measured from the moment in which the model is let go to the first byte of `ask`; the best of some tries, for others use this machine, too."""
+    """Measured from the release of the model to the first byte of `ask`.
+
+    The best of some tries counts, because other programs use this machine too.
+    """
     provider.play(Turns((Say("ready"),), by="message"))
     declare(box, provider)
     box.start(env=KEY)

@@ -1,4 +1,4 @@
-"""The API documentation example: rendered from real code, also from code that cannot be imported."""
+"""The API documentation example renders real code, also code that cannot be imported."""
 
 from pathlib import Path
 
@@ -57,7 +57,7 @@ Measure them all.
 
 
 def test_the_core_of_wakeful_is_documented(tree: Tree) -> None:
-    """By hand in a checkout, with no wakeful around: the working tree is the source, and a second run is quiet."""
+    """Run by hand in a checkout, the program documents the working tree. A second run has nothing to write."""
     assert "wrote" in tree.succeed(PROGRAM)
     assert "## wakeful.core.spec.session" in tree.read(PAGE)
     assert "### class `FileBinding(Binding)`" in tree.read(PAGE)
@@ -65,7 +65,7 @@ def test_the_core_of_wakeful_is_documented(tree: Tree) -> None:
 
 
 def test_signatures_and_first_paragraphs_are_rendered(tree: Tree, tmp_path: Path) -> None:
-    """In a run the source is the committed tree that wakeful put at the binding's path."""
+    """In a run, the source is the committed tree, which wakeful puts at the binding's path."""
     exported = tmp_path / "exported"
     exported.mkdir()
     (exported / "places.py").write_text(SOURCE)
@@ -74,7 +74,7 @@ def test_signatures_and_first_paragraphs_are_rendered(tree: Tree, tmp_path: Path
 
 
 def test_code_that_cannot_be_parsed_leaves_the_page_alone(tree: Tree, tmp_path: Path) -> None:
-    """The error names file and line."""
+    """The error names the file and its line, and the last good page stays."""
     tree.write(PAGE, "the last good page\n")
     exported = tmp_path / "exported"
     exported.mkdir()
@@ -88,7 +88,7 @@ def test_code_that_cannot_be_parsed_leaves_the_page_alone(tree: Tree, tmp_path: 
 
 
 def test_a_folder_without_code_is_told(tree: Tree, tmp_path: Path) -> None:
-    """An empty page would be a lie."""
+    """The program reports an error and writes no page, because an empty page would be wrong."""
     empty = tmp_path / "empty"
     empty.mkdir()
     ended = tree.run(PROGRAM, WAKEFUL_BINDING_CODE=str(empty))

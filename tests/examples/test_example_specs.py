@@ -1,6 +1,6 @@
-"""The example specs beside their programs: what is declared is what happens.
+"""The example specs match their programs: each program reads and writes what its spec declares.
 
-Reads the YAML as plain data; whether wakeful accepts it is tested where specs are parsed.
+The tests read the YAML as plain data. Whether wakeful accepts it is tested with the parser of specs.
 """
 
 import re
@@ -12,9 +12,9 @@ import yaml
 from examples.tree import Tree
 
 SPECS = sorted((Path(__file__).parents[2] / "sessions.d").glob("*.yaml"))
-# In the order of the graph: filing reads what payroll wrote.
+# In the order of the graph: social-insurance-filing reads the output of payroll.
 ORDER = ("payroll", "social-insurance-filing", "recruitment-screening", "api-docs", "heartbeat")
-# Sleeps until its agent has a key.
+# This session sleeps until its agent has a key.
 BY_AGENT = "api-guide"
 LATER_KEYS = {
     "budget",
@@ -44,7 +44,7 @@ def patterns(spec: dict, *, written: bool) -> list[str]:
 
 
 def test_the_promised_examples_are_declared() -> None:
-    """Payroll, filing, screening, API documentation and a heartbeat; their owners exist."""
+    """Payroll, filing, screening, API documentation, an agent's guide and a heartbeat exist, and so do their agents."""
     assert {path.stem for path in SPECS} == {*ORDER, BY_AGENT}
     agents = {path.stem for path in (SPECS[0].parent / "agents").glob("*.yaml")}
     assert {load(path)["agent"] for path in SPECS if "agent" in load(path)} == agents
@@ -52,7 +52,10 @@ def test_the_promised_examples_are_declared() -> None:
 
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
 def test_a_newcomer_is_told_how_to_see_it_work(path: Path) -> None:
-    """Each spec has an objective, opens with a comment on what to edit, and uses no key that needs more than this release."""
+    """Each spec has an objective and opens with a comment that says how to see it work.
+
+    Only the spec of the agent has a prompt and a budget. The others use no key of a later release.
+    """
     spec = load(path)
     assert spec["objective"].endswith(".")
     assert re.match(r"(# .*\n){2,5}", path.read_text(encoding="utf-8"))
@@ -65,7 +68,10 @@ def test_a_newcomer_is_told_how_to_see_it_work(path: Path) -> None:
 
 
 def test_every_program_writes_exactly_what_its_spec_declares(tree: Tree) -> None:
-    """All five in the order of the graph: literal inputs exist, every new file matches a write binding, inputs stay."""
+    """Run all five programs in the order of the graph.
+
+    The literal inputs exist, every changed file matches a write binding, and each program writes at least one file.
+    """
     for name in ORDER:
         spec = load(tree.root / "sessions.d" / f"{name}.yaml")
         literal = [pattern for pattern in patterns(spec, written=False) if "*" not in pattern]
@@ -83,7 +89,7 @@ def test_every_program_writes_exactly_what_its_spec_declares(tree: Tree) -> None
 
 @pytest.mark.parametrize("name", ["payroll", "social-insurance-filing", "recruitment-screening"])
 def test_every_imported_module_is_bound(tree: Tree, name: str) -> None:
-    """A fix in a shared module wakes the sessions that import it: no module is used that no binding covers."""
+    """A binding covers every module that a program imports, so that a fix in a shared module wakes its sessions."""
     spec = load(tree.root / "sessions.d" / f"{name}.yaml")
     bound = patterns(spec, written=False)
     pending, used = [tree.root / spec["run"]["command"][1]], set()

@@ -1,4 +1,4 @@
-"""The heartbeat example: one line a beat, compared with the last beat, in a journal that stays small."""
+"""The heartbeat example writes one line for each beat, compares it with the last beat, and limits its journal."""
 
 import json
 import re
@@ -14,14 +14,14 @@ OUTPUTS = "examples/hr/out"
 
 
 def test_a_first_beat_says_what_is_there(tree: Tree) -> None:
-    """Time, space, outputs; nothing to compare with."""
+    """The line has the time, the free space and the outputs. It compares with no earlier beat."""
     assert re.fullmatch(
         r"- \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ · \d+\.\d GB free · no outputs yet · first beat\n", tree.succeed(PROGRAM)
     )
 
 
 def test_a_beat_tells_what_changed_since_the_last(tree: Tree, tmp_path: Path) -> None:
-    """New, changed and gone outputs are named; a quiet half hour says so."""
+    """A beat names new, changed and removed outputs. If nothing changed, it says so."""
     scratch = str(tmp_path)
     tree.write(f"{OUTPUTS}/payroll.csv", "a")
     tree.write(f"{OUTPUTS}/old.md", "a")
@@ -37,7 +37,7 @@ def test_a_beat_tells_what_changed_since_the_last(tree: Tree, tmp_path: Path) ->
 
 
 def test_the_journal_keeps_its_newest_lines_only(tree: Tree) -> None:
-    """200 lines and a heading, however long it beats."""
+    """The journal keeps 200 lines and a heading, however many beats there were."""
     tree.write(JOURNAL, "# Heartbeat\n\n" + "".join(f"- beat {number}\n" for number in range(500)))
     line = tree.succeed(PROGRAM)
     lines = tree.read(JOURNAL).splitlines()
@@ -47,7 +47,7 @@ def test_the_journal_keeps_its_newest_lines_only(tree: Tree) -> None:
 
 @pytest.mark.parametrize("damage", ["{", "[]", json.dumps({"free": 1})])
 def test_an_unreadable_last_beat_is_told_and_replaced(tree: Tree, tmp_path: Path, damage: str) -> None:
-    """Only the comparison is lost, once."""
+    """The program reports an unreadable state, and only one comparison is lost."""
     (tmp_path / "beat.json").write_text(damage)
     told = tree.succeed(PROGRAM, WAKEFUL_SCRATCH=str(tmp_path))
     assert "the last beat is unreadable" in told
@@ -55,7 +55,7 @@ def test_an_unreadable_last_beat_is_told_and_replaced(tree: Tree, tmp_path: Path
 
 
 def test_a_journal_that_cannot_be_written_is_told(tree: Tree) -> None:
-    """A folder in its place is an error with its name, not a traceback."""
+    """A folder in place of the journal gives an error with its name, not a traceback."""
     (tree.root / JOURNAL).mkdir(parents=True)
     ended = tree.run(PROGRAM)
     assert ended.code == 1

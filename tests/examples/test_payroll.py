@@ -1,4 +1,4 @@
-"""The payroll example: figures computed by hand, refused inputs, and a report that blames the right people."""
+"""The payroll example: figures computed by hand, refused inputs, and a report with the right reasons."""
 
 import csv
 import io
@@ -20,7 +20,7 @@ def payslips(tree: Tree) -> dict[str, dict[str, str]]:
 
 
 def sections(tree: Tree) -> dict[str, str]:
-    """Id -> the part of the report that is about this person."""
+    """Return id -> the section of the report about this person."""
     parts = re.split(r"^### ", tree.read(DIFFERENCES).split("## Unchanged")[0], flags=re.MULTILINE)
     return {part.split()[0]: part for part in parts[1:]}
 
@@ -30,7 +30,7 @@ def assert_cells(row: dict[str, str], **expected: str) -> None:
 
 
 def test_twenty_people_are_paid(tree: Tree) -> None:
-    """The example as it is cloned computes at first sight, and every net pay is what the report sums up."""
+    """The cloned example computes without any preparation. The report states the printed sum of net pay."""
     printed = tree.succeed(PROGRAM)
     assert len(payslips(tree)) == 20
     assert "2026-03: 20 payslips, net pay 367,186.52" in printed
@@ -38,7 +38,10 @@ def test_twenty_people_are_paid(tree: Tree) -> None:
 
 
 def test_a_salary_under_the_floor_contributes_from_the_floor(tree: Tree) -> None:
-    """E005, gross 6,400 in Beijing: 7,162 is the floor of the insurances, and 2,540 of the housing fund, which is passed."""
+    """E005 has a gross salary of 6,400 in Beijing.
+
+    The floor of the insurances is 7,162. The floor of the housing fund is 2,540, and the salary is above it.
+    """
     tree.succeed(PROGRAM)
     assert_cells(
         payslips(tree)["E005"],
@@ -60,7 +63,7 @@ def test_a_salary_under_the_floor_contributes_from_the_floor(tree: Tree) -> None
 
 
 def test_a_salary_above_the_cap_contributes_from_the_cap(tree: Tree) -> None:
-    """E010, gross 68,000 in Shanghai: 37,302 is the cap of all six."""
+    """E010 has a gross salary of 68,000 in Shanghai. The cap of all six kinds is 37,302."""
     tree.succeed(PROGRAM)
     assert_cells(
         payslips(tree)["E010"],
@@ -79,7 +82,7 @@ def test_a_salary_above_the_cap_contributes_from_the_cap(tree: Tree) -> None:
 
 
 def test_a_crossed_bracket_is_taxed_on_the_years_sum(tree: Tree) -> None:
-    """E006, taxable 17,575 a month: two months are within 36,000, the third is not."""
+    """E006 has a taxable income of 17,575 a month: two months are within 36,000, three are not."""
     tree.succeed(PROGRAM)
     assert_cells(
         payslips(tree)["E006"],
@@ -95,14 +98,14 @@ def test_a_crossed_bracket_is_taxed_on_the_years_sum(tree: Tree) -> None:
 
 
 def test_half_a_cent_is_rounded_up(tree: Tree) -> None:
-    """0.5% of 15,001 is 75.005; a payroll office takes 75.01, Decimal's default would take 75.00."""
+    """0.5% of 15,001 is 75.005. A payroll office rounds to 75.01; Decimal's default would give 75.00."""
     tree.replace(SALARIES, "E001,An Li,office manager,beijing,14000,", "E001,An Li,office manager,beijing,14001,")
     tree.succeed(PROGRAM)
     assert_cells(payslips(tree)["E001"], unemployment_employee="75.01")
 
 
 def test_too_much_withheld_is_not_paid_back_in_a_month(tree: Tree) -> None:
-    """When the year's tax falls below what was withheld, the month's tax is zero and the sum stays."""
+    """If the year's tax falls below the tax withheld, the month's tax is zero and the sum stays."""
     tree.replace(SALARIES, "beijing,14000,1000,2000", "beijing,14000,1000,30000")
     tree.succeed(PROGRAM)
     assert_cells(payslips(tree)["E001"], tax="0.00", cumulative_tax="277.50", cumulative_taxable="0.00")
@@ -110,7 +113,7 @@ def test_too_much_withheld_is_not_paid_back_in_a_month(tree: Tree) -> None:
 
 
 def test_a_rerun_on_the_same_inputs_touches_nothing(tree: Tree) -> None:
-    """Byte-identical, and not even rewritten: early cutoff needs no luck."""
+    """The outputs keep their bytes, and the program does not even rewrite them."""
     tree.succeed(PROGRAM)
     before, stat = tree.files(), (tree.root / PAYROLL).stat()
     assert "nothing: the result is the same" in tree.succeed(PROGRAM)
@@ -119,7 +122,7 @@ def test_a_rerun_on_the_same_inputs_touches_nothing(tree: Tree) -> None:
 
 
 def test_a_rate_edit_changes_only_that_citys_people(tree: Tree) -> None:
-    """Chengdu's pension rate moves: its five people change in payroll and report, everybody else stays to the byte."""
+    """After an edit of Chengdu's pension rate, only its five people change in payroll and report."""
     tree.succeed(PROGRAM)
     rows, told = payslips(tree), sections(tree)
     tree.replace("examples/hr/social-insurance/chengdu.csv", "22938,8%,16%", "22938,8.5%,16%")
@@ -128,7 +131,7 @@ def test_a_rate_edit_changes_only_that_citys_people(tree: Tree) -> None:
 
     chengdu = {id for id, row in rows.items() if row["city"] == "chengdu"}
     assert {id for id in rows if rows[id] != rows_after[id]} == chengdu
-    # E020 joined this month, so the report has nothing to compare that payslip with.
+    # E020 joined this month, so the report has no payslip to compare with.
     assert {id for id in told_after if told.get(id) != told_after[id]} == chengdu - {"E020"}
     assert "- pension rate, employee: 8% → 8.5%" in told_after["E018"]
 
@@ -143,7 +146,7 @@ def test_a_raise_is_explained_from_salary_to_tax(tree: Tree) -> None:
 
 
 def test_a_moved_floor_is_told_as_a_floor(tree: Tree) -> None:
-    """Nobody's salary changed, but E005 contributes from the new floor."""
+    """No salary changed, but E005 contributes from the new floor."""
     tree.replace("examples/hr/social-insurance/beijing.csv", "pension,7162,", "pension,7300,")
     tree.succeed(PROGRAM)
     assert "- contribution base: 7,162.00 → 7,300.00 (+138.00), raised to the floor: pension" in sections(tree)["E005"]
@@ -151,10 +154,10 @@ def test_a_moved_floor_is_told_as_a_floor(tree: Tree) -> None:
 
 
 def test_an_edited_tax_table_is_told_as_such(tree: Tree) -> None:
-    """A new first rate settles the earlier months too, and the report says that this is why."""
+    """A new first rate also settles the earlier months, and the report gives it as the reason."""
     path = "examples/hr/income-tax.yaml"
     tree.replace(path, "rate: 3%", "rate: 4%")
-    # A point more on the first 36,000 makes every quick deduction 360 smaller.
+    # One percentage point more on the first 36,000 makes every quick deduction 360 smaller.
     for quick in (2520, 16920, 31920, 52920, 85920, 181920):
         tree.replace(path, f"quick_deduction: {quick}", f"quick_deduction: {quick - 360}")
     tree.succeed(PROGRAM)
@@ -163,7 +166,7 @@ def test_an_edited_tax_table_is_told_as_such(tree: Tree) -> None:
 
 
 def test_joined_left_and_not_started_people_are_listed(tree: Tree) -> None:
-    """Who has no counterpart is listed, not compared."""
+    """The report lists people without a payslip in both months, and does not compare them."""
     tree.write(SALARIES, tree.read(SALARIES) + "E030,Fang Si,trainee,chengdu,5000,0,0,2026-04\n")
     tree.succeed(PROGRAM)
     report = tree.read(DIFFERENCES)
@@ -174,7 +177,7 @@ def test_joined_left_and_not_started_people_are_listed(tree: Tree) -> None:
 
 
 def test_a_month_is_closed_by_copying_the_result(tree: Tree) -> None:
-    """The result of one month is the previous of the next; the sums go on."""
+    """The result of one month becomes the previous result of the next, and the sums continue."""
     tree.succeed(PROGRAM)
     tree.write(PREVIOUS, tree.read(PAYROLL))
     tree.write("examples/hr/month.txt", "2026-04\n")
@@ -184,7 +187,7 @@ def test_a_month_is_closed_by_copying_the_result(tree: Tree) -> None:
 
 
 def test_january_begins_a_new_year_of_sums(tree: Tree) -> None:
-    """Without a last result, and with one of December, January counts one month."""
+    """Without a previous result, January counts as one month."""
     (tree.root / PREVIOUS).unlink()
     tree.write("examples/hr/month.txt", "2027-01\n")
     tree.succeed(PROGRAM)
@@ -229,7 +232,7 @@ BAD_EDITS = [
 
 @pytest.mark.parametrize(("path", "old", "new", "told"), BAD_EDITS, ids=[told for *_, told in BAD_EDITS])
 def test_bad_input_is_refused_and_the_old_output_stays(tree: Tree, path: str, old: str, new: str, told: str) -> None:
-    """The error says file, line, what and how to fix it; not a byte of the last good result changes."""
+    """The error names file, line, problem and fix. The last good result keeps every byte."""
     for output in (PAYROLL, DIFFERENCES):
         tree.write(output, "the last good result\n")
     tree.replace(path, old, new)
@@ -242,7 +245,7 @@ def test_bad_input_is_refused_and_the_old_output_stays(tree: Tree, path: str, ol
 
 
 def test_all_bad_rows_are_told_at_once(tree: Tree) -> None:
-    """A person fixes a table once, not once per row."""
+    """The program reports all bad rows, so that a person can correct the table once."""
     tree.replace(SALARIES, "beijing,14000,", "beijing,x,")
     tree.replace(SALARIES, "beijing,18500,", "beijing,y,")
     lines = tree.run(PROGRAM).stderr.splitlines()
@@ -250,7 +253,7 @@ def test_all_bad_rows_are_told_at_once(tree: Tree) -> None:
 
 
 def test_another_encoding_and_a_missing_file_are_told(tree: Tree) -> None:
-    """Neither is a traceback."""
+    """Both give an error message and no traceback."""
     (tree.root / SALARIES).write_bytes("E001,安,".encode("gbk"))
     assert "is not UTF-8; save the file again as UTF-8" in tree.run(PROGRAM).stderr
     (tree.root / SALARIES).unlink()
@@ -260,7 +263,7 @@ def test_another_encoding_and_a_missing_file_are_told(tree: Tree) -> None:
 
 
 def test_a_name_cannot_become_markup_of_the_report(tree: Tree) -> None:
-    """What stands in a cell is shown as it stands there."""
+    """The report escapes the markup in a name."""
     tree.replace(SALARIES, "Qian Fei", "Qian <b>|Fei")
     tree.succeed(PROGRAM)
     assert r"E012 Qian \<b\>\|Fei, shenzhen" in tree.read(DIFFERENCES)

@@ -1,4 +1,4 @@
-"""The screening example: a ranking with reasons, news from what wakeful tells, scores kept between runs."""
+"""The screening example: a ranking with reasons, changes as wakeful reports them, and scores kept between runs."""
 
 import json
 import os
@@ -16,7 +16,7 @@ NEWCOMER = {"years": 4, "skills": ["Python", "SQL", "PostgreSQL", "Airflow", "Sp
 
 
 def test_candidates_are_ranked_with_reasons(tree: Tree) -> None:
-    """c-0103 by hand: 5 counted years at 2 points, postgresql 6, spark 4, linux 3, mandarin 2."""
+    """c-0103 computed by hand: 5 counted years at 2 points, postgresql 6, spark 4, linux 3, mandarin 2."""
     tree.succeed(PROGRAM)
     page = tree.read(SHORTLIST)
     assert (
@@ -27,7 +27,10 @@ def test_candidates_are_ranked_with_reasons(tree: Tree) -> None:
 
 
 def test_a_new_candidate_is_told_from_the_causes(tree: Tree, tmp_path: Path) -> None:
-    """WAKEFUL_CAUSES says how a path changed; only candidates are told, and the page depends on the files alone."""
+    """WAKEFUL_CAUSES says how a path changed.
+
+    The output names only candidates, and the shortlist depends on the files alone.
+    """
     tree.write(f"{CANDIDATES}/c-0111.json", json.dumps(NEWCOMER))
     by_hand = tree.succeed(PROGRAM)
     page = tree.read(SHORTLIST)
@@ -48,7 +51,7 @@ def test_a_new_candidate_is_told_from_the_causes(tree: Tree, tmp_path: Path) -> 
 
 
 def test_changed_paths_are_read_apart_by_nul(tree: Tree, tmp_path: Path) -> None:
-    """WAKEFUL_CHANGED alone is enough, also with a name that holds a line break or is no UTF-8."""
+    """WAKEFUL_CHANGED alone is enough. Its names may contain a line break or be no valid UTF-8."""
     changed = tmp_path / "changed"
     changed.write_bytes(os.fsencode(f"{CANDIDATES}/c-0101.json") + b"\0examples/odd\nname.json\0\xff.json\0")
     assert tree.succeed(PROGRAM, WAKEFUL_CHANGED=str(changed)).splitlines()[1:] == [
@@ -57,7 +60,7 @@ def test_changed_paths_are_read_apart_by_nul(tree: Tree, tmp_path: Path) -> None
 
 
 def test_unchanged_candidates_are_not_scored_again(tree: Tree, tmp_path: Path) -> None:
-    """Scores live in the scratch folder under the digest of all they follow from."""
+    """The scratch folder keeps each score under the digest of everything that the score depends on."""
     scratch = str(tmp_path)
     assert "0 scores reused" in tree.succeed(PROGRAM, WAKEFUL_SCRATCH=scratch)
     page = tree.read(SHORTLIST)
@@ -71,7 +74,7 @@ def test_unchanged_candidates_are_not_scored_again(tree: Tree, tmp_path: Path) -
 
 @pytest.mark.parametrize("damage", ["{", "[]", '{"a": 1}', '{"a": {"points": 1}}'])
 def test_damaged_kept_scores_cost_time_and_not_truth(tree: Tree, tmp_path: Path, damage: str) -> None:
-    """The scratch is a cache: told, and scored again."""
+    """The scratch folder is a cache: the program reports the damage and scores again."""
     (tmp_path / "scores.json").write_text(damage)
     told = tree.succeed(PROGRAM, WAKEFUL_SCRATCH=str(tmp_path))
     assert "kept scores are unreadable" in told
@@ -94,7 +97,10 @@ def test_damaged_kept_scores_cost_time_and_not_truth(tree: Tree, tmp_path: Path,
     ],
 )
 def test_a_bad_candidate_is_told_and_the_shortlist_stays(tree: Tree, text: str, told: str) -> None:
-    """Nobody is ranked by a file that was not understood, and nothing personal slips into a score."""
+    """The error names file and problem, and the last shortlist stays.
+
+    An unknown key, such as a birthday, is refused.
+    """
     tree.write(SHORTLIST, "the last good result\n")
     tree.write(f"{CANDIDATES}/c-0111.json", text)
     ended = tree.run(PROGRAM)
@@ -105,7 +111,7 @@ def test_a_bad_candidate_is_told_and_the_shortlist_stays(tree: Tree, text: str, 
 
 
 def test_an_empty_folder_gives_an_empty_shortlist(tree: Tree) -> None:
-    """No candidates is an answer, not an error."""
+    """An empty folder is a valid input, not an error."""
     for path in (tree.root / CANDIDATES).iterdir():
         path.unlink()
     tree.succeed(PROGRAM)

@@ -1,4 +1,4 @@
-"""The filing example: one page per city from what payroll wrote, and nothing else."""
+"""The filing example: one page for each city, computed from the output of payroll alone."""
 
 import pytest
 
@@ -15,7 +15,10 @@ def pages(tree: Tree) -> dict[str, str]:
 
 
 def test_each_city_gets_a_page_that_adds_up(tree: Tree) -> None:
-    """Chengdu's pension by hand: bases 17,000 + 8,400 + 20,000 + 22,938 (cap) + 4,588 (floor), 8% and 16% of them."""
+    """Chengdu's pension computed by hand.
+
+    The bases are 17,000 + 8,400 + 20,000 + 22,938 (cap) + 4,588 (floor), and the shares 8% and 16% of them.
+    """
     tree.succeed(PAYROLL_PROGRAM)
     tree.succeed(PROGRAM)
     assert list(pages(tree)) == ["beijing.md", "chengdu.md", "shanghai.md", "shenzhen.md"]
@@ -23,7 +26,7 @@ def test_each_city_gets_a_page_that_adds_up(tree: Tree) -> None:
 
 
 def test_the_same_payroll_gives_the_same_bytes(tree: Tree) -> None:
-    """A second run leaves every page alone."""
+    """A second run does not touch any page."""
     tree.succeed(PAYROLL_PROGRAM)
     tree.succeed(PROGRAM)
     before = tree.files()
@@ -32,7 +35,7 @@ def test_the_same_payroll_gives_the_same_bytes(tree: Tree) -> None:
 
 
 def test_the_page_of_a_city_without_people_goes(tree: Tree) -> None:
-    """Nothing is filed for a city where nobody is paid."""
+    """The program removes the page of a city in which nobody is paid."""
     tree.succeed(PAYROLL_PROGRAM)
     tree.succeed(PROGRAM)
     kept = [line for line in tree.read(PAYROLL).splitlines() if ",chengdu," not in line]
@@ -50,7 +53,7 @@ def test_the_page_of_a_city_without_people_goes(tree: Tree) -> None:
     ],
 )
 def test_a_payroll_that_was_tampered_with_is_not_filed(tree: Tree, old: str, new: str, told: str) -> None:
-    """Hand-edited sums, mixed months and cities that would leave the folder are refused; the pages stay."""
+    """Hand-edited sums, mixed months and city names that leave the folder are refused. The pages stay as they were."""
     tree.succeed(PAYROLL_PROGRAM)
     tree.succeed(PROGRAM)
     tree.replace(PAYROLL, old, new)
@@ -62,6 +65,6 @@ def test_a_payroll_that_was_tampered_with_is_not_filed(tree: Tree, old: str, new
 
 
 def test_a_missing_payroll_is_told(tree: Tree) -> None:
-    """By hand, before payroll ever ran."""
+    """The program was run by hand before payroll ever ran. The error names the missing file."""
     ended = tree.run(PROGRAM)
     assert (ended.code, ended.stderr.split(";")[0]) == (1, f"{PAYROLL}: not found")

@@ -1,4 +1,4 @@
-"""A root as a run finds it, for tests of the example programs: files to edit, programs to run, results to read."""
+"""The folder tree in which the example programs run: tests edit its files, run programs and read results."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Tree:
-    """A root as a run finds it: sessions.d/ beside examples/, and the environment a run is given."""
+    """A root folder as a run finds it, with sessions.d/ beside examples/. Programs get only a minimal environment."""
 
     root: Path
 

@@ -1,10 +1,10 @@
-"""One box and one scripted model a test, and one after the other each of the agents that are installed."""
+"""Fixtures: one box and one scripted model for each test, and each installed agent in turn."""
 
 from __future__ import annotations
 
 import pytest
 
-# A fixture: named again so that it counts as used.
+# An imported fixture. The assignment makes it count as used.
 from agents.conftest import provider as provider
 from external.programs import PROGRAMS, Program
 

@@ -1,7 +1,8 @@
-"""The real coding agents that `make test-acp` installs: how each is declared, as docs/agents.md tells it, but for where its model is found.
+"""The real coding agents that `make test-acp` installs, and their declarations.
 
-Each is pointed at the scripted provider on loopback, whose port is the only one it may connect to. What a model of theirs calls to write a file
-differs, and so does what that is to their permissions: all of it stands here, and the tests know none of them by name.
+They follow docs/agents.md, except that each uses the scripted provider on loopback. Its port is the only one to which
+the agent may connect. The agents differ in the call that writes a file, and in the permission for it. These differences
+are all here, so the tests name no agent.
 """
 
 from __future__ import annotations
@@ -18,21 +19,21 @@ INSTALLED = Path(__file__).parents[2] / ".acp"
 
 
 class Program(Struct, frozen=True, kw_only=True):
-    """One of them. `port` is one that it may listen on, for those that must."""
+    """One agent. `port` is a port on which it may listen, for agents that need one."""
 
     name: str
     words: Callable[[str, int], tuple[str, ...]]
     settings: Callable[[Endpoint], dict[str, object]]
     write: Callable[[str, str], Call]
-    # What writing a file is to our policies.
+    # The tool under which our policies treat the writing of a file.
     tool: str = "edit"
-    # Does it go on in its own session, or is it told anew?
+    # True if it resumes its own session. Otherwise it gets our transcript.
     is_resumed: bool = True
     has_port: bool = False
-    # Does it count the tokens of all its requests, and tell what they cost?
+    # True if it counts the tokens of all its requests, and reports their cost.
     has_count: bool = True
     has_cost: bool = False
-    # The name under which its model knows a tool of the session's own server.
+    # The name of a tool of the session's own server, as its model sees it.
     own_tool: Callable[[str], str] | None = None
 
     @property
@@ -93,7 +94,7 @@ OPENCODE = Program(
     settings=_set_opencode,
     write=lambda path, text: Call("write", {"filePath": path, "content": text}),
     has_port=True,
-    # Of the last one alone. Its config has a price.
+    # It counts the last request only. Its config has a price.
     has_count=False,
     has_cost=True,
     own_tool=lambda tool: f"wakeful_{tool}",
@@ -102,7 +103,7 @@ CODEX = Program(
     name="codex",
     words=lambda folder, _: ("node", f"{folder}/codex-acp"),
     settings=_set_codex,
-    # Its own sandbox cannot be made inside of ours: whatever it does, it asks to do without.
+    # Its own sandbox does not work inside of ours, so it asks to run each command without it.
     write=lambda path, text: Call(
         "exec_command",
         {

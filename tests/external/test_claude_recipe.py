@@ -1,6 +1,7 @@
-"""The recipe of docs/agents.md for Claude Code, taken from the page word for word: declared first, installed later, rebuilt, and each time found at the next start.
+"""The recipe of docs/agents.md for Claude Code, taken verbatim from the page and run by an ordinary user.
 
-No provider is asked, so the address of the model differs from the page, with the port that the session may connect to. An ordinary user runs it.
+The program is declared first, installed later, and rebuilt. The next start finds it each time. The address of the model
+differs from the page, because no real provider is asked, and so does the port in `network`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ PROVIDER = 'network: ["api.anthropic.com:443"]'
 
 
 def read_recipe(name: str, words: str) -> str:
-    """The YAML block of the page that begins with the name of its file and holds these words."""
+    """Return the YAML block of the page that begins with this file name and contains these words."""
     [found] = (
         text
         for text in re.findall(rf"```yaml\n# {re.escape(name)}\n(.*?)```", PAGE.read_text(), re.DOTALL)
@@ -40,7 +41,7 @@ def read_recipe(name: str, words: str) -> str:
 
 
 class Recipe:
-    """A repository with the sessions of the page, and an npm that is not there yet."""
+    """A repository with the sessions of the page. The npm package is not installed yet."""
 
     def __init__(self, box: OrdinaryBox, provider: Provider) -> None:
         self.box = box
@@ -48,7 +49,7 @@ class Recipe:
         self.runs = 0
         self.write("def pay(): ...\n", "first")
         agent = read_recipe("sessions.d/agents/claude.yaml", "claude-agent-acp")
-        # Ten tries would take minutes before it tells that it was turned away.
+        # By default it tries ten times, which takes minutes, before it reports the refusal.
         agent = agent.replace(
             "env: {", f"env: {{ANTHROPIC_BASE_URL: {provider.base_url('anthropic')}, CLAUDE_CODE_MAX_RETRIES: '1', "
         )
@@ -58,7 +59,7 @@ class Recipe:
         box.spec("api-page", session.replace(PROVIDER, f'network: ["127.0.0.1:{provider.url.rpartition(":")[2]}"]'))
 
     def write(self, code: str, subject: str) -> None:
-        """As the user, who commits."""
+        """Write the code and commit it, as the user."""
         folder = self.box.folder
         (folder / "src").mkdir(exist_ok=True)
         (folder / "src/pay.py").write_text(code)
@@ -80,7 +81,7 @@ class Recipe:
         )
 
     def install(self, folder: str = ".agents") -> None:
-        """What `npm install --prefix FOLDER` leaves."""
+        """Create the folder that `npm install --prefix FOLDER` creates."""
         place = self.box.folder / folder
         place.mkdir()
         subprocess.run(["cp", "-a", str(CLAUDE.place.parent), str(place)], check=True)
@@ -91,7 +92,7 @@ class Recipe:
         shutil.rmtree(self.box.folder / ".agents")
 
     def work(self) -> dict[str, Any]:
-        """Another run, and what is on record of it."""
+        """Wait for one more run, and return the payload of its record."""
         self.runs += 1
         self.box.wait_at_rest("api-page", runs=self.runs, seconds=SECONDS)
         return [record["payload"] for record in self.box.log("api-page") if record["kind"] == "run_finished"][-1]
@@ -118,7 +119,11 @@ def recipe(ordinary_box: OrdinaryBox, provider: Provider) -> Iterator[Recipe]:
 
 
 def test_the_recipe_works_when_the_program_comes_later_and_when_it_is_rebuilt(recipe: Recipe) -> None:
-    """Without the key it sleeps; without the program it fails and says so; installed, replaced by a link, and installed again, it works. One daemon lives through all of it."""
+    """Without the key the session sleeps. Without the program the run fails and says so.
+
+    It works after the installation, after a replacement by a link, and after another installation. The same daemon runs
+    all the time.
+    """
     box = recipe.box
     recipe.play("page 1")
     box.start()
@@ -139,7 +144,7 @@ def test_the_recipe_works_when_the_program_comes_later_and_when_it_is_rebuilt(re
     assert finished["isolation"]["level"] == "standard" and ".agents/node_modules" in finished["isolation"]["derived"]
     assert recipe.provider.requests and all(asked.key == KEY for asked in recipe.provider.requests)
 
-    # As a version manager rebuilds it: another folder, and a link in the place of the first.
+    # A version manager rebuilds it like this: in another folder, with a link at the first place.
     recipe.remove()
     recipe.install(".agents-2")
     os.symlink(".agents-2", box.folder / ".agents")
@@ -150,7 +155,7 @@ def test_the_recipe_works_when_the_program_comes_later_and_when_it_is_rebuilt(re
 
 
 def test_a_key_that_the_provider_refuses_is_told(recipe: Recipe) -> None:
-    """The program is there, starts confined, asks, and is turned away: the run fails with the provider's words."""
+    """The program starts confined and asks the provider, which refuses. The run fails with the provider's words."""
     box = recipe.box
     recipe.provider.play(lambda asked: Fail(401, message="invalid x-api-key", times=None))
     recipe.set_key()

@@ -1,6 +1,7 @@
-"""Real coding agents of others, end to end under the default isolation: a real daemon, the program as npm installs it, a model on loopback that plays a script.
+"""Real coding agents, end to end under the default isolation, with a real daemon and a scripted model on loopback.
 
-Optional, for it takes a gigabyte from npm: `make test-acp`. What does not need a real program is tested against a scripted one, in tests/agents.
+The tests are optional, because the programs take a gigabyte from npm: `make test-acp`. Everything that needs no real
+program is tested with a scripted program in tests/agents.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from waiting import eventually
 pytestmark = pytest.mark.acp
 
 KEY = "sk-scripted-1234567890"
-# They are large, and the first start of each reads all of it from disk.
+# The programs are large, and their first start reads all of them from disk.
 SECONDS = 180.0
 
 
 def declare(box: Box, provider: Provider, program: Program, *, tools: str = "{shell: allow}", budget: str = "") -> None:
-    """A session that keeps out/page.md true to code.py, worked by the program."""
+    """Declare a session that keeps out/page.md in line with code.py. Its work is the external agent."""
     with held_port() as held:
         port = held.getsockname()[1]
     ports = [f"127.0.0.1:{provider.url.rpartition(':')[2]}", *([f":{port}"] if program.has_port else [])]
@@ -45,7 +46,10 @@ def declare(box: Box, provider: Provider, program: Program, *, tools: str = "{sh
 
 
 def play(box: Box, provider: Provider, program: Program, path: str = "out/page.md") -> None:
-    """A model that writes a page for each version of the code, then says so. What has no tools asks for a title, and gets one."""
+    """Script a model that writes a page for each version of the code, then says so.
+
+    A request without tools asks for a title, and gets one.
+    """
 
     def answer(asked: Asked) -> Turn:
         if not asked.tools:
@@ -72,7 +76,10 @@ def payloads(box: Box, kind: str) -> list[dict[str, Any]]:
 def test_it_works_within_the_bindings_and_goes_on_where_it_stopped(
     box: Box, provider: Provider, program: Program
 ) -> None:
-    """What it did and said is on record, and what it spent; its second run knows of the first, by its own session or by our telling."""
+    """The calls, the answer and the usage are on record.
+
+    The second run knows the first, from the program's own session or from our transcript.
+    """
     play(box, provider, program)
     declare(box, provider, program)
     work(box, 1)
@@ -84,7 +91,7 @@ def test_it_works_within_the_bindings_and_goes_on_where_it_stopped(
     assert "page.md" in called["call"]["arguments"] and called["call"]["id"] == returned["call"]
     assert answered["answer"]["text"].endswith("The page is true.")
     worked = [asked for asked in provider.requests if asked.tools]
-    # All its requests are counted: by the program, or what it leaves out by our estimate.
+    # All its requests are counted, by the program or by our estimate.
     assert (
         answered["usage"]["input"] > len(json.dumps(worked[-1].raw)) / 8
         and answered["usage"]["is_estimated"] is not program.has_count
@@ -111,7 +118,10 @@ def test_what_the_policy_denies_is_not_done(box: Box, provider: Provider, progra
 
 @pytest.mark.parametrize("path", ["out/other.md", "elsewhere.md"])
 def test_what_is_not_bound_is_not_written(box: Box, provider: Provider, program: Program, path: str) -> None:
-    """Neither beside an output nor elsewhere: who names the file when it asks is refused, and a command of a shell is kept from it by the kernel."""
+    """It is written neither beside an output nor elsewhere.
+
+    An agent that names the file in its question is refused. The kernel stops a shell command.
+    """
     if program.tool == "shell" and path.startswith("out/"):
         pytest.skip(
             "a command of a shell names no files when it asks: the folder of an output is open to it, and what it leaves there is reported"
@@ -120,7 +130,7 @@ def test_what_is_not_bound_is_not_written(box: Box, provider: Provider, program:
     declare(box, provider, program)
     box.wait_at_rest("docs", runs=1, seconds=SECONDS)
     assert not (box.folder / path).exists(), box.ask("output", "docs")
-    # It did try.
+    # It did try to write.
     [called] = payloads(box, "tool_called")
     assert path in called["call"]["arguments"]
 
@@ -138,7 +148,7 @@ def test_an_interrupted_run_ends_with_everything_it_started(box: Box, provider: 
 
 
 def test_a_question_waits_for_a_person_and_is_not_asked_again(box: Box, provider: Provider, program: Program) -> None:
-    """It wants to write, the session asks, the run ends; after the answer it writes."""
+    """The agent wants to write, the session asks, and the run ends. After the answer the agent writes."""
     play(box, provider, program)
     declare(box, provider, program, tools=f"{{{program.tool}: ask}}")
     row = box.wait_for("docs", SECONDS, state="sleeping")
@@ -158,7 +168,7 @@ def test_a_question_waits_for_a_person_and_is_not_asked_again(box: Box, provider
 
 
 def test_it_is_stopped_when_its_budget_is_spent(box: Box, provider: Provider, program: Program) -> None:
-    """Its model never comes to an end. The program is told to stop, nothing of it is left, and the reason is on record."""
+    """Its model never finishes. The program is told to stop, no process of it is left, and the reason is on record."""
     provider.play(
         lambda asked: (
             program.write(str(box.folder / "out/page.md"), f"page {len(provider.requests)}")
@@ -180,7 +190,7 @@ def test_it_is_stopped_when_its_budget_is_spent(box: Box, provider: Provider, pr
 def test_it_remembers_a_fact_and_sends_a_message_by_the_server_of_its_session(
     box: Box, provider: Provider, program: Program
 ) -> None:
-    """The program starts our relay inside its own confinement; the fact and the message are the run's."""
+    """The program starts our relay inside its own confinement. The fact and the message are recorded as the run's."""
     if program.own_tool is None:
         pytest.skip(f"{program.name} shows its model no tools of servers under a name known here")
     remember, send = map(program.own_tool, ("wakeful_remember", "wakeful_send"))
@@ -200,7 +210,7 @@ def test_it_remembers_a_fact_and_sends_a_message_by_the_server_of_its_session(
     box.spec("other", "objective: Wait.\nrun: {command: ['true']}\n")
     declare(box, provider, program)
     work(box, 1)
-    # Its model may have to look a tool up before it is shown: then the offer has no such name, and the call works all the same.
+    # Some models must look a tool up first. Then the offer does not have its name, but the call works.
     remembered, sent = provider.requests[-1].results
     assert "remembered currency" in remembered.content and "mailbox of other" in sent.content, (remembered, sent)
     [fact] = box.json("facts", "docs")
@@ -211,7 +221,7 @@ def test_it_remembers_a_fact_and_sends_a_message_by_the_server_of_its_session(
 
 
 def find_tree(run_id: str) -> list[int]:
-    """Processes of a run, by the mark in their environment, which what they start inherits."""
+    """Return the processes of a run. They inherit the mark in their environment."""
     found = []
     for process in psutil.process_iter():
         try:

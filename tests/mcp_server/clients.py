@@ -1,4 +1,4 @@
-"""A real daemon, and the official client of MCP in front of `wakeful mcp`."""
+"""A real daemon, with the official MCP client connected to `wakeful mcp`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from mcp import Client, StdioServerParameters
 
 from e2e.box import WAKEFUL, Box
 
-# Both revisions that the package speaks: with the handshake of before, and without one.
-# Clients of the protocol of before are tried by `make test-long`.
+# Both revisions of the protocol that the package speaks: the older one with a handshake, and the newer one without.
+# `make test-long` tests clients of the older one.
 MODES = (pytest.param("legacy", marks=pytest.mark.long), "auto")
 
 
 def declare(box: Box, name: str = "pay", command: str = "true", more: str = "") -> None:
-    """A session that runs only when somebody asks for it."""
+    """Declare a session that runs only on request."""
     words = json.dumps(["sh", "-c", command])
     box.spec(name, f"objective: Do it.\nrun: {{command: {words}, retries: 0, grace: 1s}}\n{more}")
 
@@ -27,7 +27,7 @@ def declare(box: Box, name: str = "pay", command: str = "true", more: str = "") 
 async def open_client(
     box: Box, *words: str, mode: str = "auto", env: dict[str, str] | None = None, **keys: Any
 ) -> AsyncIterator[Client]:
-    """`wakeful mcp` as a coding agent starts it."""
+    """Start `wakeful mcp` as a coding agent does, and yield a client."""
     program = StdioServerParameters(
         command=WAKEFUL, args=["mcp", *words], env=box.environment() | (env or {}), cwd=box.folder
     )
@@ -36,5 +36,5 @@ async def open_client(
 
 
 def say(result: Any) -> str:
-    """The text of a result."""
+    """Return the text of a result."""
     return "\n".join(part.text for part in result.content)

@@ -1,4 +1,4 @@
-"""Run and wait as a task: a client that declares the extension gets a handle, and polls it."""
+"""Run and wait as a task: a client that declares the extension gets a handle and polls it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Model(RequestParams):
 
 
 class Begun(Result):
-    """As the specification of the extension has it."""
+    """The first answer, as the specification of the extension defines it."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
     result_type: Literal["task"] = "task"
@@ -57,7 +57,7 @@ async def ask(client: Any, method: str, task_id: str, result: type[Result]) -> A
 
 
 class Deferring(ClientExtension):
-    """Keeps the handle, and polls until the end."""
+    """A client that keeps the handle, and polls until the end."""
 
     identifier = EXTENSION
 
@@ -87,7 +87,7 @@ class Deferring(ClientExtension):
 
 
 async def test_a_run_is_polled_to_its_end(box: Box) -> None:
-    """A handle is good in another process, too: all of it is in the log."""
+    """A handle also works in another process, because all its state is in the log."""
     declare(box, command="while [ ! -e go ]; do sleep 0.05; done; echo paid")
     box.start()
     extension = Deferring()

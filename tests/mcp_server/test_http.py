@@ -1,4 +1,4 @@
-"""MCP over HTTP at /mcp of a real daemon, driven by the official client."""
+"""MCP over HTTP at /mcp of a real daemon, used by the official client."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FACTS = "wakeful://session/pay/facts"
 
 
 def start(box: Box, command: str = "echo hello") -> str:
-    """The address of the daemon's TCP port."""
+    """Start a daemon, and return the address of its TCP port."""
     declare(box, command=command)
     declare(box, "other")
     box.start(env=TCP)
@@ -65,7 +65,7 @@ async def test_a_body_that_is_not_json_is_refused_in_words_on_the_control_socket
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_tools_and_resources_are_there(box: Box, mode: str) -> None:
-    """As over standard input and output, in both revisions; whoever has the token is the author."""
+    """The same as over standard input and output, in both revisions. The token is the author of its records."""
     url = start(box)
     token = make_token(box, "--scope", "admin")
     async with open_http(url, token, mode=mode) as client:
@@ -130,7 +130,7 @@ async def test_a_token_reaches_by_mcp_what_it_reaches_by_itself(box: Box) -> Non
 
 
 async def test_strangers_are_refused_before_mcp_is_read(box: Box) -> None:
-    """A wrong token, Host, Origin or type of body, and a GET: each is told what to do."""
+    """A wrong token, host, origin or content type, and a GET. Each refusal says what to do."""
     box.program = (sys.executable, "-m", "wakeful")
     url = start(box)
     token = make_token(box, "--scope", "admin")
@@ -146,14 +146,14 @@ async def test_strangers_are_refused_before_mcp_is_read(box: Box) -> None:
             answer = await http.post(f"{url.rstrip('/')}/mcp", headers=headers, content="{}")
             assert answer.status_code == status and words in answer.text, answer.text
         assert (await http.get(f"{url.rstrip('/')}/mcp", headers=good)).status_code == 405
-        # Nobody was let in, so the package is not there yet.
+        # No request was let in so far, so the daemon has not imported the package yet.
         assert not has_imported(box)
         await http.post(f"{url.rstrip('/')}/mcp", headers=good, content="{}")
         assert has_imported(box)
 
 
 def has_imported(box: Box) -> bool:
-    """Has the daemon read a library that only MCP needs?"""
+    """Return whether the daemon has loaded a library that only MCP needs."""
     assert box.daemon is not None
     return any("/cryptography/" in one.path for one in psutil.Process(box.daemon.pid).memory_maps())
 

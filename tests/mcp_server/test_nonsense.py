@@ -1,4 +1,4 @@
-"""A client that talks nonsense is answered in words, and the server goes on."""
+"""A client that sends invalid messages gets errors in words, and the server continues."""
 
 from __future__ import annotations
 
@@ -70,6 +70,6 @@ def test_nonsense_over_http_is_never_an_error_of_ours(box: Box) -> None:
     speaker = Speaker(box.socket)
     for body in NONSENSE:
         answer = speaker.ask("POST", "/mcp", body, Accept="*/*", Content_Type="application/json")
-        # What has no id that counts is taken for a notification, which nobody answers.
+        # A message without a valid id counts as a notification, which gets no answer.
         assert answer.status == 202 or 400 <= answer.status < 500, (body[:50], answer.status, answer.body[:300])
     assert speaker.ask("GET", "/version").status == 200

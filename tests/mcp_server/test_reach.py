@@ -1,4 +1,4 @@
-"""Who may do what by `wakeful mcp`: a run for its own session alone, the bearer of a token what that opens."""
+"""The permissions of `wakeful mcp`: a run reaches its own session only, and a token reaches what it permits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mcp_server.clients import declare, open_client, say
 
 pytestmark = pytest.mark.asyncio
 
-# A run whose command is a client of MCP: it writes what it was answered.
+# A run whose command is an MCP client. It writes the answers to a file.
 CLIENT = f"""
     import asyncio, json, os
     from mcp import Client, StdioServerParameters
@@ -66,7 +66,7 @@ async def test_inside_a_run_there_is_its_own_session_and_nothing_else(box: Box) 
     assert sorted(found["tools"]) == [
         f"wakeful_{verb}" for verb in ("facts", "history", "log", "note", "recall", "remember", "send", "todo")
     ]
-    # Its own session needs no name; a message goes to another.
+    # A call on its own session needs no name. A message goes to another session.
     named = [name for name, schema in found["tools"].items() if "name" in schema["properties"]]
     assert named == ["wakeful_send"]
     assert found["resources"] == ["wakeful://session/pay/log", "wakeful://session/pay/facts"]

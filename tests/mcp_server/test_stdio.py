@@ -1,4 +1,4 @@
-"""`wakeful mcp` on standard input and output, before a real daemon, driven by the official client."""
+"""`wakeful mcp` on standard input and output, with a real daemon and the official client."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def test_every_verb_with_a_route_is_a_tool_or_says_why_not() -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_tools_are_listed_and_their_results_fit_their_schemas(box: Box, mode: str) -> None:
-    """In both revisions of the protocol. Every tool that only reads is called, and its answer is judged."""
+    """In both revisions of the protocol, every tool that only reads is called, and its result is checked."""
     declare(box, command="echo hello; echo there >&2")
     box.start()
     async with open_client(box, mode=mode) as client:
@@ -64,7 +64,7 @@ async def test_tools_are_listed_and_their_results_fit_their_schemas(box: Box, mo
             arguments = given.get(tool.name, named if "name" in tool.input_schema.get("required", ()) else {})
             result = await client.call_tool(tool.name, arguments)
             if tool.name == "wakeful_context":
-                # It has no agent.
+                # The session has no agent.
                 assert result.is_error
                 continue
             assert not result.is_error, (tool.name, say(result))

@@ -1,4 +1,4 @@
-"""A client hears of changes: `subscriptions/listen` of 2026-07-28, and `resources/subscribe` of before."""
+"""A client is notified of changes: by `subscriptions/listen` of 2026-07-28, and by the older `resources/subscribe`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def test_a_change_is_heard_by_listeners_of_that_resource_alone(box: Box) -
     declare(box, "other")
     box.start()
     async with open_client(box) as client, client.listen(resource_subscriptions=[FACTS, OUTPUT]) as changes:
-        # Neither a fact of another session nor a note of this one changes the facts of this one.
+        # The facts of this session change neither by a fact of another session nor by a note of this one.
         box.ask("remember", "other", "currency", "CHF")
         box.ask("note", "pay", "done")
         box.ask("remember", "pay", "currency", "EUR")

@@ -1,1 +1,1 @@
-"""What the HR examples share: reading tables strictly, computing payslips, writing results whole."""
+"""The shared code of the HR examples: it reads tables strictly, computes payslips, and writes results whole."""

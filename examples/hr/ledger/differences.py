@@ -1,7 +1,8 @@
-"""The difference report: what changed for whom against last month's result, and why.
+"""The difference report: how each person's pay differs from last month's result, and why.
 
-Owns its wording. Pure: payslips in, Markdown out. It explains from the two payslips alone (and the tax table, to
-tell a crossed bracket from an edited one), so it stays true whoever edited which file.
+It owns the wording of the report. It is pure: payslips go in, Markdown comes out. The reasons follow from the two
+payslips alone, so they hold no matter who edited which file. Only to tell a crossed bracket from an edited tax table
+does it also read the table.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +18,7 @@ from .tax import TaxTable
 
 @dataclass(frozen=True)
 class Comparison:
-    """This month's payslips beside last month's; `last` is empty when there is nothing to compare with."""
+    """This month's payslips and last month's. `last` is empty when there is no earlier result."""
 
     month: Month
     now: Mapping[str, Payslip]
@@ -110,7 +111,7 @@ def explain_change(last: Payslip, now: Payslip, table: TaxTable) -> list[str]:
 
 
 def explain_bases(last: Payslip, now: Payslip) -> list[str]:
-    """One line per distinct move, since most insurances of a city share floor and cap."""
+    """Return one line for each distinct change, because most insurances of a city share a floor and a cap."""
     moves: dict[tuple[Decimal, Decimal, str], list[str]] = {}
     for kind in KINDS:
         before, after = last.contributions[kind], now.contributions[kind]
@@ -144,40 +145,40 @@ def explain_rates(last: Payslip, now: Payslip) -> list[str]:
 
 
 def explain_tax(last: Payslip, now: Payslip, table: TaxTable) -> str:
-    # A new year: sums begin at zero, so the lowest bracket applies again.
+    # A new year: the cumulative sums begin at zero, so the lowest bracket applies again.
     if now.so_far.months == 1:
         return "the year's sums begin again"
 
-    # More was withheld than is due so far; compute_payslip then takes nothing and gives nothing back.
+    # More was withheld than is due so far. compute_payslip then withholds nothing and refunds nothing.
     if now.so_far.tax > table.tax_on(now.taxable):
         return "more was withheld before than is due so far; it is settled after the year's end"
 
-    # Last month's withholding does not follow from this table, so the table was edited since.
+    # Last month's tax does not follow from this table, so somebody edited the table since.
     if last.so_far.tax < table.tax_on(last.taxable) or (last.tax > 0 and last.so_far.tax > table.tax_on(last.taxable)):
         return "the tax table differs from last month's; the earlier months are settled with it"
 
-    # The year's taxable income passed into another bracket this month.
+    # The cumulative taxable income passed into another bracket this month.
     if last.tax_rate != now.tax_rate:
         return (
             f"bracket {format_percent(last.tax_rate)} → {format_percent(now.tax_rate)}, "
             f"taxable income so far {money(now.taxable)}"
         )
 
-    # It passed last month, when only the part above the border was taxed at the higher rate.
+    # It passed last month. Then only the part above the border was taxed at the higher rate.
     if table.bracket_of(taxable_before(last, table)) != table.bracket_of(last.taxable):
         return f"the whole month is now in the {format_percent(now.tax_rate)} bracket, last month only a part was"
 
     if last.taxable == 0 or now.taxable == 0:
         return f"taxable income so far {money(last.taxable)} → {money(now.taxable)}"
 
-    # The tax is rounded on the year's sum, so a single month may differ by a cent.
+    # The tax is rounded on the cumulative sum, so one month can differ by a cent.
     if abs(now.tax - last.tax) <= CENT:
         return "rounding of the year's sum"
     return f"{format_percent(now.tax_rate)} of what changed above"
 
 
 def taxable_before(payslip: Payslip, table: TaxTable) -> Decimal:
-    """The year's taxable income as it stood one month before this payslip."""
+    """Return the cumulative taxable income one month before this payslip."""
     of_month = payslip.gross - table.monthly_allowance - payslip.insurance_employee - payslip.special_deductions
     return max(Decimal(0), payslip.taxable - of_month)
 
@@ -207,5 +208,5 @@ def spell(kind: str) -> str:
 
 
 def escape(text: str) -> str:
-    """Text from a table must not become markup of the report."""
+    """Escape the text of a table, so that it cannot become markup of the report."""
     return "".join(f"\\{c}" if c in r"\`*_{}[]<>#|" else c for c in text)

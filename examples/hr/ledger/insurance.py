@@ -1,6 +1,6 @@
-"""Social insurance and housing fund: rates per city, and what one person and the employer pay.
+"""Social insurance and housing fund: the rates of each city, and the shares of an employee and the employer.
 
-Owns the six kinds and the floor-and-cap rule. One CSV per city; the file's name is the city's.
+It owns the six kinds of insurance and the rule of floor and cap. There is one CSV file for each city, named after it.
 """
 
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ def contribute(rate: Rate, gross: Decimal) -> Contribution:
 
 
 def read_city_rates(folder: Path) -> dict[str, Mapping[str, Rate]]:
-    """City -> kind -> rate, for every CSV in the folder."""
+    """Return city -> kind -> rate, from every CSV file in the folder."""
     paths = sorted(folder.glob("*.csv"))
     if not paths:
         raise InputError(f"{folder}: no .csv file; expected one per city, such as {folder / 'beijing.csv'}; add it")

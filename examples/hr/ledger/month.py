@@ -1,6 +1,6 @@
-"""The month a payroll is for: a value that comes from a file, never from the clock.
+"""The month of a payroll: a value that comes from a file, never from the clock.
 
-A rerun on the same inputs must give the same bytes, whenever it happens.
+So a rerun on the same inputs gives the same bytes, whenever it happens.
 """
 
 import re

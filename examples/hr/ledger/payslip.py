@@ -1,7 +1,7 @@
-"""One person's month: from a row of salaries.csv to a payslip, and a payslip to and from a row of payroll.csv.
+"""Computes a payslip from a row of salaries.csv, and converts payslips to and from rows of payroll.csv.
 
-The withholding is China's cumulative method: tax is due on the year's income so far, less what was withheld so far.
-Pure but for the three readers; payroll.py and social_insurance_filing.py call it.
+The tax follows China's cumulative method: the tax on the year's income so far, less the tax withheld so far. Pure
+except for the readers. payroll.py and social_insurance_filing.py call it.
 """
 
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ class Employee:
 
 @dataclass(frozen=True)
 class YearSoFar:
-    """Sums from January, or from the start month, to the payslip's month."""
+    """Sums from January, or from the start month, up to and including the payslip's month."""
 
     months: int
     gross: Decimal
@@ -113,7 +113,7 @@ def compute_payslip(
     insurance = earlier.insurance + sum(c.employee for c in contributions.values())
     special = earlier.special + employee.special_deductions
     taxable = max(Decimal("0.00"), earlier.gross + gross - table.monthly_allowance * months - insurance - special)
-    # Never negative: what was withheld too much is settled after the year's end, not paid back in a month.
+    # Never negative: tax withheld in excess is settled after the year's end, not refunded in a month.
     tax = max(Decimal("0.00"), table.tax_on(taxable) - earlier.tax)
     return Payslip(
         month=month,
@@ -132,7 +132,7 @@ def compute_payslip(
 
 
 def year_before(employee: Employee, month: Month, last: Payslip | None) -> YearSoFar:
-    """The year's sums before this month; complains when last month's result and the start month disagree."""
+    """Return the year's sums before this month. Raise an error if last month's result and the start month disagree."""
     first = max(employee.start, Month(month.year, 1))
     if first == month:
         return NOTHING_YET
@@ -184,7 +184,7 @@ def payslip_cells(payslip: Payslip) -> dict[str, str]:
 
 
 def read_payslips(path: Path) -> dict[str, Payslip]:
-    """Id -> payslip, all of one month, in the order of the file."""
+    """Return id -> payslip in the order of the file. All payslips must be of one month."""
     payslips = parse_rows(read_rows(path, PAYSLIP_COLUMNS), parse_payslip, unique="id")
     months = {payslip.month for payslip in payslips}
     if len(months) != 1:
@@ -216,7 +216,7 @@ def parse_payslip(row: Row) -> Payslip:
         tax_rate=row.percent("tax_rate"),
         tax=row.amount("tax"),
     )
-    # The sums are written for people; a row that was edited by hand and no longer adds up is not trusted.
+    # The sums are for human readers. A row whose sums no longer add up was edited by hand and is refused.
     for column in ("gross", "insurance_employee", "insurance_employer", "net"):
         expected = getattr(payslip, column)
         if row.cells[column] != str(expected):

@@ -1,8 +1,8 @@
 """Rows that know their file and line, and results that are written whole or not at all.
 
-Owns every rule about how the HR examples read text and write files. All three programs call it.
-It never guesses: a cell it does not understand is a problem with a place, and problems are gathered,
-so that a person fixes a table once and not once per row.
+It owns every rule about how the HR examples read text and write files. All three programs call it. It never guesses: a
+cell that it does not understand is a problem with a place. It collects all problems of a file, so that a person can
+correct a table once and not once for each row.
 """
 
 import csv
@@ -23,7 +23,7 @@ Parsed = TypeVar("Parsed")
 
 
 class InputError(Exception):
-    """One or more problems in the input files, each a line that says where, what and how to fix it."""
+    """One or more problems in the input files. Each is a line that says where, what and how to fix it."""
 
     def __init__(self, *problems: str) -> None:
         super().__init__(*problems)
@@ -31,12 +31,12 @@ class InputError(Exception):
 
 
 def round_to_cents(amount: Decimal) -> Decimal:
-    """Half up, as payroll offices round; Decimal's own default is half even."""
+    """Round half up, as payroll offices do. The default of Decimal is half even."""
     return amount.quantize(CENT, rounding=ROUND_HALF_UP)
 
 
 def parse_percent(text: str) -> Decimal | None:
-    # The sign is required: a bare 8 and a bare 0.08 would both look right and differ by a factor of 100.
+    # The percent sign is required: 8 and 0.08 both look right without it, and differ by a factor of 100.
     if not re.fullmatch(r"\d{1,3}(\.\d{1,4})?%", text):
         return None
     rate = Decimal(text[:-1]) / 100
@@ -66,7 +66,7 @@ class Row:
         text = self.cells[column]
         if not text or not text.isprintable():
             raise self.problem(column, "some text on one line", "fill the cell")
-        # The results are opened in spreadsheets, which would run such a cell.
+        # People open the results in spreadsheets, which would evaluate such a cell.
         if text[0] in "=+-@":
             raise self.problem(column, "text that no spreadsheet takes for a formula", "remove the sign in front")
         return text
@@ -78,7 +78,7 @@ class Row:
         return text
 
     def slug(self, column: str) -> str:
-        # Becomes part of a file name, so nothing that could leave the folder is let through.
+        # The text becomes part of a file name, so it must not contain anything that leaves the folder.
         text = self.cells[column]
         if not re.fullmatch(r"[a-z][a-z-]{0,30}", text):
             raise self.problem(column, "small letters and hyphens, such as beijing", "rename it")
@@ -109,7 +109,7 @@ class Row:
 
 def read_text(path: Path) -> str:
     try:
-        # -sig: spreadsheet programs put a byte order mark in front of UTF-8.
+        # utf-8-sig, because spreadsheet programs write a byte order mark before the text.
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise InputError(f"{path}: not found; restore it, or run from the folder that holds sessions.d/") from None
@@ -118,7 +118,7 @@ def read_text(path: Path) -> str:
 
 
 def read_rows(path: Path, columns: Sequence[str]) -> list[Row]:
-    """All rows of a table that has exactly these columns, in this or another order."""
+    """Return all rows of a table that has exactly these columns, in any order."""
     reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
     rows: list[Row] = []
     problems: list[str] = []
@@ -161,7 +161,7 @@ def check_header(path: Path, found: list[str], expected: Sequence[str]) -> list[
 
 
 def parse_rows(rows: Iterable[Row], parse: Callable[[Row], Parsed], unique: str) -> list[Parsed]:
-    """Parse every row before complaining; `unique` names the column that no two rows may share."""
+    """Parse all rows, and report all problems together. No two rows may have the same value in the column `unique`."""
     parsed: list[Parsed] = []
     problems: list[str] = []
     first_lines: dict[str, int] = {}
@@ -196,10 +196,10 @@ def format_csv(columns: Sequence[str], rows: Iterable[Mapping[str, str]]) -> str
 
 
 def publish(outputs: Mapping[Path, str]) -> list[Path]:
-    """Complete every output under a temporary name before the first takes its place; return those that changed.
+    """Write every output under a temporary name, then rename them all. Return the outputs that changed.
 
-    An output that would not change is left alone, so that whoever reads it is not even looked at.
-    The temporary names end in .tmp, which wakeful excludes from every file binding.
+    An output with the same text is not touched, so no session that reads it is woken. The temporary names end in .tmp,
+    which wakeful excludes from every file binding.
     """
     changed = [path for path, text in outputs.items() if not has_text(path, text)]
     partial = {path: path.with_name(path.name + ".tmp") for path in changed}
@@ -220,7 +220,7 @@ def has_text(path: Path, text: str) -> bool:
 
 
 def run_program(main: Callable[[], None]) -> None:
-    """Call main; problems go to stderr, one a line, and end the program with exit code 1."""
+    """Call `main`. Print problems to stderr, one on each line, and end the program with exit code 1."""
     try:
         main()
     except InputError as error:

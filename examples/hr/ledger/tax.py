@@ -1,7 +1,7 @@
 """Income tax on a year's cumulative taxable income, by brackets with quick deductions.
 
-Owns the table and its reader. The file is a small, fixed part of YAML; what is not exactly that shape is refused
-with its line, because a silently skipped bracket would be a wrong payslip.
+It owns the table and its reader. The file is a small, fixed subset of YAML. Any other line is refused with its number,
+because a bracket that is skipped silently would make payslips wrong.
 """
 
 import re
@@ -85,7 +85,7 @@ def amount_at(path: Path, line: int, key: str, text: str) -> Decimal:
 
 
 def check_brackets(path: Path, brackets: list[Bracket]) -> None:
-    """Ascending, open at the end, and joined: the tax must not jump where one bracket meets the next."""
+    """Check that the brackets ascend, that the last is open, and that the tax does not jump between two brackets."""
     if not brackets or brackets[-1].up_to is not None:
         raise InputError(f"{path}: the last bracket must be 'up_to: none'; add it")
     if brackets[0].quick_deduction != 0:

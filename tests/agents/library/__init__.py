@@ -1,5 +1,5 @@
-"""The same requests by pydantic-ai and the providers' own clients, used plainly: what our encoders are compared with.
+"""The same requests made by pydantic-ai and the providers' own clients, with which the tests compare our encoders.
 
-Owned here: our values as the library's, its models behind a transport that records, and its answers as ours. Nothing at run
-time reads this folder; it takes seconds to import.
+This folder converts our values to the library's, runs its models with a transport that records, and converts its
+answers to ours. The daemon does not import this folder. The import takes seconds.
 """

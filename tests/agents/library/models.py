@@ -1,4 +1,7 @@
-"""A model of the library for each of our providers, asked for one answer: the request that it sends, and what it makes of a stream."""
+"""A model of the library for each of our providers.
+
+It records the request that the library sends for one answer, and the library's reading of a stream.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ class Sent(Exception):
 
 
 class _Recorder(httpx2.AsyncBaseTransport):
-    """Sends nothing, and keeps the request."""
+    """A transport that sends nothing and keeps the request."""
 
     sent: Sent | None = None
 
@@ -79,7 +82,7 @@ def make_library_model(ours: str, name: str, address: str, http: httpx2.AsyncCli
 
 
 async def record(ours: str, name: str, address: str, request: ModelRequest) -> Sent:
-    """The request that the library sends for ours."""
+    """Return the request that the library sends for ours."""
     recorder = _Recorder()
     async with httpx2.AsyncClient(transport=recorder) as http:
         model = make_library_model(ours, name, address, http)
@@ -94,7 +97,7 @@ async def record(ours: str, name: str, address: str, request: ModelRequest) -> S
 
 
 class Heard:
-    """What the library made of an answer, in our values."""
+    """The library's reading of an answer, in our values."""
 
     def __init__(self, response: library.ModelResponse) -> None:
         self.text = "".join(part.content for part in response.parts if isinstance(part, library.TextPart))
@@ -113,7 +116,7 @@ async def hear(
     say: Say,
     transport: httpx2.AsyncBaseTransport | None = None,
 ) -> Heard:
-    """What the library makes of the answer that it is given."""
+    """Return the library's reading of the answer that the provider gives."""
     async with httpx2.AsyncClient(timeout=60, transport=transport) as http:
         model = make_library_model(ours, name, address, http)
         async with _stream(model, ours, request) as stream:

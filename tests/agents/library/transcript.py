@@ -1,13 +1,9 @@
-"""A conversation in our values, told again as messages of the providers' library.
+"""Converts a conversation in our values to messages of the providers' library. Only library/models.py imports it.
 
-Only provider_model.py reads it.
-
-Only what the log holds goes in, so a conversation can go on with another provider in the middle of a turn: an answer is
-given back as its provider's library kept it where it goes to the same provider, and told anew from its text and calls
-elsewhere. What goes out is legal whatever was recorded: every call is answered once,
-right after the answer that made it, in its order.
-
-Entries are only ever appended, so everything up to the last answer is converted once and kept.
+The input is only what the log holds, so a conversation can continue with another provider in the middle of a turn. An
+answer goes back to its own provider as that library kept it. Another provider gets its text and calls. The output is
+legal whatever was recorded: every call is answered once, right after the answer that made it, in its order. Entries are
+only ever appended, so everything up to the last answer is converted once and kept.
 """
 
 from __future__ import annotations
@@ -39,14 +35,14 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 T = TypeVar("T", bound="DataclassInstance")
-# A call id that every provider accepts: Anthropic limits the letters, OpenAI the length.
+# A call id that every provider accepts. Anthropic limits the letters, OpenAI the length.
 _LEGAL_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 # Providers refuse a message without words.
 _NOTHING_SAID = "(nothing was said)"
 
 
 class Transcript:
-    """One conversation as one provider is told it."""
+    """One conversation as one provider receives it."""
 
     def __init__(self, provider: str) -> None:
         self._provider = provider
@@ -55,7 +51,7 @@ class Transcript:
     def _forget(self) -> None:
         self._kept_entries: list[Entry] = []
         self._kept: list[ModelMessage] = []
-        # The last answer among the kept, whose calls the entries after it answer.
+        # The last answer among the kept messages. The entries after it answer its calls.
         self._last: Answered | None = None
         self._last_ids: dict[str, str] = {}
         self._images: Mapping[str, bytes] = {}
@@ -63,11 +59,12 @@ class Transcript:
         self.call_ids: set[str] = set()
 
     def tell(self, entries: Sequence[Entry], images: Mapping[str, bytes] | None = None) -> list[ModelMessage]:
-        """All messages.
+        """Return all messages.
 
-        Those up to the last answer are the same objects as in the last telling of the same conversation.
-
-        `images` are those that this model may be shown, by address; of every other one it is told that there is one."""
+        The messages up to the last answer are the same objects as in the previous call for this conversation. `images`
+        maps addresses to the images that this model may be shown. For every other image, the text says that it is not
+        shown.
+        """
         if not entries or not isinstance(entries[0], Asked):
             raise InternalError(
                 "a conversation was put to a model that does not begin with anything asked; the session's log is not "
@@ -76,7 +73,7 @@ class Transcript:
         settled = next((place for place in range(len(entries), 0, -1) if isinstance(entries[place - 1], Answered)), 0)
         shown = frozenset(images or ())
         if self._kept_entries != list(entries[: len(self._kept_entries)]) or not self._shown <= shown:
-            # Another conversation, one made shorter, or one whose images are not shown any more.
+            # Another conversation, a shortened one, or one with images that are not shown any more.
             self._forget()
         self._shown, self._images = shown, images or {}
         self._settle(entries[len(self._kept_entries) : settled])
@@ -88,7 +85,7 @@ class Transcript:
         return [*self._kept, self._request(tail)]
 
     def _settle(self, entries: Sequence[Entry]) -> None:
-        """Keep entries that end with an answer."""
+        """Convert and keep entries that end with an answer."""
         since: list[Entry] = []
         for entry in entries:
             if not isinstance(entry, Answered):
@@ -117,7 +114,8 @@ class Transcript:
                 case Returned(call=call) if call in self._last_ids and call not in returned:
                     returned[call] = entry
                 case Returned(name=name, text=text):
-                    # Its call is no longer shown, or was answered before: nothing a provider could match it with.
+                    # The call is no longer shown, or was answered before. A provider could not match this result with a
+                    # call.
                     asked.append(make_sendable(f"[what came of an earlier call of the tool {name}]\n{text}"))
         results = [
             _return_of(returned.get(call.id), call.name, self._last_ids[call.id], self._images) for call in calls
@@ -126,15 +124,17 @@ class Transcript:
 
 
 def legal_id(call_id: str) -> str:
-    """The id itself where every provider takes it, else one made of it, always the same."""
+    """Return the id if every provider accepts it, otherwise a legal id that is always the same for it."""
     if _LEGAL_ID.fullmatch(call_id):
         return call_id
     return f"call_{hashlib.sha256(call_id.encode()).hexdigest()[:24]}"
 
 
 def make_ready() -> None:
-    """Build what checks and writes messages, which the library leaves to its first use: 0.1 s of a run's first turn,
-    unless whoever forks it did."""
+    """Build the validators and serialisers of messages, which the library otherwise builds at the first use.
+
+    They take 0.1 s of a run's first turn, unless the process that forks the run built them.
+    """
     ModelMessagesTypeAdapter.rebuild()
 
 
@@ -149,17 +149,17 @@ def _response_of(entry: Answered, provider: str) -> ModelResponse:
 
 
 def change(part: T, **fields: Any) -> T:
-    """The value with these fields: the very same where they are so already, for a copy of a library's value is slow."""
+    """Return the value with these fields. Return the same object if nothing changes, because a copy is slow."""
     return part if all(getattr(part, name) == value for name, value in fields.items()) else replace(part, **fields)
 
 
 def _make_call_sendable(part: ToolCallPart) -> ToolCallPart:
-    """A call as it may be told: its record has the arguments as the model wrote them."""
+    """Make the arguments of a call legal for a provider. The record has them as the model wrote them."""
     return change(part, args=make_json_sendable(part.args)) if isinstance(part.args, str) else part
 
 
 def _read_raw(entry: Answered, provider: str) -> ModelResponse | None:
-    """The library's own message, if this provider gave it and this version of the library still reads it."""
+    """Return the library's own message, if this provider gave it and this version of the library can read it."""
     if entry.model.partition(":")[0] != provider:
         return None
     try:
@@ -167,8 +167,8 @@ def _read_raw(entry: Answered, provider: str) -> ModelResponse | None:
             case [ModelResponse() as response] if _calls_of(response) == [(call.id, call.name) for call in entry.calls]:
                 return response
     except ValidationError:
-        # Written by another version: what the log holds in our own values says the same,
-        # but for signatures of thoughts.
+        # Another version of the library wrote it. Our own values in the log say the same, except signatures of
+        # thoughts.
         return None
     return None
 

@@ -1,4 +1,7 @@
-"""A scripted model provider on loopback that speaks the real wire formats; see `script` for the language, `server` for the rest."""
+"""A scripted model provider on loopback that speaks the real wire formats.
+
+See `script` for the language of the scripts, and `server` for the server.
+"""
 
 from agents.provider.asked import Asked, Message, Text, Thought, Tool, ToolCall, ToolResult
 from agents.provider.endpoint import Endpoint

@@ -1,4 +1,7 @@
-"""The provider as a process of its own: `python -m agents.provider SCRIPT.json --port 0` prints its URL and serves until it is ended."""
+"""The provider as a process of its own: `python -m agents.provider SCRIPT.json --port 0`.
+
+It prints its URL and serves until it gets SIGINT or SIGTERM.
+"""
 
 from __future__ import annotations
 

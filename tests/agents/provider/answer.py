@@ -1,7 +1,7 @@
-"""A model's answer made ready for the wire: ids given, figures filled in, text cut into the pieces a stream brings.
+"""A model's answer made ready for the wire: with ids and figures, and with text cut into the pieces of a stream.
 
-Between the script, which knows no wire, and the formats, which know no script. Pure: the same request number and reply always
-make the same answer.
+It stands between the script, which knows no wire format, and the formats, which know no script. Pure: the same request
+number and reply always make the same answer.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import msgspec
 from agents.provider.asked import Asked
 from agents.provider.script import Call, Part, Reply, Say, Think, Usage
 
-# A rough token, as counted where no vocabulary is at hand.
+# The length of a rough token, for use without a vocabulary.
 CHARACTERS_PER_TOKEN = 4
-# Arguments of a call arrive in pieces that end within a word, a number or an escape.
+# Arguments of a call arrive in pieces that may end within a word, a number or an escape.
 ARGUMENT_PIECE_CHARACTERS = 7
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a format writes: every call has its id, the usage is known."""
+    """The input of a format: every call has its id, and the usage is known."""
 
     id: str
     model: str
@@ -41,7 +41,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def prepare(reply: Reply | Part | tuple[Part, ...], asked: Asked, call_prefix: str | None) -> Answer:
-    """Fill in what the script left open."""
+    """Fill in the ids, the usage and the stop reason that the script left open."""
     match reply:
         case Reply():
             whole = reply
@@ -65,12 +65,15 @@ def count_tokens(text: str) -> int:
 
 
 def make_id(*seeds: object) -> str:
-    """An id as unlike a number as the real ones, and the same in every run of a test."""
+    """Return an id that does not look like a number, as real ids, and is the same in every run of a test."""
     return hashlib.sha256(repr(seeds).encode()).hexdigest()[:24]
 
 
 def cut_text(text: str) -> list[str]:
-    """Cut at words, keeping every character; no piece for no text. A character that a script writes as two halves is cut between them."""
+    """Cut a text at words and keep every character. An empty text gives no piece.
+
+    A character that a script writes as two surrogates is cut between them.
+    """
     return [
         half
         for piece in re.findall(r"\s*\S+\s*$|\s*\S+|\s+", text)
@@ -91,7 +94,7 @@ def dump(value: object) -> str:
     try:
         return msgspec.json.encode(value).decode()
     except UnicodeEncodeError:
-        # Halves of characters go over the wire as escapes, as real providers send them.
+        # Send surrogates as escapes, as real providers do.
         return json.dumps(msgspec.to_builtins(value))
 
 

@@ -1,7 +1,7 @@
-"""What a model was asked, in one shape for every wire format: the tests' view of a request.
+"""A request to a model, in one shape for every wire format. Tests assert on these values, and scripts choose by them.
 
-Each format reads its own JSON into these values; tests assert on them, scripts choose by them. `refuse_broken_history` holds
-what every real provider insists on: each call of a tool is answered exactly once, by what follows it.
+Each format reads its own JSON into these values. `refuse_broken_history` checks a rule of every real provider: each
+call of a tool is answered exactly once, directly after it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class Text(msgspec.Struct, frozen=True, tag=True):
 
 
 class Thought(msgspec.Struct, frozen=True, tag=True):
-    """Reasoning handed back, with the signature that proves it unchanged."""
+    """Reasoning that the client sends back, with the signature that proves it unchanged."""
 
     text: str
     signature: str | None
@@ -29,7 +29,10 @@ class ToolCall(msgspec.Struct, frozen=True, tag=True):
 
 
 class ToolResult(msgspec.Struct, frozen=True, tag=True):
-    """What the client says a call returned. Formats that name no tool here leave `name` empty, those without ids `id`."""
+    """The result of a call, as the client reports it.
+
+    `name` is None in formats that give no tool name here, and `id` is None in formats without ids.
+    """
 
     id: str | None
     name: str | None
@@ -38,7 +41,7 @@ class ToolResult(msgspec.Struct, frozen=True, tag=True):
 
 
 class Other(msgspec.Struct, frozen=True, tag=True):
-    """A part these tests have no word for (an image, a document), as it came."""
+    """A part that these values do not cover, such as an image or a document, unchanged."""
 
     raw: dict[str, object]
 
@@ -56,7 +59,7 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class Tool(msgspec.Struct, frozen=True):
-    """A tool the model was offered."""
+    """A tool that the model was offered."""
 
     name: str
     description: str
@@ -64,7 +67,7 @@ class Tool(msgspec.Struct, frozen=True):
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """One request. `settings` has the same names in every format; `raw` is the body as it came."""
+    """One request. `settings` has the same names in every format. `raw` is the body as it came."""
 
     number: int
     format: str
@@ -93,12 +96,12 @@ class Asked(msgspec.Struct, frozen=True):
 
     @property
     def last_words(self) -> str:
-        """The last message a person wrote; results of tools are not words."""
+        """Return the last message that a person wrote. Results of tools do not count."""
         return next((message.text for message in reversed(self.messages) if _is_words(message)), "")
 
     @property
     def text(self) -> str:
-        """Everything the model was shown, to look for a planted mark in."""
+        """Return everything that the model was shown, so that a test can search it for a planted mark."""
         return msgspec.json.encode([self.system, self.messages, self.tools]).decode()
 
     @property
@@ -120,7 +123,10 @@ class BrokenHistory(Exception):
 
 
 def refuse_broken_history(messages: tuple[Message, ...]) -> None:
-    """Raise where a call goes unanswered, is answered twice, or a result answers nothing. Google matches by name and order: ids are None."""
+    """Raise if a call is not answered, is answered twice, or a result answers no call.
+
+    Google matches by name and order, so its ids are None.
+    """
     if not messages:
         raise BrokenHistory("messages: at least one message is required")
     open_calls: list[tuple[str | None, str | None]] = []
@@ -143,7 +149,7 @@ def refuse_broken_history(messages: tuple[Message, ...]) -> None:
 
 
 def merge_roles(pieces: list[tuple[Literal["user", "model"], Piece]]) -> tuple[Message, ...]:
-    """Make messages of loose pieces: neighbours of one role are one turn."""
+    """Make messages of loose pieces. Adjacent pieces of one role become one message."""
     messages: list[Message] = []
     for role, piece in pieces:
         if messages and messages[-1].role == role:
@@ -154,7 +160,10 @@ def merge_roles(pieces: list[tuple[Literal["user", "model"], Piece]]) -> tuple[M
 
 
 def read_args(text: str) -> dict[str, object]:
-    """Read a call's arguments; what is no JSON object is kept under an empty name, as providers take any text back."""
+    """Read a call's arguments.
+
+    Text that is no JSON object is kept under an empty name, because providers accept any text back.
+    """
     try:
         args = msgspec.json.decode(text or "{}")
     except msgspec.DecodeError:
@@ -173,5 +182,5 @@ def _is_words(message: Message) -> bool:
 
 
 def _is_model_turn(message: Message) -> bool:
-    # A turn without a word or a call is what is left of an empty answer, which the script counts as a fault.
+    # A model's message without words and calls comes from an empty answer, which the script counts as a fault.
     return message.role == "model" and any(not isinstance(piece, Text) or piece.text for piece in message.pieces)

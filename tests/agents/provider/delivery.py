@@ -1,7 +1,7 @@
-"""A turn as bytes on a connection: what is sent, where it waits, how it ends.
+"""A turn as bytes on a connection: the chunks to send, the waits between them, and the ending.
 
-Decided here, purely, from the script's turn and the request; the server carries it out. Wrapping words (`Slow`, `Hold`, `Cut`)
-change the delivery of what they wrap.
+This module decides it from the script's turn and the request, without I/O. The server carries it out. The wrappers
+`Slow`, `Hold` and `Cut` change the delivery of the turn inside them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PAGE = "<!DOCTYPE html>\n<html><head><title>502 Bad Gateway</title></head><body
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """Ahead of a chunk: so many seconds, or until a gate is released."""
+    """A wait before a chunk: for some seconds, or until a gate is released."""
 
     chunk: int
     seconds: float = 0.0
@@ -29,7 +29,10 @@ class Wait(msgspec.Struct, frozen=True):
 
 
 class Delivery(msgspec.Struct, frozen=True):
-    """One response. `length` is what it claims of a plain body, which a cut does not keep; a stream has none."""
+    """One response.
+
+    `length` is the announced length of a plain body, which a cut breaks. A stream has none.
+    """
 
     status: int
     kind: str
@@ -41,7 +44,10 @@ class Delivery(msgspec.Struct, frozen=True):
 
 
 class ScriptMistake(Exception):
-    """The script asks for what cannot happen, such as a cut after more events than there are: its fault would never fire."""
+    """The script asks for something impossible, such as a cut after more events than there are.
+
+    Its fault would never fire.
+    """
 
 
 def deliver(turn: Turn, asked: Asked, format: Format) -> Delivery:

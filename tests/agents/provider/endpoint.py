@@ -1,4 +1,4 @@
-"""Where a scripted provider is found, in this process or another."""
+"""The address of a scripted provider, in this process or another."""
 
 from __future__ import annotations
 
@@ -8,5 +8,8 @@ class Endpoint:
         self.url = url
 
     def base_url(self, format: str) -> str:
-        """Say what the SDK of a format takes for its base: OpenAI's want the version in it, the others add their own."""
+        """Return the base URL that the SDK of a format expects.
+
+        OpenAI's SDK wants the version in it, the others add it.
+        """
         return f"{self.url}/v1" if format in ("openai", "responses") else self.url

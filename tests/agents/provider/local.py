@@ -1,6 +1,6 @@
-"""The routes by which servers of local models tell how much a model takes in, in the shapes that they document.
+"""The routes by which servers of local models report a model's context window, in their documented shapes.
 
-`Provider.local` is one of these, or None: then each such route is unknown there, as it is at other servers.
+`Provider.local` is one of these classes, or None. With None each such route gives 404, as other servers do.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ ROUTES = ("/v1/models", "/props", "/api/show", "/api/ps", "/api/generate")
 
 
 class Vllm:
-    """`GET /v1/models`."""
+    """vLLM, with `GET /v1/models`."""
 
     def __init__(self, model: str, tokens: int) -> None:
         self._card = {
@@ -33,7 +33,7 @@ class Vllm:
 
 
 class LlamaCpp:
-    """`GET /props`. Its models tell what they were trained for, which is another number."""
+    """llama.cpp, with `GET /props`. Its list of models has the window of the training, which is another number."""
 
     def __init__(self, model: str, tokens: int) -> None:
         self._model, self._tokens = model, tokens
@@ -58,7 +58,10 @@ class LlamaCpp:
 
 
 class Ollama:
-    """`POST /api/show`, `GET /api/ps`, and `POST /api/generate` without a prompt, which loads a model. `num_ctx`: the size in the model's own file."""
+    """Ollama, with `POST /api/show`, `GET /api/ps`, and `POST /api/generate`.
+
+    `POST /api/generate` without a prompt loads a model. `num_ctx` is the window in the model's own file.
+    """
 
     def __init__(self, model: str, tokens: int, *, num_ctx: int | None = None, is_loaded: bool = False) -> None:
         self._model, self._tokens, self._num_ctx, self._is_loaded = model, tokens, num_ctx, is_loaded

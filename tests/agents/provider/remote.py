@@ -1,4 +1,7 @@
-"""A scripted provider in a process of its own, steered from a test: for clients that must not share the test's interpreter."""
+"""A scripted provider in a process of its own, controlled by a test.
+
+It is for clients that must not share the test's interpreter.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ _TESTS = Path(__file__).parent.parent.parent
 
 
 class Remote(Endpoint):
-    """The same words as `Provider`, over HTTP. A script that is a function cannot travel."""
+    """The interface of `Provider` over HTTP. A script cannot be a function here."""
 
     @property
     def requests(self) -> list[Asked]:
@@ -47,7 +50,7 @@ class Remote(Endpoint):
 
 @contextlib.contextmanager
 def spawn(script: Turns | Routes | Sequence[Turn], folder: Path) -> Iterator[Remote]:
-    """Start a provider as a process, its script in `folder`, and end it afterwards."""
+    """Start a provider as a process with its script in `folder`, and end it afterwards."""
     path = folder / "script.json"
     path.write_bytes(write_script(script))
     command = [sys.executable, "-m", "agents.provider", str(path), "--port", "0"]

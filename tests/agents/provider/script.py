@@ -1,10 +1,10 @@
-"""The language a scripted model is written in: what it answers, how it fails, and which turn a request gets.
+"""The language of scripts for a model: its answers, its failures, and the turn that a request gets.
 
-Owned here: the words (`Say`, `Call`, `Fail`, …), independent of any provider's wire format, their JSON form, and the choice
-of a turn from what a request shows. Tests write scripts, the server plays them. Knows nothing of HTTP.
+It owns the words (`Say`, `Call`, `Fail` and so on), their JSON form, and the choice of a turn from a request. The words
+do not depend on any provider's wire format. Tests write scripts and the server plays them. It knows nothing of HTTP.
 
-The choice is stateless: a model that was asked the same twice, by a client that was killed in between, answers the same twice.
-Only faults are counted: each is met as often as it says, then the script goes on.
+The choice is stateless: if a client is killed and asks the same again, it gets the same answer. Only faults are
+counted: each fault fires as often as it says, then the script continues.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ from agents.provider.asked import Asked
 
 
 class _Word(msgspec.Struct, frozen=True, tag_field="turn", tag=str.lower, forbid_unknown_fields=True):
-    """One word of the language; in JSON an object whose `turn` is the word in small letters."""
+    """One word of the language. In JSON it is an object whose `turn` is the word in small letters."""
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """What a response says it cost. `cached` is the part of `input` that was read from a cache, `cache_written` the part that was put there.
+    """The usage that a response reports.
 
-    `is_told`: whether the response tells any of it; Anthropic's format, which always does, then tells noughts."""
+    `cached` is the part of `input` that was read from a cache, and `cache_written` the part that was written to it.
+    `is_told` says whether the response reports usage. Anthropic's format always does, and reports zeros if it is false.
+    """
 
     input: int
     output: int
@@ -41,7 +43,7 @@ class Say(_Word, frozen=True):
 
 
 class Think(_Word, frozen=True):
-    """Reasoning, where the format can carry it; `signature` is what the client must hand back unchanged."""
+    """Reasoning, in formats that can carry it. The client must send `signature` back unchanged."""
 
     text: str
     signature: str = "c2lnbmF0dXJl"
@@ -50,7 +52,7 @@ class Think(_Word, frozen=True):
 class Call(_Word, frozen=True):
     """A call of a tool. Without an id the server makes one, as providers do.
 
-    `raw` replaces the arguments by text that need not be JSON, where the format carries text: OpenAI's, and Anthropic's streams.
+    `raw` replaces the arguments by text that need not be JSON. OpenAI's formats and Anthropic's streams can carry it.
     """
 
     name: str
@@ -60,12 +62,15 @@ class Call(_Word, frozen=True):
 
 
 Part: TypeAlias = Say | Think | Call
-# Long enough in every format to be cut in the middle.
+# Long enough to be cut in the middle in every format.
 UNHEARD = Say("this will never be heard to its end")
 
 
 class Reply(_Word, frozen=True):
-    """A whole response: several parts, and the figures where a test cares for them. A bare part, or a tuple of parts, is one too."""
+    """A whole response: several parts, and the usage if a test needs it.
+
+    A single part or a tuple of parts is a response too.
+    """
 
     parts: tuple[Part, ...] = ()
     usage: Usage | None = None
@@ -73,7 +78,10 @@ class Reply(_Word, frozen=True):
 
 
 class Fail(_Word, frozen=True):
-    """An HTTP error in the provider's own shape. With `after_chunks`, told in the middle of a stream that began well."""
+    """An HTTP error in the provider's own shape.
+
+    With `after_chunks`, an error in the middle of a stream that began well.
+    """
 
     status: int
     retry_after: float | None = None
@@ -83,9 +91,10 @@ class Fail(_Word, frozen=True):
 
 
 class Cut(_Word, frozen=True):
-    """A connection that ends in the middle of `then`, after so many events of the stream (or half of a plain answer).
+    """A connection that ends in the middle of `then`, after some events of the stream or half of a plain answer.
 
-    `close` ends it in the middle of the transfer, `reset` with a TCP reset, `end` tidily, as a proxy does that gave up on its origin.
+    `close` closes it in the middle of the transfer, and `reset` sends a TCP reset. `end` ends the response tidily, as a
+    proxy does when it gives up on its origin.
     """
 
     after_chunks: int = 2
@@ -95,7 +104,7 @@ class Cut(_Word, frozen=True):
 
 
 class Garbage(_Word, frozen=True):
-    """A 200 that is no answer. `text` replaces the body of that kind by one of the test's own."""
+    """A response with status 200 that is no answer. `text` replaces its body."""
 
     kind: Literal["text", "html", "truncated", "shape", "nothing"] = "text"
     text: str | None = None
@@ -110,7 +119,10 @@ class Empty(_Word, frozen=True):
 
 
 class Slow(_Word, frozen=True):
-    """`then`, late: `before` seconds until the first byte, `between` seconds ahead of each further event of a stream."""
+    """`then`, delayed:
+
+    `before` seconds until the first byte, and `between` seconds before each further event of a stream.
+    """
 
     before: float = 0.0
     between: float = 0.0
@@ -118,7 +130,10 @@ class Slow(_Word, frozen=True):
 
 
 class Hold(_Word, frozen=True):
-    """`then`, not before the test releases `gate`: slowness without a clock. With `after_chunks`, held in mid-stream."""
+    """`then`, held until the test releases `gate`: slowness without a clock.
+
+    With `after_chunks`, held in mid-stream.
+    """
 
     gate: str
     then: Turn = Say("released")
@@ -130,14 +145,15 @@ Turn: TypeAlias = Reply | Say | Think | Call | Fail | Cut | Garbage | Empty | Sl
 
 
 class ScriptExhausted(Exception):
-    """A request came for which the script has no turn: the test's script is too short, or the client asked too often."""
+    """The script has no turn for a request: the script is too short, or the client asked too often."""
 
 
 class Turns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A list of turns, and what a request's place in it is counted by.
+    """A list of turns, and how a request's place in it is counted.
 
-    `history`: the model's turns the request shows. `message`: those since the last words of a person, so that every message plays
-    the list from its beginning. `arrival`: the requests so far, for a test that does not care about restarts.
+    `history` counts the model's turns that the request shows. `message` counts those since the last words of a person,
+    so that every message plays the list from its beginning. `arrival` counts all requests so far, for a test without
+    restarts.
     """
 
     turns: tuple[Turn, ...]
@@ -145,7 +161,10 @@ class Turns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Route(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Turns for the requests that have everything named here: the model, the key, words of the last message, words shown anywhere."""
+    """Turns for the requests that match all given conditions.
+
+    The conditions are the model, the key, words of the last message, and words shown anywhere.
+    """
 
     turns: tuple[Turn, ...]
     by: Literal["history", "message", "arrival"] = "history"
@@ -164,7 +183,7 @@ class Route(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Routes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Several conversations on one provider: the first route that matches."""
+    """Several conversations on one provider. The first route that matches is used."""
 
     routes: tuple[Route, ...]
 
@@ -173,7 +192,7 @@ Script: TypeAlias = Turns | Routes | Sequence[Turn] | Turn | Callable[[Asked], T
 
 
 def is_fault(turn: Turn) -> bool:
-    """Tell whether the model's turn comes to nothing, so that the client asks the same again."""
+    """Return whether this turn gives no answer, so that the client asks the same again."""
     match turn:
         case Slow(then=then) | Hold(then=then):
             return is_fault(then)
@@ -184,7 +203,7 @@ def is_fault(turn: Turn) -> bool:
 
 
 def times_of(turn: Turn) -> int | None:
-    """Say how often a fault is met; None: always."""
+    """Return how often a fault fires. None means always."""
     match turn:
         case Slow(then=then) | Hold(then=then):
             return times_of(then)
@@ -206,12 +225,12 @@ def read_script(text: bytes | str) -> Turns | Routes:
 
 
 def write_script(script: Turns | Routes | Sequence[Turn]) -> bytes:
-    """Write what `read_script` reads."""
+    """Write a script in the form that `read_script` reads."""
     return msgspec.json.encode(script if isinstance(script, Turns | Routes) else Turns(tuple(script)))
 
 
 class Playing:
-    """One list of turns being played: the turns, cut into places, and how often each fault has been met."""
+    """The state of one list of turns: the turns grouped into places, and how often each fault has fired."""
 
     def __init__(self, turns: Turns | Route) -> None:
         self._by = turns.by
@@ -247,7 +266,7 @@ class Playing:
 
 
 def start(script: Script) -> Callable[[Asked], Turn]:
-    """Make of any form of script the function that answers."""
+    """Return the function that chooses a turn, for any form of script."""
     match script:
         case Turns():
             return Playing(script).choose
@@ -276,7 +295,7 @@ _Place: TypeAlias = tuple[tuple[Turn, ...], Turn | None]
 
 
 def _cut_into_places(turns: Sequence[Turn]) -> list[_Place]:
-    """Group the turns: the faults that come first at a place, and the reply that ends it."""
+    """Group the turns into places. A place has the faults that come first and the reply that ends it."""
     places: list[_Place] = []
     faults: list[Turn] = []
     for turn in turns:

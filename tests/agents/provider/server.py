@@ -1,8 +1,8 @@
-"""The scripted provider itself: a real HTTP server on loopback that answers as the script says and keeps what it was asked.
+"""The scripted provider: a real HTTP server on loopback that answers as its script says, and keeps its requests.
 
-Threads of the standard library: every connection has its own, so that one that waits or is cut holds up no other, and any
-client, synchronous or not, in this process or another, may speak to it. It never reaches beyond the loopback address.
-Besides the providers' paths it serves `/script/…`, by which a test steers a provider in another process.
+It uses threads of the standard library. Every connection has its own thread, so a waiting or cut connection delays no
+other. Any client can use it, synchronous or not, in this process or another. It listens on the loopback address only.
+It also serves `/script/…`, by which a test controls a provider in another process.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from agents.provider.formats.known import FORMATS, find_counted, write_count
 from agents.provider.local import ROUTES, LlamaCpp, Ollama, Vllm
 from agents.provider.script import Script, ScriptExhausted, read_script, start
 
-# How soon the accepting thread notices that the test is over.
+# The interval in which the accepting thread checks whether the test is over.
 _POLL_SECONDS = 0.02
 
 
 class Provider(Endpoint):
-    """A model on loopback. Close it, or use it as a context: no thread and no socket outlives that."""
+    """A model on loopback. Close it, or use it as a context manager. No thread or socket remains after that."""
 
     def __init__(self, script: Script = (), *, keys: set[str] | None = None, port: int = 0) -> None:
         self.requests: list[Asked] = []
-        # What no test expects: a request the script has no turn for, or one that no real provider would take.
+        # Problems that no test expects: a request without a turn in the script, or one that a real provider refuses.
         self.surprises: list[str] = []
-        # The server of local models that it is, and the routes of such a server that were asked.
+        # The server of local models that this provider imitates, and the requests for its routes.
         self.local: Vllm | LlamaCpp | Ollama | None = None
         self.looks: list[str] = []
         self._keys = keys
@@ -53,7 +53,7 @@ class Provider(Endpoint):
         self._thread.start()
 
     def play(self, script: Script) -> None:
-        """Replace the script; counted faults and arrivals begin anew."""
+        """Replace the script. The counts of faults and arrivals begin anew."""
         self._choose = start(script)
 
     def release(self, gate: str) -> None:
@@ -128,7 +128,7 @@ class Provider(Endpoint):
         return plain(200, {})
 
     def wait(self, seconds: float, gate: str | None) -> None:
-        """Wait as a delivery says; what was still waiting when the provider closes is never answered."""
+        """Wait as a delivery says. A request that still waits when the provider closes is never answered."""
         if gate is not None:
             self._gate(gate).wait()
         elif seconds:
@@ -153,7 +153,7 @@ class Provider(Endpoint):
 
 
 class _Server(ThreadingHTTPServer):
-    """Knows its open connections, to hang up at the end, and which of them are to be reset."""
+    """A server that knows its open connections, closes them at the end, and resets those marked for it."""
 
     daemon_threads = False
     request_queue_size = 128
@@ -169,7 +169,7 @@ class _Server(ThreadingHTTPServer):
 
     def shutdown_request(self, request: socket.socket) -> None:
         self._open.discard(request)
-        # A socket told not to linger must not say goodbye first: the reset is the point.
+        # A socket with SO_LINGER zero must send a reset, so it must not be shut down tidily first.
         if request.fileno() != -1 and request.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8) == _NO_LINGER:
             self.close_request(request)
         else:
@@ -180,11 +180,11 @@ class _Server(ThreadingHTTPServer):
             try:
                 request.shutdown(socket.SHUT_RDWR)
             except OSError:
-                pass  # It ended by itself in between.
+                pass  # The connection ended in between.
 
     def handle_error(self, request: object, client_address: object) -> None:
         error = sys.exception()
-        # A client that was killed leaves its connection: that is what these tests are for.
+        # A killed client leaves its connection open. That is expected here.
         if not isinstance(error, OSError):
             self.provider.complain(f"the provider itself failed: {error!r}")
 
@@ -193,7 +193,7 @@ _NO_LINGER = struct.pack("ii", 1, 0)
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One connection: reads requests, carries deliveries out."""
+    """One connection. It reads requests and carries out deliveries."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
@@ -206,7 +206,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._respond()
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing: what was asked is in `requests`."""
+        """Print nothing. The requests are in `requests`."""
 
     def _respond(self) -> None:
         url = urllib.parse.urlsplit(self.path)
@@ -219,7 +219,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send(self, delivery: Delivery) -> None:
         self._wait(delivery, 0)
-        # Cut before anything: not even a status line.
+        # The cut comes before the first byte: send not even a status line.
         if delivery.ending != "whole" and not delivery.chunks:
             return self._end(delivery)
         self._send_head(delivery)

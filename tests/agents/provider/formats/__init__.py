@@ -1,4 +1,4 @@
-"""The wire formats, each a module of its own: which paths are its, how it reads a request, writes an answer, streams one, and fails."""
+"""The wire formats. Each module has one: its paths, and how it reads a request, writes, streams and fails an answer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agents.provider.asked import Asked
 
 
 class Wire(msgspec.Struct, frozen=True):
-    """An HTTP request as it came; header names in small letters."""
+    """An HTTP request as it came. Header names are in small letters."""
 
     number: int
     path: str
@@ -22,10 +22,10 @@ class Wire(msgspec.Struct, frozen=True):
 
 
 class Format(Protocol):
-    """What the server needs of a provider's wire format."""
+    """The interface of a provider's wire format for the server."""
 
     name: str
-    # What ids of calls begin with; None where the provider sends no ids.
+    # The prefix of call ids. None if the provider sends no ids.
     call_prefix: str | None
 
     def serves(self, path: str) -> bool: ...
@@ -35,11 +35,11 @@ class Format(Protocol):
     def write(self, answer: Answer) -> dict[str, object]: ...
 
     def stream(self, answer: Answer, asked: Asked) -> Iterator[str]:
-        """Yield whole server-sent events, one a chunk."""
+        """Yield whole server-sent events, one in each chunk."""
         ...
 
     def fail(self, status: int, message: str, retry_after: float | None) -> dict[str, object]: ...
 
     def fail_event(self, status: int, message: str) -> str:
-        """Tell of a failure in the middle of a stream, where no status can be sent any more."""
+        """Return the event for a failure in mid-stream, where no status can be sent any more."""
         ...

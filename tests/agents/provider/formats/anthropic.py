@@ -131,7 +131,7 @@ def _write_part(part: Part) -> dict[str, object]:
 
 
 def _open_part(part: Part) -> dict[str, object]:
-    """Write a part as its block begins: with nothing in it yet."""
+    """Write a part as its block begins, still empty."""
     match part:
         case Say():
             return {"type": "text", "text": ""}
@@ -154,7 +154,7 @@ def _deltas(part: Part) -> Iterator[dict[str, object]]:
 
 
 def _write_usage(answer: Answer) -> dict[str, object]:
-    # Anthropic counts what came from the cache beside the input, not within it.
+    # Anthropic counts cached tokens separately, not as part of the input.
     usage = answer.usage if answer.usage.is_told else Usage(0, 0)
     return {
         "input_tokens": usage.input - usage.cached - usage.cache_written,

@@ -1,4 +1,4 @@
-"""Where OpenAI's formats carry the key."""
+"""The bearer header, in which OpenAI's formats carry the key."""
 
 from __future__ import annotations
 

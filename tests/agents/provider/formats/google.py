@@ -1,4 +1,7 @@
-"""Google's `models/NAME:generateContent` and `:streamGenerateContent`, whose path names the model and the way of answering."""
+"""Google's `models/NAME:generateContent` and `:streamGenerateContent`.
+
+The path names the model and the kind of answer.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ _ERRORS = {
 
 class Google:
     name = "google"
-    # Calls have an id only where the script gives one: most of Google's models send none.
+    # Calls have an id only if the script gives one, because most of Google's models send none.
     call_prefix = None
 
     def serves(self, path: str) -> bool:
@@ -105,7 +108,7 @@ def _read_part(part: dict[str, object]) -> Piece:
 
 
 def _read_response(response: dict[str, object]) -> str:
-    """Read a result that is one value as that value's text, as the other formats carry it."""
+    """Return a result that is one value as that value's text, as the other formats carry it."""
     match list(response.items()):
         case [(_, str(value))]:
             return value
@@ -116,18 +119,21 @@ def _read_response(response: dict[str, object]) -> str:
 
 
 def _read_tool(tool: dict[str, object]) -> Tool:
-    # Google takes every name in both spellings; its own client writes this one with underscores.
+    # Google accepts every name in both spellings. Its own client writes this one with underscores.
     schemas = (tool.get(name) for name in ("parametersJsonSchema", "parameters_json_schema", "parameters"))
     return Tool(tool["name"], tool.get("description") or "", next(filter(None, schemas), {}))
 
 
 def _shown(answer: Answer) -> tuple[Part, ...]:
-    # What the filter stops is not shown at all.
+    # Text that the filter stops is not shown at all.
     return () if answer.stop == "refused" else answer.parts
 
 
 def _cut_parts(answer: Answer, *, is_whole: bool) -> Iterator[list[dict[str, object]]]:
-    """Write each part, whole or in pieces. What proves a thought does not stand on it, but on the part it led to."""
+    """Write each part, whole or in pieces.
+
+    The signature of a thought is not sent on the thought, but on the part that follows it.
+    """
     proof: dict[str, object] = {}
     for part in _shown(answer):
         match part:

@@ -1,4 +1,4 @@
-"""Every format the server speaks, and the paths beside them that only count the tokens a request would take."""
+"""Every format of the server, and the additional paths that only count the tokens of a request."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from agents.provider.formats.responses import Responses
 
 OPENAI, RESPONSES, ANTHROPIC, GOOGLE = OpenAI(), Responses(), Anthropic(), Google()
 FORMATS: tuple[Format, ...] = (OPENAI, RESPONSES, ANTHROPIC, GOOGLE)
-# End of the path -> the format whose requests it counts, and what it calls the figure. OpenAI's completions have none.
+# End of the path -> the format of its requests, and the name of the figure. OpenAI's completions have none.
 _COUNTING: dict[str, tuple[Format, str]] = {
     "/responses/input_tokens": (RESPONSES, "input_tokens"),
     "/v1/messages/count_tokens": (ANTHROPIC, "input_tokens"),
@@ -19,7 +19,7 @@ _COUNTING: dict[str, tuple[Format, str]] = {
 
 
 def find_counted(path: str) -> Format | None:
-    """Name the format whose tokens a path counts; None for a path that asks the model."""
+    """Return the format whose tokens a path counts. None for a path that asks the model."""
     return next((format for end, (format, _) in _COUNTING.items() if path.endswith(end)), None)
 
 

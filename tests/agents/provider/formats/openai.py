@@ -1,4 +1,4 @@
-"""OpenAI's completions of conversations, `/v1/chat/completions`: also what Ollama, vLLM and llama.cpp speak."""
+"""OpenAI's chat completions, `/v1/chat/completions`. Ollama, vLLM and llama.cpp speak this format too."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class OpenAI:
                         yield chunk({"tool_calls": [{"index": calls, "function": {"arguments": piece}}]})
                     calls += 1
         yield chunk({}, _STOPS[answer.stop])
-        # The usage of a stream is told only to those who ask for it.
+        # The usage of a stream is sent only to clients that ask for it.
         if answer.usage.is_told and (asked.raw.get("stream_options") or {}).get("include_usage"):
             yield _event({**_envelope(answer, "chat.completion.chunk"), "choices": [], "usage": _write_usage(answer)})
         yield "data: [DONE]\n\n"

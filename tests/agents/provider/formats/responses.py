@@ -1,6 +1,7 @@
 """OpenAI's responses, `/v1/responses`: items instead of messages, and a stream of named, numbered events.
 
-Stateless as our clients use it: a request that leans on a response the server kept (`previous_response_id`) is refused.
+Stateless, as our clients use it. A request that refers to a response kept by the server (`previous_response_id`) is
+refused.
 """
 
 from __future__ import annotations
@@ -163,7 +164,7 @@ def _write_item(answer: Answer, index: int, part: Part) -> dict[str, object]:
 
 
 def _open_item(item: dict[str, object]) -> dict[str, object]:
-    """Write an item as it begins: in progress, with nothing in it yet."""
+    """Write an item as it begins: in progress and still empty."""
     empty = {"content": [], "summary": [], "arguments": "", "status": "in_progress"}
     return {name: empty.get(name, value) for name, value in item.items()}
 
