@@ -1,4 +1,4 @@
-"""One step of a large session's travel in a process of its own, which says how long it took and how much memory it ever held."""
+"""One step of saving or loading a large session, in its own process. It prints its time and its peak memory."""
 
 import asyncio
 import resource

@@ -1,4 +1,4 @@
-"""What the tests of bundles share: a session worth saving, and a way to write bundles that nobody should take in."""
+"""A session to save, and a way to write bundles that must be refused. The tests of bundles share both."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ SESSION = "01session"
 
 
 class Place:
-    """A log, its blobs and a scratch folder, as one state folder has them."""
+    """A log, its blobs and a scratch folder, as in a state folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -27,7 +27,10 @@ class Place:
         self.scratch = folder / "scratch"
 
     def fill(self, records: int = 7) -> None:
-        """Records with and without run, parent and reason, over a clock that was set back; two blobs; payloads of all sorts."""
+        """Record payloads of all sorts, with and without run, parent and reason, over a clock that was set back.
+
+        Store two blobs.
+        """
         for number in range(records):
             blob = self.blobs.put(b"output %d" % (number % 2) * 1_000)
             payload = msgspec.json.encode({"run": number, "output": {"head": blob}, "text": f"naïve ☃ \n {number}"})
@@ -48,7 +51,7 @@ class Place:
 
 
 def rewrite(source: Path, out: Path, change: Callable[[list[AnyLine]], Sequence[AnyLine]]) -> Path:
-    """A bundle with other lines and every digest right: only what the lines themselves say can give it away."""
+    """Write a bundle with changed lines and right digests. Only the contents of its lines can reveal it."""
     with OpenBundle(source) as bundle:
         *lines, end = bundle.read_lines()
     with BundleWriter(out, Limits(line_bytes=2**40)) as writer:

@@ -1,4 +1,4 @@
-"""Bundles that stay in the archive: what is erased leaves them, and doctor tells which is not whole."""
+"""Bundles in the archive: erased payloads leave them, and doctor names the damaged ones."""
 
 from pathlib import Path
 
@@ -20,7 +20,10 @@ def archive(place: Place, folder: Path) -> Path:
 
 
 def test_a_payload_leaves_every_bundle_that_could_hold_it(here: Place, tmp_path: Path) -> None:
-    """Each verifies as before; one that ends before the record, and those of others, are left as they are."""
+    """Each verifies as before.
+
+    A bundle that ends before the record, and those of other sessions, are left as they are.
+    """
     path = archive(here, tmp_path / "archive")
     short = path.with_name(f"{SESSION}-2.bundle")
     here.save(short, to_seq=2)
@@ -44,7 +47,7 @@ def test_a_bundle_that_cannot_be_read_does_not_count_as_erased(here: Place, tmp_
 
 
 def test_an_archived_session_whose_bundle_is_damaged_or_gone_is_named(here: Place, tmp_path: Path) -> None:
-    """Every byte counts; a whole one is no finding."""
+    """Damage at any byte is found, and a whole bundle gives no finding."""
     path = archive(here, tmp_path / "archive")
     head = here.log.head(SESSION).seq
     told = Draft("session_archived", f'{{"bundle": "{path.name}"}}'.encode(), "person")

@@ -1,4 +1,4 @@
-"""A session of a million records travels within a bounded memory, and arrives at the same head."""
+"""A session of a million records is saved and loaded within bounded memory, and arrives at the same head."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ MEGABYTES = 200
 
 
 def step(name: str, folder: Path) -> tuple[float, str]:
-    """Run one step; returns the megabytes it held and the head it left."""
+    """Run one step. Return its peak memory in megabytes and the head that it left."""
     script = Path(__file__).with_name("million.py")
     done = subprocess.run(
         [sys.executable, str(script), name, str(folder), str(RECORDS)], capture_output=True, text=True, check=True

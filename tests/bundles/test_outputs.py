@@ -1,4 +1,4 @@
-"""Outputs of old runs: which blobs may leave their place, and that each is read from the archive as before."""
+"""Outputs of old runs: which blobs may move to the archive, and that each is read from there as before."""
 
 import gzip
 import zipfile
@@ -19,7 +19,7 @@ NOW = 200 * DAY
 
 
 def finish(place: Place, session: str, content: bytes, days_ago: float, outcome: str = "succeeded") -> str:
-    """A run that printed `content` so many days ago; returns where that is kept."""
+    """Record a run that printed `content` so many days ago, and return the address of its output."""
     address = place.blobs.put(content)
     payload = msgspec.json.encode({"run": 1, "outcome": outcome, "is_final": True, "output": {"head": address}})
     head = place.log.head(session).seq
@@ -34,7 +34,10 @@ def find(place: Place, **bounds: Retention) -> DueOutputs:
 
 
 def test_old_outputs_go_and_what_anybody_needs_stays(there: Place) -> None:
-    """30 days, failures 90; the newest of each session always; shared with a run that stays, in any session: it stays."""
+    """Outputs move after 30 days, those of failures after 90, and the newest of each session never.
+
+    An output that a remaining run shares, in any session, stays.
+    """
     old = finish(there, "a", b"old", 100)
     shared = finish(there, "a", b"shared", 99)
     failed_long_ago = finish(there, "a", b"failed long ago", 95, "failed")
@@ -57,7 +60,7 @@ def test_what_two_old_runs_share_goes_once(there: Place) -> None:
 
 
 def deliver(place: Place, session: str, content: bytes, days_ago: float) -> str:
-    """A delivery to a webhook; returns where its payload is kept."""
+    """Record a delivery to a webhook, and return the address of its payload."""
     address = place.blobs.put(content)
     fields = {"binding": "hub", "key": "webhook hub", "position": 1, "sender": "github", "delivery": "d"}
     payload = msgspec.json.encode({**fields, "payload": address})
@@ -69,7 +72,7 @@ def deliver(place: Place, session: str, content: bytes, days_ago: float) -> str:
 
 
 def test_payloads_of_deliveries_go_with_the_run_that_ended_next(there: Place) -> None:
-    """One that a later delivery brought again stays, and so does one that no run came after."""
+    """A payload that a later delivery brought again stays, and so does one after which no run came."""
     first, again = deliver(there, "a", b"first", 101), deliver(there, "a", b"again", 101)
     output = finish(there, "a", b"old", 100)
     deliver(there, "a", b"again", 2)
@@ -88,7 +91,7 @@ def test_the_size_of_outputs_is_bounded_newest_first(there: Place) -> None:
 
 
 def test_a_round_moves_no_more_than_its_share(there: Place) -> None:
-    """The oldest first; one that is larger than the share by itself goes alone."""
+    """The oldest go first. An output larger than the share goes alone."""
     for number in range(3):
         finish(there, "a", bytes([65 + number]) * 1000, 100 - number)
     finish(there, "a", b"new", 1)
@@ -98,7 +101,7 @@ def test_a_round_moves_no_more_than_its_share(there: Place) -> None:
 
 
 def test_what_was_moved_is_read_as_before_and_is_not_due_again(there: Place) -> None:
-    """From files that any zip program reads, for their owner alone."""
+    """The archive is a file that any zip program reads, for its owner alone."""
     old = finish(there, "a", b"old " * 500, 100)
     finish(there, "a", b"new", 1)
     archive = BlobArchive(there.folder / "archive")
@@ -119,7 +122,7 @@ def test_what_was_moved_is_read_as_before_and_is_not_due_again(there: Place) -> 
 
 
 def test_a_damaged_blob_is_not_moved(there: Place, tmp_path: Path) -> None:
-    """Whoever reads it is to be told where it lies; the others go."""
+    """A reader is then told its place. The other blobs move."""
     damaged, whole = there.blobs.put(b"one"), there.blobs.put(b"two")
     next(path for path in (there.folder / "blobs").glob("*/*") if path.read_bytes() == b"one").write_bytes(b"eno")
     moved = BlobArchive(tmp_path / "archive").move(there.blobs, [damaged, whole], "x")

@@ -1,4 +1,7 @@
-"""A bundle that is not exactly what was saved is refused in words, and nothing is written: not into the log, not beside it."""
+"""A bundle that differs from what was saved is refused with a message.
+
+Nothing is written, neither to the log nor beside it.
+"""
 
 import gzip
 import hashlib
@@ -47,7 +50,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def refuse(there: Place, path: Path, words: str = "", kind: type[BundleRefused] = BundleRefused) -> None:
-    """It is refused by both, and leaves no trace."""
+    """Assert that verify and load both refuse the bundle, and leave no trace."""
     with pytest.raises(kind, match=words):
         verify_bundle(path)
     before = sorted(path.parent.iterdir())
@@ -74,7 +77,7 @@ def test_any_flipped_bit_refuses_the_bundle(bundle: Path, tmp_path: Path, data: 
 
 
 def test_every_single_byte_counts(bundle: Path, tmp_path: Path) -> None:
-    """Not a sample: each byte of the file, the ones a gzip program ignores included."""
+    """Each byte of the file is changed once, also those that a gzip program ignores."""
     content = bytearray(bundle.read_bytes())
     for place in range(len(content)):
         content[place] ^= 0xFF
@@ -129,7 +132,7 @@ def test_bytes_after_the_end_are_refused(there: Place, bundle: Path, tmp_path: P
 
 
 def write_raw(path: Path, lines: bytes, *, declared: int | None = None) -> Path:
-    """Any lines under a header whose digest is right."""
+    """Write any lines under a header whose digest is right."""
     deflate = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
     body = deflate.compress(lines) + deflate.flush() + struct.pack("<II", zlib.crc32(lines), len(lines) & 0xFFFFFFFF)
     total = len(lines) if declared is None else declared
@@ -297,7 +300,7 @@ def test_a_bundle_with_too_many_files_is_refused(there: Place, bundle: Path, tmp
 def test_a_bundle_changed_between_its_two_readings_counts_for_nothing(
     there: Place, bundle: Path, tmp_path: Path
 ) -> None:
-    """The file is held open, but whoever may write to it can still change it in place."""
+    """The file is held open, but a process with write access can still change it in place."""
     path = tmp_path / "changing"
     path.write_bytes(bundle.read_bytes())
     evil = rewrite(bundle, tmp_path / "evil", put_file("../../out"))
@@ -313,7 +316,7 @@ def test_a_bundle_changed_between_its_two_readings_counts_for_nothing(
 
 
 def test_a_sound_bundle_is_sound(bundle: Path) -> None:
-    """What all the refusals above are compared with."""
+    """The bundle that all refusals above begin with is accepted."""
     contents = verify_bundle(bundle)
     assert (contents.records, contents.blobs, contents.files, contents.manifest.session) == (10, 2, 1, SESSION)
     assert not issubclass(BundleTooLarge, BundleDamaged)

@@ -1,4 +1,4 @@
-"""What is due for the archive: by age, by count, by size, and never what could still be needed."""
+"""Sessions and outputs that are due for the archive: by age, by count and by size, and never if still needed."""
 
 import pytest
 from hypothesis import given

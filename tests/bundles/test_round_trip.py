@@ -1,4 +1,4 @@
-"""A session saved and loaded is the same session: same records, same head, same blobs, same files, same state."""
+"""A session that is saved and loaded has the same records, head, blobs, files and state."""
 
 import gzip
 import json
@@ -149,7 +149,7 @@ def test_scratch_files_never_go_into_a_folder_that_is_there(here: Place, there: 
     assert load(there.log, there.blobs, tmp_path / "b").files == 0
 
 
-# What is not saved
+# Refused saves
 
 
 def test_a_bundle_never_overwrites_and_leaves_nothing_half_written(here: Place, tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_progress_is_told_to_its_end(here: Place, there: Place, tmp_path: Path) 
 
 
 def test_the_contents_a_run_read_and_wrote_come_along(here: Place, there: Place, tmp_path: Path) -> None:
-    """By the record that its end names, and a long list by its parts."""
+    """They come by the record that the run's end names, and a long list by its parts."""
     contents = [b"content %02d" % number for number in range(100)]
     entries = [
         Entry(path=f"in/{number:02}", kind="f", digest=here.blobs.add(content).removeprefix("blake2b-"))

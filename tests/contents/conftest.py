@@ -1,4 +1,4 @@
-"""One world per test."""
+"""The fixture `world`: one world per test."""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""Contents are kept once, within bounds, and only as they were looked at; whatever was not kept is said with its reason."""
+"""Contents are stored once, within bounds, and only as they were looked at.
+
+A content that is not stored is listed with the reason.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ def take(world: World, *names: str, limits: Limits = Limits()) -> dict[str, str 
 
 
 def test_what_is_kept_is_not_read_again(world: World) -> None:
-    """Also when the file moved on meanwhile: what was looked at is there by its digest."""
+    """This holds also if the file has changed since: the content of the look is found by its digest."""
     world.write("a", "one")
     take(world, "a")
     seen = world.look("a")
@@ -59,7 +62,7 @@ def test_bounds_hold_for_a_file_and_for_a_run(world: World) -> None:
         "b": "the run has more than is kept",
         "c": "too large",
     }
-    # What is kept by now takes no room.
+    # Contents that are stored already do not count against the bounds.
     assert take(world, "a", "b", "c", limits=limits) == {"a": None, "b": None, "c": "too large"}
     world.write("d", "d")
     world.write("e", "e")
@@ -67,7 +70,7 @@ def test_bounds_hold_for_a_file_and_for_a_run(world: World) -> None:
 
 
 def test_what_is_kept_later_is_listed_by_its_digest_and_counts_at_once(world: World) -> None:
-    """Nothing is read for the list; what is beyond the bounds is not even wanted."""
+    """The list reads no file. Contents beyond the bounds are not requested."""
     for name in "abc":
         world.write(name, name)
     capture = Capture(world.blobs, Limits(run_files=2))
@@ -109,7 +112,7 @@ def test_outputs_that_are_late_are_said_to_be_and_tried_all_the_same_but_few_sma
 
 
 def test_an_input_whose_digest_only_reading_tells_is_read_while_the_run_lasts(world: World) -> None:
-    """A link: the look knows its words and the content behind it by one digest."""
+    """The file is a link: the look has one digest of the link's text and its target's content."""
     world.write("file", "behind the link")
     (world.root / "link").symlink_to("file")
     capture = Capture(world.blobs, Limits())

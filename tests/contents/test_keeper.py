@@ -1,4 +1,4 @@
-"""The end of a run waits for what it wrote and never for what it read, which is there by and by."""
+"""The end of a run waits for its outputs to be stored, and never for its inputs, which are stored later."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OUTPUT = b"what the run wrote"
 
 
 class HeldBlobs(Blobs):
-    """Real ones, whose backlog stands still while the gate is shut; knows what each thread added."""
+    """Real blobs whose backlog stands still while the gate is shut. They record what each thread added."""
 
     def __init__(self, folder: str) -> None:
         super().__init__(folder)
@@ -66,7 +66,7 @@ class LookSeen:
 
 
 class Desk:
-    """A session in a real core that reads in/* and writes out/*; its files are real, its process is the test."""
+    """A session in a real core that reads in/* and writes out/*. Its files are real, and the test plays its process."""
 
     def __init__(self, folder: Path, limits: Limits | None = None) -> None:
         self.files = Files(folder)
@@ -82,7 +82,7 @@ class Desk:
         return Keeper(self.core.core, self.blobs, self.observe, self.said.append, lambda: self.limits)
 
     def find(self, target: str) -> LookSeen:
-        """A look at this moment."""
+        """Look at the present files of a target."""
         folder = (
             "out"
             if any(one.target == target and one.name == "out" for one in self.core.core.looked.bounds[self.id])
@@ -104,7 +104,7 @@ class Desk:
         self.core.observe(report)
 
     async def run(self, inputs: int, output: bytes = OUTPUT) -> str:
-        """From start to `run_finished`, whose `files` are returned."""
+        """Take a run from its start to `run_finished`, and return the `files` of that record."""
         for number in range(inputs):
             self.files.write(f"in/{number}", f"input {number}")
         if self.core.session("s").run is None:
@@ -144,7 +144,10 @@ async def close(desk: Desk) -> None:
 
 @pytest.fixture
 def flushes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Every flush of a file or of all, by the thread that waited for it. However slow the disk is, none comes after the end that waited for it."""
+    """Record every flush of a file or of all, by the thread that waited for it.
+
+    However slow the disk is, none comes after the end that waited for it.
+    """
     monkeypatch.setattr(keeper_module, "LONGEST_WAIT_SECONDS", 600.0)
     seen: list[str] = []
     for name in ("_sync", "_sync_file_system"):
@@ -158,21 +161,21 @@ def flushes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def _count_awaited(flushes: list[str]) -> int:
-    """Without those that come seconds after the end, in the thread that nobody waits for."""
+    """Count without the flushes seconds after the end, which are in a thread that no run waits for."""
     return sum(not name.startswith("contents-later") for name in flushes)
 
 
 async def test_a_run_with_1000_fresh_inputs_is_closed_before_any_of_them_is_read(
     tmp_path: Path, flushes: list[str]
 ) -> None:
-    """What its end awaits is its output, the lists and the record; the flushes are those of a run without inputs."""
+    """The end waits for the output, the lists and the record. The flushes are those of a run without inputs."""
     (tmp_path / "none").mkdir()
     (tmp_path / "many").mkdir()
     none, many = Desk(tmp_path / "none"), Desk(tmp_path / "many")
     await none.run(0)
     awaited_without = _count_awaited(flushes)
     files = await many.run(1000)
-    # Fewer on a machine so busy that the end of a run waits no longer for the disk.
+    # There are fewer on a machine so busy that the end of a run stops waiting for the disk.
     assert _count_awaited(flushes) <= 2 * awaited_without
     assert not any(content.startswith(b"input") for content in many.blobs.added) and OUTPUT in many.blobs.added
     assert len(many.entries("in", "before", files)) == 1000 and many.count_kept(files) == 0
@@ -199,7 +202,7 @@ async def test_a_run_with_nothing_new_is_closed_without_a_flush(tmp_path: Path, 
 
 
 async def test_a_disk_that_takes_its_time_does_not_hold_a_run_for_long(tmp_path: Path) -> None:
-    """The record names its outputs, which are written; only a power cut in that moment could take them."""
+    """The record names the outputs, which are written. Only a power cut in that moment could lose them."""
     desk = Desk(tmp_path)
     desk.blobs.slow_disk.clear()
     files = await desk.run(1)
@@ -228,7 +231,7 @@ async def test_a_daemon_that_stops_gives_up_what_waits_and_loses_nothing_it_prom
     desk.blobs.gate.set()
     await closing
     assert desk.count_kept(files) <= 1 and desk.kept_at_end == [True] and desk.said == []
-    # The next daemon's run finds the same inputs, and keeps them.
+    # The next daemon's run finds the same inputs, and stores them.
     desk.keeper = desk.make_keeper()
     later = await desk.run(100)
     await eventually_async(lambda: desk.count_kept(later) == desk.count_kept(files) == 100)
@@ -294,7 +297,7 @@ async def test_contents_that_runs_found_give_way_to_runs_that_wait_for_a_slot(
     monkeypatch.setattr(backlog_module, "LONGEST_WAY_SECONDS", 600.0)
     desk = Desk(tmp_path)
     desk.blobs.gate.set()
-    # In a pool that others fill.
+    # The waiting run is in a pool that other runs fill.
     desk.core.core.state.used["full"] = 1
     desk.core.core.ready.put("another", 0.0, Lane("full", is_agent=False))
     files = await desk.run(3)

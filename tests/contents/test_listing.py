@@ -1,4 +1,4 @@
-"""A long list costs what changed in it: unchanged parts are the same blobs, and are not even taken down again."""
+"""The cost of a long list is that of its changes: unchanged parts are the same blobs, and are not even listed again."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_what_was_seen_the_same_is_neither_read_nor_written_again(world: World, 
     first = keep(world, seen)
     kept = world.blobs.sizes().blobs
     for path in seen:
-        # Were it asked again, it would be found gone.
+        # A second look at the file would find it gone.
         (world.root / path).unlink()
     assert keep(world, seen, first).address == first.address and world.blobs.sizes().blobs == kept
 
@@ -69,7 +69,7 @@ def test_what_could_not_be_kept_is_tried_again_next_time(world: World, seen: dic
 
 
 def test_what_no_run_has_room_for_is_not_asked_about_again_by_each(world: World, seen: dict) -> None:
-    """One after the other they get their turn, and a change comes first."""
+    """The remaining contents get their turn run by run, and a changed one comes first."""
     first = keep(world, seen, limits=Limits(run_files=100))
     world.write("f0007", "another content")
     now = seen | world.look("f0007")

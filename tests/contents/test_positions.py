@@ -1,4 +1,4 @@
-"""What stood in the files of two positions: diffs of texts within bounds, and words for everything that has none."""
+"""The files at two positions: diffs of texts within bounds, and a note for every file without a diff."""
 
 import os
 import time
@@ -17,7 +17,7 @@ def blobs(tmp_path: os.PathLike[str]) -> Blobs:
 
 
 def hold(blobs: Blobs, kind: str = "f", **contents: bytes) -> Files:
-    """Files that are kept; a name's underscore stands for its dot."""
+    """Store files. An underscore in a name stands for its dot."""
     found = {}
     for name, content in contents.items():
         digest = blobs.add(content).removeprefix("blake2b-")
@@ -27,7 +27,7 @@ def hold(blobs: Blobs, kind: str = "f", **contents: bytes) -> Files:
 
 
 def test_texts_are_compared_line_by_line(blobs: Blobs) -> None:
-    """Changed, added, removed and unchanged; a last line without a newline is told apart."""
+    """Files are changed, added, removed and unchanged. A missing newline at the end is shown."""
     a = hold(blobs, changed_txt=b"one\ntwo\nthree\n", gone_txt=b"x\n", same_txt=b"s")
     b = hold(blobs, changed_txt=b"one\n2\nthree", new_txt=b"y\n", same_txt=b"s")
     found = {file["path"]: file for file in compare_positions(blobs, a, b)["files"]}
@@ -45,7 +45,7 @@ def test_texts_are_compared_line_by_line(blobs: Blobs) -> None:
 
 
 def test_what_has_no_diff_says_why(blobs: Blobs) -> None:
-    """Binary, too large, too many lines, not kept, gone, a link, only its mode."""
+    """The reasons are: binary, too large, too many lines, not kept, gone, a link, only a changed mode."""
     a = hold(
         blobs,
         image_bin=b"\0a",
@@ -71,7 +71,7 @@ def test_what_has_no_diff_says_why(blobs: Blobs) -> None:
 
 
 def test_an_answer_is_bounded_and_says_what_was_cut(blobs: Blobs) -> None:
-    """Lines of one diff, lines of all together, paths."""
+    """The bounds are on the lines of one diff, the lines of all diffs, and the number of paths."""
     long = b"".join(b"line %d\n" % number for number in range(2_500))
     names = {f"n{number:03}_txt": long + b"%d" % number for number in range(8)}
     found = compare_positions(blobs, {}, hold(blobs, **names))["files"]
@@ -83,7 +83,7 @@ def test_an_answer_is_bounded_and_says_what_was_cut(blobs: Blobs) -> None:
 
 
 def test_texts_that_repeat_their_lines_are_compared_in_time(blobs: Blobs) -> None:
-    """The worst that the bounds let through."""
+    """The input is the worst case within the bounds."""
     lines = positions.MOST_COMPARED_LINES - 1
     a = hold(blobs, t_txt="".join(f"{number % 110}\n" for number in range(lines)).encode())
     b = hold(blobs, t_txt="".join(f"{number * 7 % 110}\n" for number in range(lines)).encode())

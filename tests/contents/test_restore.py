@@ -1,4 +1,4 @@
-"""Runs are undone file by file: exactly what they wrote, nothing of what others did, and every exception is told."""
+"""Runs are undone file by file: exactly their own writes, no change by others, and each exception is reported."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def plan(world: World, since: int = 1):
 
 
 def test_files_go_back_to_what_the_first_undone_run_found(world: World) -> None:
-    """Changed, made and removed ones; with their modes; an untouched one is not even named."""
+    """Changed, new and removed files go back, with their modes. An untouched one is not listed."""
     world.write("out/a", "a1")
     world.write("out/gone", "keep me", 0o750)
     world.write("out/still", "same")
@@ -54,7 +54,7 @@ def test_restoring_twice_changes_nothing_the_second_time(world: World) -> None:
 
 
 def test_what_a_rewind_wrote_is_the_sessions_own_and_goes_forward_again(world: World) -> None:
-    """Changed, made and removed files, there and back twice: none counts as changed by other hands."""
+    """Changed, new and removed files go back and forth twice. None counts as changed by others."""
     world.write("out/a", "a1")
     world.write("out/gone", "keep me")
     names = ("out/a", "out/gone", "out/new")
@@ -64,14 +64,14 @@ def test_what_a_rewind_wrote_is_the_sessions_own_and_goes_forward_again(world: W
     texts = {True: ("a1", "keep me", None), False: ("a2", None, "new")}
     writes = list(world.runs)
     for turn in range(4):
-        # Each undoes all that was written since the other position: the run, and then one rewind after the other.
+        # Each turn undoes the last write: the run first, and then one rewind after the other.
         made = plan_restore(world.blobs, str(world.root), writes[-1:])
         record = keep_record(world.blobs, made, is_forced=False)
         assert record is not None
         assert {one.ending for one in carry_out(world.blobs, made)} == {"restored", "removed"}
         assert tuple(world.read(name) for name in names) == texts[turn % 2 == 0]
         writes.append((f"rewind {turn}", record))
-    # Nothing to change is nothing to record.
+    # Without a change there is no record.
     assert keep_record(world.blobs, plan_restore(world.blobs, str(world.root), []), is_forced=False) is None
 
 
@@ -95,7 +95,7 @@ def test_what_other_hands_changed_is_refused_unless_forced_and_then_kept_first(w
 
 
 def test_what_others_changed_before_the_undone_runs_is_given_back(world: World) -> None:
-    """A person's edit that a run overwrote is what that run found."""
+    """A person's edit that a run overwrote is the content that the run found."""
     world.run(lambda: world.write("a", "by run 1"), "a")
     world.write("a", "by a person")
     world.run(lambda: world.write("a", "by run 2"), "a")
@@ -118,7 +118,7 @@ def test_what_was_not_kept_is_said_and_left_alone(world: World) -> None:
 
 
 def test_a_run_without_a_record_is_named(world: World) -> None:
-    """Lost in a crash, or its record erased: what it wrote cannot be told from what others wrote."""
+    """The record was lost in a crash or erased. The run's writes then cannot be told from those of others."""
     world.write("a", "one")
     world.run(lambda: world.write("a", "two"), "a")
     made = plan_restore(world.blobs, str(world.root), [*world.runs, (2, None), (3, "blake2b-" + "0" * 40)])
@@ -139,7 +139,7 @@ def test_what_changes_between_plan_and_deed_is_refused(world: World) -> None:
 
 @pytest.mark.parametrize("place", ["outside", "inside"])
 def test_no_link_is_followed_on_the_way(world: World, tmp_path: Path, place: str) -> None:
-    """A folder that became a link leads nowhere, wherever it points."""
+    """A folder that became a link is not followed, wherever it points."""
     world.write("out/a", "one")
     world.run(lambda: world.write("out/a", "two"), "out/a")
     elsewhere = tmp_path / "elsewhere" if place == "outside" else world.root / "elsewhere"
@@ -208,7 +208,7 @@ def test_a_damaged_blob_is_told_and_overwrites_nothing(world: World, tmp_path: P
 
 
 def test_what_a_run_found_is_not_guessed(world: World) -> None:
-    """Others had changed something there since the last look: then nobody knows what the run overwrote."""
+    """Others changed something there after the last look. The content that the run overwrote is then unknown."""
     world.write("a", "one")
     address = world.run(lambda: world.write("a", "two"), "a")
     files = read_record(world.blobs, address)

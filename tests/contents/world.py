@@ -1,4 +1,6 @@
-"""A folder with a session's files, and runs whose contents are taken down as the daemon does: by real looks, into real blobs."""
+"""A folder with a session's files, and runs whose contents are captured as by the daemon: with real looks, into
+real blobs.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ class World:
         return path.read_text() if path.is_file() else None
 
     def look(self, *names: str) -> dict[str, Seen]:
-        """What a look at these paths sees."""
+        """Look at these paths as the daemon does."""
         seen = {
             str(self.root / name): read_entry(str(self.root / name), None, Demand(wants_content=True)) for name in names
         }
@@ -41,7 +43,7 @@ class World:
     def run(
         self, work: Callable[[], object], *outputs: str, inputs: tuple[str, ...] = (), limits: Limits = Limits()
     ) -> str:
-        """A run that may write `outputs`; returns the address of its record."""
+        """Run the work, which may write `outputs`, and return the address of its record."""
         capture = Capture(self.blobs, limits)
         found = {"in": self._find(capture, inputs), "out": self._find(capture, outputs)}
         work()

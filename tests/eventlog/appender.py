@@ -1,9 +1,10 @@
-"""A process that appends and says what was acknowledged; tests kill it, starve it and break its disk.
+"""A process that appends and prints its acknowledgements. Tests kill it, starve it and break its disk.
 
-    python appender.py STATE_DIR COUNT [PAYLOAD_BYTES [WAL_BYTES [PAUSE_MS]]]
+python appender.py STATE_DIR COUNT [PAYLOAD_BYTES [WAL_BYTES [PAUSE_MS]]]
 
-Begins once the write-ahead log is that long. Prints `opened`, then one line `SESSION SEQ` per acknowledged record, flushed at once. `full` says that an append was refused
-for want of space. Every seventh append goes to two sessions at once; every record carries a key.
+It begins once the write-ahead log has WAL_BYTES. It prints `opened`, then one line `SESSION SEQ` per acknowledged
+record, flushed at once. `full` means that an append was refused for lack of space. Every seventh append goes to two
+sessions at once. Every record has a key.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""A log of each engine in a folder of its own, closed at the end whatever the test did."""
+"""A log of each engine in its own folder. It is closed after the test in any case."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,8 +10,9 @@ from wakeful.eventlog.contract import EventLog
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test of the contract runs on every engine that offers the ports its module (`NEEDS`) or itself (`@needs`)
-    names."""
+    """Run a test of the contract on every engine with the ports that its module (`NEEDS`) or the test itself
+    (`@needs`) names.
+    """
     if "engine" in metafunc.fixturenames:
         ports = {*getattr(metafunc.module, "NEEDS", ()), *getattr(metafunc.function, "needs", ())}
         metafunc.parametrize("engine", [name for name, engine in ENGINES.items() if ports <= engine.ports])
@@ -19,7 +20,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def open_again(engine: str, tmp_path: Path) -> Iterator[Callable[[], EventLog]]:
-    """Opens the test's one log; opened again, it is closed first, as a restart would."""
+    """Open the test's log. A second call closes it first, as a restart would."""
     opened: list[EventLog] = []
 
     def open_log() -> EventLog:

@@ -1,7 +1,8 @@
-"""The disk after a kill or a power cut at any file operation of a real process, told from a trace of its calls.
+"""The disk after a kill or a power cut at any file operation of a real process, computed from a trace of its calls.
 
-A kill leaves everything the process wrote. A power cut leaves of each file what was flushed, and of each folder the names that were flushed with the folder
-itself: the strictest reading of what a file system promises. `-shm` files are left out: SQLite makes them anew.
+A kill leaves everything that the process wrote. A power cut leaves the flushed part of each file, and of each folder
+the names that were flushed with the folder itself. This is the strictest reading of what a file system promises. `-shm`
+files are left out, because SQLite makes them anew.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Folder:
 
 
 class Disk:
-    """What lies below `root`, which was there and empty before the process began."""
+    """The contents of `root`, a folder that existed and was empty before the process began."""
 
     def __init__(self, root: Path) -> None:
         self.said = ""
@@ -39,11 +40,11 @@ class Disk:
         self._offsets: dict[str, int] = {}
 
     def image(self, target: Path, *, is_cut: bool) -> None:
-        """Lay out what is left: after a power cut, or else after a kill."""
+        """Write the state of the disk to a folder: after a power cut if `is_cut`, otherwise after a kill."""
         _lay_out(self._top, target, is_cut=is_cut)
 
     def take(self, call: str, words: str, answer: int) -> bool:
-        """One call that succeeded; true where it changed the disk."""
+        """Apply one successful call, and return whether it changed the disk."""
         match call:
             case "write" if words.startswith("1<"):
                 self.said += _decode(words).decode()
@@ -124,7 +125,7 @@ class Disk:
 
 
 def trace(command: list[str], record: Path) -> list[tuple[str, str, int]]:
-    """Run it to its end; its calls that succeeded, in the order in which they ended."""
+    """Run the command to its end. Return its successful calls in the order in which they ended."""
     words = [
         "strace",
         "-f",

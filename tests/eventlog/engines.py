@@ -1,4 +1,4 @@
-"""The engines under test, the ports that each offers, and the small words the tests of the log share."""
+"""The engines under test, the ports that each offers, and small functions that the tests of the log share."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ Test = TypeVar("Test", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Engine:
-    """How the log that lives in a folder is opened, and which ports it offers besides `EventLog`."""
+    """How to open the log of a folder, and the ports that the engine offers besides `EventLog`."""
 
     open: Callable[[Path], EventLog]
     ports: frozenset[str]
@@ -24,7 +24,7 @@ class Engine:
 
 @dataclass
 class MemoryFolders:
-    """Stores in memory by folder: a log that is opened again finds its records, as after a restart."""
+    """Stores in memory, by folder. A log that is opened again finds its records, as after a restart."""
 
     stores: dict[Path, MemoryStore] = field(default_factory=dict)
 
@@ -33,7 +33,7 @@ class MemoryFolders:
 
 
 PORTS = frozenset(["PayloadStore", "RecordImports", "RecordSearch", "LogVerification", "StoreHealth"])
-# An engine is one more line.
+# A new engine is one more line here.
 ENGINES: dict[str, Engine] = {
     "sqlite": Engine(open_log, PORTS | {"LogBackup"}),
     "memory": Engine(MemoryFolders().open, PORTS),
@@ -41,7 +41,7 @@ ENGINES: dict[str, Engine] = {
 
 
 def needs(*ports: str) -> Callable[[Test], Test]:
-    """For a test that runs only on engines with these ports."""
+    """Mark a test to run only on engines with these ports."""
 
     def mark(test: Test) -> Test:
         test.needs = ports  # type: ignore[attr-defined]
@@ -51,7 +51,7 @@ def needs(*ports: str) -> Callable[[Test], Test]:
 
 
 def is_sound(log: LogReader) -> bool:
-    """By the engine's own verification where it has one, else by the chain of every session."""
+    """Check with the engine's own verification if it has one, otherwise by the chain of every session."""
     verify = getattr(log, "verify", None)
     if verify is not None:
         return bool(verify().is_sound)
@@ -73,7 +73,7 @@ def texts(log: LogReader, session: str) -> list[str]:
 
 
 def carry(source: LogReader, target: RecordImports, session: str, *, extend: bool = False, batch: int = 3) -> None:
-    """Bring a session from one log into another, as a load does."""
+    """Import a session from one log into another, as a load does."""
     records, head = list(source.read(session)), source.head(session)
     missing = target.begin_import(session, head.seq, head.hash, extend=extend)
     for start in range(missing - 1, len(records), batch):
@@ -82,6 +82,6 @@ def carry(source: LogReader, target: RecordImports, session: str, *, extend: boo
 
 
 def look_twice(log: Log, open_again: Callable[[], Log]) -> Iterator[Log]:
-    """As it is, and after a restart."""
+    """Yield the log as it is, and again after a restart."""
     yield log
     yield open_again()

@@ -1,4 +1,4 @@
-"""Brings a session from one store into another, saying each batch on its output: a process for the tests to kill."""
+"""Import a session from one store into another, and print each batch: a process for the tests to kill."""
 
 import sys
 from pathlib import Path

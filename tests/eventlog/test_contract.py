@@ -1,4 +1,4 @@
-"""What every engine of the log promises (contract.EventLog). Nothing here knows which engine it is."""
+"""The promises of every engine of the log (contract.EventLog). No test here knows which engine it runs on."""
 
 import asyncio
 import threading
@@ -96,7 +96,7 @@ def test_one_call_may_append_twice_to_one_session_and_is_undone_whole(log: Event
 )
 @pytest.mark.asyncio
 async def test_what_cannot_be_recorded_is_refused_alone(log: EventLog, bad: Append) -> None:
-    """Also when it stands in one group with good ones."""
+    """This holds also if the bad append is in one group with good ones."""
     await log.append([Append("a", 0, (draft("before"),))], at=1)
     calls = [log.append([Append(f"s{number}", 0, (draft("good"),))], at=1) for number in range(5)]
     calls.insert(2, log.append([bad], at=1))
@@ -132,7 +132,7 @@ async def test_a_cancelled_wait_does_not_undo_or_disturb(log: EventLog) -> None:
     appended = log.append([Append("a", 0, (draft("one"),))], at=1)
     given_up = asyncio.ensure_future(wait())
     await asyncio.sleep(0)
-    # An engine may be so quick that nothing is left to give up.
+    # An engine may be so quick that nothing is left to cancel.
     is_given_up = not appended.done()
     given_up.cancel()
     assert await appended == (Appended("a", 1, 1),)
@@ -144,7 +144,7 @@ async def test_a_cancelled_wait_does_not_undo_or_disturb(log: EventLog) -> None:
 
 @pytest.mark.asyncio
 async def test_an_append_cannot_be_cancelled_and_its_callbacks_come_in_the_order_they_were_added(log: EventLog) -> None:
-    """Also where the append is refused."""
+    """This holds also if the append is refused."""
     for expected, error in ((0, None), (7, Conflict)):
         told: list[str] = []
         appended = log.append([Append("a", expected, (draft("one"),))], at=1)
@@ -230,7 +230,9 @@ def test_a_key_twice_in_one_call_is_refused(log: EventLog) -> None:
 
 @pytest.fixture
 def long_log(log: EventLog) -> EventLog:
-    """2,500 records of `a`, ten each 100 microseconds, of two kinds, two authors and 25 runs; `b` in between."""
+    """Record 2,500 records of `a`, ten per 100 microseconds, of two kinds, two authors and 25 runs, and `b` in
+    between.
+    """
 
     async def fill() -> None:
         calls = []
@@ -309,7 +311,7 @@ def test_slices_by_time_are_right_when_the_clock_was_set_back(log: EventLog) -> 
 
 
 def test_reading_goes_on_while_records_are_written(log: EventLog) -> None:
-    """An iterator someone holds open neither blocks appends nor sees a gap."""
+    """An open iterator neither blocks appends nor sees a gap."""
     append(log, "a", *(str(number) for number in range(1_500)))
     reading = log.read("a")
     seen = [next(reading).seq]
@@ -436,7 +438,7 @@ def test_heads_and_records_are_the_same_after_a_restart(open_again: Open) -> Non
     assert is_sound(log)
 
 
-# Keeping
+# Verification, loss, backup and closing
 
 
 @needs("LogVerification")

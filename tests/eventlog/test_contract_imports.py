@@ -1,4 +1,7 @@
-"""What every engine promises of records from elsewhere (contract.RecordImports). Nothing here knows which engine it is."""
+"""The promises of every engine about records from elsewhere (contract.RecordImports).
+
+No test here knows which engine it runs on.
+"""
 
 import threading
 from collections.abc import Callable
@@ -77,7 +80,7 @@ def test_an_import_that_is_not_finished_is_hidden_takes_no_appends_and_is_listed
 def test_a_session_that_is_here_stays_as_it_was_until_its_import_is_finished(
     open_again: Open, source: DaemonLog
 ) -> None:
-    """Heads, tails and search end where it ended; then the rest counts, too."""
+    """Heads, tails and search end where the session ended before. After the import they include the rest."""
     log, records = open_again(), list(source.read("a"))
     log.begin_import("a", 4, records[3].hash)
     log.import_records("a", records[:4])
@@ -95,7 +98,7 @@ def test_a_session_that_is_here_stays_as_it_was_until_its_import_is_finished(
 
 
 def test_an_append_that_says_so_finishes_the_import_it_follows(open_again: Open, source: DaemonLog) -> None:
-    """In one step, and only once all records have come."""
+    """Both happen in one step, and only once all records have come."""
     log, records = open_again(), list(source.read("a"))
     arrival = (draft("arrived"),)
     log.begin_import("a", 10, records[9].hash)
@@ -113,7 +116,7 @@ def test_an_append_that_says_so_finishes_the_import_it_follows(open_again: Open,
 
 
 def test_one_record_from_elsewhere_is_imported_in_one_step(open_again: Open, source: DaemonLog) -> None:
-    """Nothing is announced that a crash could leave open, and nobody who follows this log is told of it."""
+    """A crash cannot leave an announced import open. Followers of this log are not told of the record."""
     log, records = open_again(), list(source.read("a"))
     log.begin_import("a", 9, records[8].hash)
     log.import_records("a", records[:9])
@@ -133,7 +136,7 @@ def test_one_record_from_elsewhere_is_imported_in_one_step(open_again: Open, sou
 def test_a_longer_history_takes_the_place_of_an_import_that_was_never_finished(
     open_again: Open, source: DaemonLog
 ) -> None:
-    """What came before is compared with it; another history is a conflict."""
+    """The records from before are compared with it, and another history is a conflict."""
     log, records = open_again(), list(source.read("a"))
     log.begin_import("a", 6, records[5].hash)
     log.import_records("a", records[:6])
@@ -305,7 +308,7 @@ def test_whoever_follows_the_log_is_not_told_of_imported_records(log: DaemonLog,
     assert [(record.session, record.seq) for record in told] == [("mine", 2), ("a", 11)]
     assert log.read_after(seen, 100) == (log.position(), [])
     assert [record.seq for record in log.read_after(0, 100)[1]] == [1, 2, 11]
-    # Who wants all of them asks for that, and may ask for some kinds only.
+    # A reader of all records asks for imported ones, and may limit them to some kinds.
     whole = log.read_after(0, 100, imported=True)[1]
     assert len(whole) == log.position() and {record.session for record in whole} == set(log.heads())
     assert log.read_after(0, 100, ("nothing",), imported=True) == (log.position(), [])

@@ -1,5 +1,7 @@
-"""What every engine promises of payloads that are erased or archived (contract.PayloadStore). Nothing here knows which
-engine it is."""
+"""The promises of every engine about erased and archived payloads (contract.PayloadStore).
+
+No test here knows which engine it runs on.
+"""
 
 from collections.abc import Callable
 

@@ -1,4 +1,7 @@
-"""What every engine promises of a search (contract.RecordSearch). Nothing here knows which engine it is."""
+"""The promises of every engine about searches (contract.RecordSearch).
+
+No test here knows which engine it runs on.
+"""
 
 from collections.abc import Callable
 
@@ -143,7 +146,7 @@ def test_an_import_is_found_once_it_is_finished(log: DaemonLog) -> None:
 
 
 def test_an_inert_session_is_found(log: DaemonLog) -> None:
-    """The past of a loaded fork is opened by nobody, and people still look for its words."""
+    """The past of a loaded fork is never opened, but people still search for its words."""
     other = MemoryLog()
     note(other, "a", "word")
     (record,) = other.read("a")

@@ -1,7 +1,7 @@
-"""A log that was taken away from under its writer acknowledges nothing more, says so, and makes nothing anew.
+"""A log whose files were taken away under its writer acknowledges nothing more, says so, and makes no file anew.
 
-A real process appends and says what was acknowledged. It is held still while its files are changed, and a copy made then is the truth: every
-acknowledgement, before and after, must be in it.
+A real process appends and prints its acknowledgements. It is stopped while the test changes its files. A copy from that
+moment is the truth: it must have every acknowledged record, from before and after.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ FEW = 5
 
 
 def replace(path: Path) -> None:
-    """By an equal copy, as a person does who puts a backup back under a running daemon."""
+    """Replace the file by an equal copy, as a person does who restores a backup under a running daemon."""
     shutil.copy(path, path.with_name("copy"))
     path.with_name("copy").rename(path)
 
@@ -55,11 +55,11 @@ LOSSES: dict[str, Callable[[StoreFiles], object]] = {
     "its index deleted": lambda files: end(files, "shm").unlink(),
     "lock deleted": lambda files: (files.state_dir / "lock").unlink(),
 }
-# After these a start goes on by itself: every record is in the files that are left.
+# After these a start goes on by itself, because every record is in the remaining files.
 HARMLESS = ("anchor replaced", "write-ahead log deleted", "its index deleted", "lock deleted")
 
 
-# Of each kind one belongs to `make test`.
+# One of each kind belongs to `make test`.
 QUICK = ("state folder deleted", "database replaced", "write-ahead log deleted", "lock deleted")
 
 
@@ -98,7 +98,7 @@ def start_appender(files: StoreFiles) -> tuple[subprocess.Popen[str], list[str]]
 
 @contextlib.contextmanager
 def held_still(process: subprocess.Popen[str]) -> Iterator[None]:
-    """The process does nothing meanwhile."""
+    """Keep the process stopped while the body runs."""
     process.send_signal(signal.SIGSTOP)
     try:
         eventually(lambda: is_stopped(process.pid))

@@ -1,6 +1,6 @@
-"""Where a log may lie: never on a network file system, and on the overlay of a container, where it keeps what it acknowledged.
+"""The places of a log: never a network file system. On the overlay of a container it keeps its acknowledged records.
 
-The kernel's own table of mounts is covered by another one for the process under test alone, since no network file system can be mounted everywhere.
+A network file system cannot be mounted everywhere. The process under test therefore sees another table of mounts.
 """
 
 import os
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.skipif(not can_mount(), reason="no mount namespaces her
 
 
 def run_apart(script: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """A shell with mounts of its own, and these words as its arguments."""
+    """Run a shell script with its own mounts, and with these arguments."""
     return subprocess.run(
         [*APART, "sh", "-ec", script, "sh", *words],
         capture_output=True,
@@ -44,7 +44,7 @@ def run_apart(script: str, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def write_mounts(folder: Path, file_system: str) -> Path:
-    """The table of mounts, in which the disk below `folder` is of another type."""
+    """Write a table of mounts in which the disk below `folder` has another type."""
     device = os.stat(folder).st_dev
     wanted = f" {os.major(device)}:{os.minor(device)} "
     lines = Path("/proc/self/mountinfo").read_text().splitlines(keepends=True)
@@ -78,7 +78,7 @@ def test_a_daemon_refuses_a_state_folder_on_a_network_file_system(tmp_path: Path
 
 
 def test_a_log_on_an_overlay_goes_on_from_its_lower_layer_and_keeps_what_it_acknowledges(tmp_path: Path) -> None:
-    """As in a container whose image brought a log: the first write copies its files to the upper layer."""
+    """As in a container whose image has a log: the first write copies its files to the upper layer."""
     log = open_log(tmp_path / "lower" / "state")
     append(log, "s0", "one", "two")
     log.close()
@@ -91,7 +91,7 @@ def test_a_log_on_an_overlay_goes_on_from_its_lower_layer_and_keeps_what_it_ackn
     assert ended.returncode == 0, ended.stderr
     heads = acknowledged(ended.stdout.splitlines(keepends=True))
     assert heads["s0"] > 2
-    # The upper layer holds every file that was written.
+    # The upper layer has every file that was written.
     log = open_log(tmp_path / "upper" / "state")
     assert {name: head.seq for name, head in log.heads().items()} == heads
     assert log.verify().is_sound

@@ -1,4 +1,7 @@
-"""The first start, killed or cut off at every file operation: what was acknowledged is there, and what was not is made anew by the next start."""
+"""The first start, ended by a kill or a power cut at any file operation.
+
+Acknowledged records remain, and the next start makes the rest anew.
+"""
 
 import re
 import shutil
@@ -17,7 +20,7 @@ from wakeful.eventlog.sqlite.files import StoreFiles
 from wakeful.eventlog.sqlite.repair import mend_store
 
 APPENDER = Path(__file__).with_name("appender.py")
-# As releases before 0.2 made it: under its own name, step by step.
+# Releases before 0.2 made the database in this way: under its own name, step by step.
 EARLIER = """
 import sys
 from pathlib import Path
@@ -39,7 +42,10 @@ pytestmark = pytest.mark.skipif(
 
 
 def cut_short(tmp_path: Path, command: list[str], *, step: int) -> Iterator[tuple[Path, dict[str, int]]]:
-    """Every state folder that a kill and a power cut leave, after each `step`th operation, with what was acknowledged by then."""
+    """Yield every state folder that a kill and a power cut leave after each `step`th operation.
+
+    Each comes with the heads that were acknowledged by then.
+    """
     root = tmp_path / "root"
     root.mkdir()
     disk = Disk(root)
@@ -57,7 +63,7 @@ def cut_short(tmp_path: Path, command: list[str], *, step: int) -> Iterator[tupl
 
 
 def check_next_start(state: Path, heads: dict[str, int]) -> None:
-    """Whoever looks gets words, and the next start works and holds what was acknowledged."""
+    """Every tool answers with a message. The next start works and has the acknowledged records."""
     assert judge_state(state) is None
     for look in (open_reader, mend_store):
         try:

@@ -1,4 +1,4 @@
-"""Mending: what is told from the records is told again, the records are never written to, and what they lost is named."""
+"""Mending rebuilds derived data from the records, never writes to the records, and names their damage."""
 
 import shutil
 from collections.abc import Callable
@@ -19,7 +19,9 @@ RECORDS = 400
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store closed in good order: two sessions, a clock that was set back, a key, a snapshot, a search index."""
+    """A store that was closed in good order: two sessions, a clock that was set back, a key, a snapshot, a search
+    index.
+    """
     state = tmp_path_factory.mktemp("whole") / "state"
     log = open_log(state)
     append(log, "payroll", "word0", at=1, key="once")
@@ -46,7 +48,7 @@ def change(files: StoreFiles, *statements: str) -> None:
 
 
 def lose_index_entries(files: StoreFiles) -> None:
-    """An index that was made without ten of the records, and says that it has all."""
+    """Replace an index by one that lacks ten records but claims to be complete."""
     connection = apsw.Connection(str(files.database))
     sql = connection.execute("SELECT sql FROM sqlite_schema WHERE name = 'event_by_seq'").get
     connection.execute("DROP INDEX event_by_seq")
@@ -93,7 +95,10 @@ def read_truth(files: StoreFiles) -> list[tuple[object, ...]]:
 def test_what_is_derived_is_found_told_again_and_then_sound(
     files: StoreFiles, spoil: Callable[[StoreFiles], None]
 ) -> None:
-    """With a copy of the store as it was; the records are byte for byte the same; a second time there is nothing to do."""
+    """The mending keeps a copy of the earlier store, and the records stay byte for byte the same.
+
+    A second mending has nothing to do.
+    """
     truth = read_truth(files)
     spoil(files)
     assert any(finding.is_derived for finding in verify_store(files.database, files.anchor).findings)
@@ -114,7 +119,7 @@ def test_what_is_derived_is_found_told_again_and_then_sound(
 
 
 def test_a_damaged_search_index_is_removed_and_made_anew(files: StoreFiles) -> None:
-    """It is beside the store: no copy of the store is made for it."""
+    """The search index is a separate file, so the store is not copied."""
     files.search.write_bytes(b"noise" * 5000)
     assert find_search_damage(files.state_dir) is not None
     mended = mend_store(files.state_dir)
@@ -127,7 +132,10 @@ def test_a_damaged_search_index_is_removed_and_made_anew(files: StoreFiles) -> N
 
 
 def test_damage_in_the_records_is_named_and_left_alone(files: StoreFiles) -> None:
-    """The exact seqs; nothing is written, so that what might be rescued stays; and what can be mended beside it is."""
+    """The finding has the exact seqs. Nothing is written, so that damaged records may still be rescued.
+
+    Derived data beside them is mended.
+    """
     change(files, "UPDATE payload SET body = x'22' WHERE event IN (21, 22, 23)")
     before = files.database.read_bytes()
     mended = mend_store(files.state_dir)
@@ -151,7 +159,7 @@ def test_the_copy_forgets_what_is_erased_later(files: StoreFiles) -> None:
 
 
 def test_a_living_store_and_one_behind_its_anchor_are_not_mended(files: StoreFiles) -> None:
-    """The daemon's lock keeps it out; what is lost is no matter of indexes."""
+    """The lock of the daemon prevents mending. Lost records are not a matter of indexes."""
     log = open_log(files.state_dir)
     with pytest.raises(StateInUse):
         mend_store(files.state_dir)

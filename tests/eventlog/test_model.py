@@ -1,5 +1,8 @@
-"""Random histories of the log against a model of plain lists: appends, keys, conflicts, snapshots, restarts, slices,
-imports from a second log in pieces, payloads erased, archived and restored."""
+"""Random histories of the log against a model of plain lists.
+
+The steps are appends, keys, conflicts, snapshots, restarts, slices, imports from a second log in pieces, and payloads
+that are erased, archived and restored.
+"""
 
 import shutil
 import tempfile
@@ -34,7 +37,8 @@ class LogMachine(RuleBasedStateMachine):
         self.snapshots: dict[str, dict[int, bytes]] = {}
         self.erased: set[tuple[str, int]] = set()
         self.archived: dict[str, tuple[int, int]] = {}
-        # A session that grows in a log elsewhere and is brought here in pieces; while a piece is missing it ends where it ended before.
+        # A session that grows in another log and is imported in pieces. While a piece is missing, it ends where it
+        # ended before.
         self.elsewhere = ENGINES[self.engine].open(self.folder / "elsewhere")
         self.is_importing = False
         self.end = 0
@@ -55,7 +59,7 @@ class LogMachine(RuleBasedStateMachine):
         off=st.sampled_from([0, 0, 0, 0, -1, 1]),
     )
     def append(self, session: str, other: str, payloads: list[bytes], key: str | None, at: int, off: int) -> None:
-        """One call over two sessions (or twice the same); `off` makes it expect a wrong head."""
+        """One call appends to two sessions, or twice to the same one. `off` makes it expect a wrong head."""
         first_head = len(self.records.get(session, []))
         second_head = len(self.records.get(other, [])) + (len(payloads) if other == session else 0)
         drafts = tuple(Draft("kind", payload, "model") for payload in payloads)
@@ -102,7 +106,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 4), overlap=st.integers(0, 2))
     def bring(self, count: int, overlap: int) -> None:
-        """One piece of what is missing, beginning with some that are here already."""
+        """Import one piece of the missing records, beginning with some that are here already."""
         head, brought = self.elsewhere.head("far"), self.records.setdefault("far", [])
         if head.seq == 0:
             return

@@ -1,4 +1,7 @@
-"""Acknowledged means on disk: the process killed, its flushes failing, its disk full. The ledger is what the process printed."""
+"""Acknowledged records are on disk although the process is killed, its flushes fail, or its disk is full.
+
+The acknowledgements are those that the process printed.
+"""
 
 import os
 import random
@@ -31,7 +34,7 @@ def start(state_dir: Path, count: int, *words: object, before: tuple[str, ...] =
 
 
 def acknowledged(lines: list[str]) -> dict[str, int]:
-    """The highest acknowledged seq per session; a line cut short by a kill was never said."""
+    """Return the highest acknowledged seq per session. A line that a kill cut short does not count."""
     heads: dict[str, int] = {}
     for line in lines:
         if match := re.fullmatch(r"(\w+) (\d+)\n", line):
@@ -40,7 +43,7 @@ def acknowledged(lines: list[str]) -> dict[str, int]:
 
 
 def assert_nothing_lost(state_dir: Path, heads: dict[str, int]) -> None:
-    """All that was acknowledged is there, sound, and the log takes more."""
+    """Assert that all acknowledged records exist and are sound, and that the log opens for writing."""
     log = open_log(state_dir)
     try:
         assert log.read_only is None
@@ -86,7 +89,7 @@ def test_nothing_acknowledged_is_lost_to_many_kill_9(tmp_path: Path) -> None:
 def inject(
     tmp_path: Path, state_dir: Path, calls: str, fault: str, count: int = 40
 ) -> tuple[subprocess.CompletedProcess[str], int, list[str]]:
-    """Run the appender under a fault; gives its end, how often the fault fired, and what it acknowledged."""
+    """Run the appender under a fault. Return its end, how often the fault fired, and the lines it printed."""
     trace = tmp_path / "trace"
     before = ("strace", "-f", "-qq", "-o", str(trace), "-e", f"trace={calls}", "-e", f"inject={calls}:{fault}")
     process = start(state_dir, count, before=before)
@@ -98,7 +101,7 @@ def inject(
 @needs_strace
 @pytest.mark.parametrize("when", ["6", "7", "20", "21", "20+"])
 def test_a_failed_flush_ends_the_process_and_is_never_acknowledged(tmp_path: Path, when: str) -> None:
-    """Of the log or of the anchor, once or for ever: no acknowledgement follows it."""
+    """The flush of the log or of the anchor fails, once or for ever. No acknowledgement follows it."""
     state_dir = tmp_path / "state"
     open_log(state_dir).close()
     ended, fired, lines = inject(tmp_path, state_dir, "fdatasync", f"error=EIO:when={when}")
@@ -114,7 +117,7 @@ def test_a_failed_flush_ends_the_process_and_is_never_acknowledged(tmp_path: Pat
 @needs_strace
 @pytest.mark.parametrize("k", range(3, 24, 4))
 def test_killed_at_any_write_or_flush_nothing_acknowledged_is_lost(tmp_path: Path, k: int) -> None:
-    """Also while the store is being made."""
+    """The kill may also come while the store is being made."""
     state_dir = tmp_path / "state"
     ended, _, lines = inject(
         tmp_path, state_dir, "pwrite64,fdatasync,fsync,mkdir,rename,unlink,ftruncate", f"signal=KILL:when={k}"
@@ -126,7 +129,7 @@ def test_killed_at_any_write_or_flush_nothing_acknowledged_is_lost(tmp_path: Pat
 @needs_strace
 @pytest.mark.faults
 def test_killed_at_every_write_and_flush_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
-    """The k-th call for k = 1, 2, ... until a run ends with no fault fired."""
+    """The k-th call for k = 1, 2, ... is killed, until no call is left."""
     for k in range(1, 2_000):
         state_dir = tmp_path / f"state-{k}"
         ended, _, lines = inject(
@@ -141,9 +144,10 @@ def test_killed_at_every_write_and_flush_nothing_acknowledged_is_lost(tmp_path: 
 
 
 def count_flushes(tmp_path: Path, number: int, pause_ms: int, name: str = "") -> int:
-    """Of the log and the anchor, or of the file of this name alone.
+    """Count the flushes of the log and the anchor, or only those of the file of this name.
 
-    A log that was just opened empties and lays out its write-ahead log in its first rest: appends begin after that."""
+    A log that was just opened empties and lays out its write-ahead log in its first rest. Appends begin after that.
+    """
     state_dir, trace = tmp_path / f"state-{number}", tmp_path / f"trace-{number}"
     before = ("strace", "-f", "-y", "-qq", "-o", str(trace), "-e", "trace=fdatasync,fsync")
     process = start(state_dir, number, 200, LAID_OUT_BYTES, pause_ms, before=before)
@@ -160,7 +164,10 @@ def test_an_append_at_rest_costs_exactly_two_flushes(tmp_path: Path) -> None:
 
 @needs_strace
 def test_of_appends_in_a_row_a_few_share_the_flush_of_the_anchor(tmp_path: Path) -> None:
-    """Each flush of the anchor is for at most so many groups. On a slow disk it is for fewer, since their time is over before."""
+    """Each flush of the anchor serves at most so many groups.
+
+    On a slow disk it serves fewer, because their time is over earlier.
+    """
     assert 100 // ANCHOR_GROUPS <= count_flushes(tmp_path, 100, 0, "/log/anchor") <= 100 + 1
 
 

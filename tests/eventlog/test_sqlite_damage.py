@@ -1,6 +1,6 @@
-"""Damage is loud: whatever happens to the files, the log never takes appends on less than was acknowledged, and says where it hurts.
+"""No damage to files is silent: the log names it, and takes no appends if acknowledged records are missing.
 
-Files are damaged in copies of a store that was killed, never in one that is open.
+Files are damaged in copies of a store that was killed, never in an open one.
 """
 
 import contextlib
@@ -31,7 +31,10 @@ RECORDS = 60
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The state folder of a process that was killed after its acknowledgements: its records are in the write-ahead log alone."""
+    """The state folder of a process that was killed after its acknowledgements.
+
+    Its records are in the write-ahead log alone.
+    """
     state_dir = tmp_path_factory.mktemp("killed") / "state"
     process = subprocess.Popen(
         [sys.executable, str(APPENDER), str(state_dir), "1000000"], stdout=subprocess.PIPE, text=True
@@ -109,7 +112,7 @@ def test_a_write_ahead_log_that_lost_records_opens_for_reading_alone(
         assert [finding.where for finding in log.verify().findings] == ["anchor"]
     finally:
         log.close()
-    # What might still be rescued from the log is left as it was found.
+    # Data that may still be rescued from the log is left as it was.
     assert wal(files).read_bytes() == before
 
 
@@ -139,7 +142,7 @@ FILE_DAMAGES: dict[str, Callable[[Path], object]] = {
 def test_no_damage_to_a_file_starts_empty_or_short_and_each_is_told_in_words(
     files: StoreFiles, killed: Path, name: str, damage: str
 ) -> None:
-    """Either nothing was lost by it, or nothing is written and every tool says so in words."""
+    """Either nothing was lost, or nothing is written and every tool reports the damage."""
     truth = read_heads(killed)
     rest = {path.name: path.read_bytes() for path in files.folder.iterdir() if path.name not in (name, "events.db-shm")}
     FILE_DAMAGES[damage](files.folder / name)
@@ -214,7 +217,7 @@ def test_an_older_copy_of_the_database_is_noticed(tmp_path: Path) -> None:
 
 
 def test_an_older_copy_that_was_written_to_is_noticed(tmp_path: Path) -> None:
-    """The same number of records, another history: only the roll tells."""
+    """The number of records is the same and the history is another. Only the roll shows the difference."""
     files = make_store(tmp_path / "state", "a")
     older = tmp_path / "older"
     shutil.copytree(files.state_dir, older)
@@ -238,7 +241,10 @@ def test_the_database_of_another_store_is_noticed(tmp_path: Path) -> None:
 def test_a_store_without_its_anchor_is_read_only_until_a_person_accepts_it(
     tmp_path: Path, content: bytes | None
 ) -> None:
-    """To accept what is left is to restore a backup of it: nothing is lost by that either, the old folder is kept aside."""
+    """A person accepts the remaining records by restoring a backup of them.
+
+    Nothing is lost by that either, because the old folder is kept.
+    """
     files = make_store(tmp_path / "state", "a")
     if content is None:
         files.anchor.unlink()
@@ -256,7 +262,7 @@ def test_a_store_without_its_anchor_is_read_only_until_a_person_accepts_it(
 
 
 def test_a_store_ahead_of_its_anchor_is_sound_and_repairs_it(tmp_path: Path) -> None:
-    """A crash fell between the commit and the anchor."""
+    """A crash came between the commit and the anchor."""
     files = make_store(tmp_path / "state", "a")
     anchor = files.anchor.read_bytes()
     make_store(tmp_path / "state", "b")
@@ -270,7 +276,7 @@ def test_a_store_ahead_of_its_anchor_is_sound_and_repairs_it(tmp_path: Path) -> 
 
 
 def change(files: StoreFiles, sql: str) -> Report:
-    """Do to a closed store what only damage or an intruder would, and look."""
+    """Change a closed store as only damage or an intruder would, and verify it."""
     connection = apsw.Connection(str(files.database))
     connection.execute(sql)
     connection.close()
@@ -347,7 +353,7 @@ def test_a_bit_flipped_in_a_payload_is_named(tmp_path: Path) -> None:
 
 
 def test_no_flipped_bit_changes_what_is_read_unnoticed(tmp_path: Path) -> None:
-    """Of 90 random bits each is either found, or changes nothing that can be read (it hit unused bytes)."""
+    """Each of 90 random bits is either found, or changes nothing that can be read because it hit unused bytes."""
     files = make_store(tmp_path / "state", *"abcdef")
     whole = files.database.read_bytes()
     truth = read_everything(files.state_dir)

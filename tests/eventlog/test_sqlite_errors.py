@@ -1,4 +1,7 @@
-"""Writes that the system refuses, interrupts or cuts short: retried or told in words, and never half recorded."""
+"""Writes that the system refuses, interrupts or cuts short.
+
+They are retried or reported, and never recorded by half.
+"""
 
 import shutil
 import subprocess
@@ -19,7 +22,7 @@ needs_prlimit = pytest.mark.skipif(
 @needs_strace
 @pytest.mark.parametrize("error", ["EDQUOT", "EROFS", "EACCES", "EAGAIN"])
 def test_a_refused_write_ends_the_process_in_words_and_is_never_acknowledged(tmp_path: Path, error: str) -> None:
-    """A quota, a file system that became read-only, rights that were taken away: what was acknowledged before is there."""
+    """The cause is a quota, a read-only file system or missing rights. Records acknowledged before remain."""
     state_dir = tmp_path / "state"
     open_log(state_dir).close()
     ended, fired, lines = inject(tmp_path, state_dir, "pwrite64", f"error={error}:when=60+")
@@ -32,7 +35,7 @@ def test_a_refused_write_ends_the_process_in_words_and_is_never_acknowledged(tmp
 
 @needs_strace
 def test_an_interrupted_write_is_written_again(tmp_path: Path) -> None:
-    """EINTR is no failure: every record is acknowledged, and there."""
+    """EINTR is not a failure: every record is acknowledged and recorded."""
     state_dir = tmp_path / "state"
     ended, fired, lines = inject(tmp_path, state_dir, "pwrite64", "error=EINTR:when=5+3")
     assert fired > 10
@@ -44,7 +47,7 @@ def test_an_interrupted_write_is_written_again(tmp_path: Path) -> None:
 
 @needs_prlimit
 def test_a_write_that_is_cut_short_leaves_no_half_record(tmp_path: Path) -> None:
-    """At the limit of a file's size the kernel takes a part of a write, and refuses the rest."""
+    """At the limit of a file's size the kernel accepts a part of a write, and refuses the rest."""
     state_dir = tmp_path / "state"
     open_log(state_dir).close()
     process = start(state_dir, 2_000, 1_000, before=("prlimit", "--fsize=300001"))
@@ -56,7 +59,7 @@ def test_a_write_that_is_cut_short_leaves_no_half_record(tmp_path: Path) -> None
 
 
 def test_a_daemon_on_a_read_only_state_folder_says_so(tmp_path: Path) -> None:
-    """Before anything is looked at or run."""
+    """The message comes before any look and any run."""
     log = open_log(tmp_path / "state")
     append(log, "a", "one")
     log.close()

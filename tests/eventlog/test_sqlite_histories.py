@@ -1,4 +1,8 @@
-"""What only the files show: erased bytes are on no disk, old stores are taken over, the search may lose its index, imports survive kills."""
+"""Promises that only the files can show.
+
+Erased bytes are in no file, old stores are migrated, the search survives the loss of its index, and imports survive
+kills.
+"""
 
 import asyncio
 import os
@@ -34,13 +38,13 @@ def log(tmp_path: Path) -> Iterator[SqliteLog]:
 
 
 def find_canary(folder: Path) -> list[str]:
-    """By another process: a descriptor on the store that is closed in ours would drop its locks."""
+    """Search by another process: a descriptor on the store that this process closes would drop its locks."""
     found = subprocess.run(["grep", "-rla", CANARY, str(folder)], capture_output=True, text=True, check=False)
     return sorted(Path(line).name for line in found.stdout.splitlines())
 
 
 def make_first_store(state_dir: Path, *sessions: str) -> StoreFiles:
-    """A store as the first release made it: one migration, ten records a session."""
+    """Make a store as the first release did: one migration, ten records per session."""
     files = StoreFiles(state_dir)
     prepare_folder(files)
     create_database(files, lambda fresh: migrate(fresh, load_migrations()[:1], files.database))
@@ -79,7 +83,7 @@ def test_erased_bytes_are_in_no_file_of_the_state_folder(log: SqliteLog, tmp_pat
 
 
 def test_erased_words_leave_the_search_though_only_a_part_is_erased(log: SqliteLog, tmp_path: Path) -> None:
-    """The index keeps words, so it is looked for by them, not by the text."""
+    """The index stores words, so it is searched for words and not for the text."""
     append(log, "a", "canaryword", "kept")
     log.search("canaryword")
     assert (
@@ -111,7 +115,10 @@ def test_an_erasure_waits_for_a_reader_that_holds_the_old_bytes_while_appends_go
 
 
 def test_a_start_removes_what_a_crash_left_of_an_erasure(log: SqliteLog, tmp_path: Path) -> None:
-    """Killed between its commit and the emptying: the bytes stand in the write-ahead log, and the index still has the words."""
+    """The kill comes between the commit and the emptying.
+
+    The bytes are in the write-ahead log, and the index still has the words.
+    """
     append(log, "a", CANARY, "kept")
     log.search(CANARY)
     log.close()
@@ -173,7 +180,7 @@ def test_archived_bytes_leave_the_store(log: SqliteLog, tmp_path: Path) -> None:
     assert find_canary(tmp_path / "state") == []
 
 
-# Taking over an older store
+# Migration of older stores
 
 
 def test_a_store_of_the_first_release_is_taken_over_with_a_copy_kept(tmp_path: Path) -> None:
@@ -306,7 +313,10 @@ def test_a_full_queue_of_appends_around_an_import_keeps_its_order(log: SqliteLog
 async def test_an_import_queued_behind_an_append_of_its_session_is_refused_and_the_log_goes_on(
     log: SqliteLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both were planned from one state of the store before, and the second record at one seq ended the process."""
+    """Both were planned from the same earlier state of the store.
+
+    Two records at one seq ended the process.
+    """
     source = MemoryLog()
     append(source, "a", "1", "2")
     first, second = source.read("a")
@@ -351,7 +361,7 @@ def test_a_large_store_is_verified_by_two_processes_that_find_the_same(
     alone = reader.verify()
     monkeypatch.setattr(payload_check, "WORTH_RECORDS", 1)
     together = reader.verify()
-    # A second process that does not come about, or is ended, is done without.
+    # A second process that does not start, or is ended, is not needed.
     monkeypatch.setattr(sys, "executable", "/bin/false")
     assert reader.verify() == alone
     reader.close()

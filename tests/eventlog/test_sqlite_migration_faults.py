@@ -1,4 +1,7 @@
-"""The store of the first release, taken over while its process is killed or its disk is full: nothing is lost, and the next start goes on."""
+"""The migration of a store of the first release, while its process is killed or its disk is full.
+
+Nothing is lost, and the next start continues.
+"""
 
 import shutil
 from pathlib import Path
@@ -14,7 +17,7 @@ CALLS = "pwrite64,fdatasync,fsync,rename,unlink,ftruncate"
 
 
 def take_over(tmp_path: Path, fault: str) -> bool:
-    """Open a copy of the old store under a fault, then without; tells whether the fault fired."""
+    """Open a copy of the old store under a fault, then without, and return whether the fault fired."""
     state_dir = tmp_path / "state"
     (state_dir / "log").mkdir(parents=True, mode=0o700)
     state_dir.chmod(0o700)
@@ -33,14 +36,14 @@ def take_over(tmp_path: Path, fault: str) -> bool:
         log.close()
     assert (state_dir / "log" / "before-migration-002.db").exists(), "the old store is kept"
     shutil.rmtree(state_dir)
-    # The trace of a call that killed its process has no word of it: the process has.
+    # The trace lacks a call that killed its process. The exit code of the process shows it.
     return fired > 0 or ended.returncode != 0
 
 
 @needs_strace
 @pytest.mark.parametrize("fault", ["signal=KILL:when=9", "error=ENOSPC:when=9+"])
 def test_a_migration_that_was_cut_short_is_done_by_the_next_start(tmp_path: Path, fault: str) -> None:
-    """The same records, the same hashes, and the old store beside it."""
+    """The records and their hashes are the same, and the old store is kept beside the new one."""
     assert take_over(tmp_path, fault)
 
 
@@ -48,7 +51,7 @@ def test_a_migration_that_was_cut_short_is_done_by_the_next_start(tmp_path: Path
 @pytest.mark.faults
 @pytest.mark.parametrize("fault", ["signal=KILL", "error=ENOSPC"])
 def test_a_migration_may_be_cut_short_at_every_write(tmp_path: Path, fault: str) -> None:
-    """The k-th call for k = 1, 2, ... until none is left to fail."""
+    """The k-th call for k = 1, 2, ... fails, until no call is left."""
     for k in range(1, 1_000):
         if not take_over(tmp_path, f"{fault}:when={k}"):
             assert k > 30

@@ -1,8 +1,8 @@
-"""A power cut at every acknowledgement. kill -9 cannot show this: the kernel still has what the process wrote.
+"""A power cut at every acknowledgement. A kill cannot show this, because the kernel still has the written data.
 
-A trace of every write and flush of a real process is replayed into an image of the disk that holds only what was flushed, and
-once more with a random part of the unflushed writes, in any order, the last one torn. Each image must open and hold every
-record acknowledged before it.
+A trace of every write and flush of a real process is replayed into an image of the disk that has only flushed data. It
+is replayed once more with a random part of the unflushed writes, in any order, the last one torn. Each image must open
+and have every record that was acknowledged before it.
 """
 
 import random
@@ -32,7 +32,7 @@ _RESUMED = re.compile(r"^(\d+) +<\.\.\. (\w+) resumed>")
 
 
 class Disk:
-    """What was written to each file, what of it was flushed, and what was acknowledged by then."""
+    """The written and the flushed bytes of each file, and the records acknowledged so far."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -43,7 +43,7 @@ class Disk:
         self.said = ""
 
     def replay(self, line: str) -> bool:
-        """Take one line of the trace; true when it acknowledged something."""
+        """Apply one line of the trace, and return whether it acknowledged a record."""
         if resumed := _RESUMED.match(line):
             if path := self.flushing.pop(resumed[1], None):
                 self._flush(path)
@@ -69,7 +69,7 @@ class Disk:
         return False
 
     def image(self, target: Path, chance: random.Random | None) -> None:
-        """The disk after the cut: flushed bytes, and with `chance` some of the others."""
+        """Write the disk after the cut: the flushed bytes, and with `chance` some of the others."""
         (target / "log").mkdir(parents=True)
         for path in {*self.flushed, *self.pending}:
             content = self.flushed.get(path, b"")
@@ -141,7 +141,7 @@ def test_nothing_acknowledged_is_lost_to_a_power_cut(tmp_path: Path, torn: bool,
         assert {name: seq for name, seq in disk.heads.items() if found.get(name, 0) < seq} == {}
         assert log.verify().findings == ()
         log.close()
-        # A few acknowledged, and one flushed on its way to that.
+        # A few groups were acknowledged, and one more may be flushed already.
         newest = read_anchor(StoreFiles(image).anchor)
         assert newest.flush - vouched.flush <= ANCHOR_GROUPS + 1
         shutil.rmtree(image)
@@ -149,7 +149,7 @@ def test_nothing_acknowledged_is_lost_to_a_power_cut(tmp_path: Path, torn: bool,
 
 
 def decode_paths(trace: str) -> str:
-    """-xx writes paths in hexadecimal, too."""
+    """Decode the paths, which -xx also writes in hexadecimal."""
     return re.sub(
         r"<((?:\\x[0-9a-f]{2})+)>",
         lambda found: f"<{bytes.fromhex(found[1].replace(chr(92) + 'x', '')).decode()}>",

@@ -1,4 +1,4 @@
-"""A store on a mount that cannot be written: read as it is, or refused with advice that harms nothing."""
+"""A store on a read-only mount is read as it is, or refused with harmless advice."""
 
 import shutil
 import subprocess
@@ -13,7 +13,7 @@ from wakeful.eventlog.sqlite import open_log
 from wakeful.eventlog.sqlite.writer import LAID_OUT_BYTES
 
 WAKEFUL = str(Path(sys.executable).parent / "wakeful")
-# Shows the folder named first read-only, and goes on as the command that follows.
+# Makes the first folder read-only, and then runs the command that follows.
 READ_ONLY = ("unshare", "-Urm", "sh", "-c", 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"')
 
 
@@ -45,13 +45,16 @@ def test_a_store_that_was_closed_is_verified_where_it_lies(state: Path) -> None:
 
 
 def test_a_backup_is_made_of_it(state: Path) -> None:
-    """From a mounted snapshot or the disk of a dead machine, which is where a backup is wanted."""
+    """A backup may be needed from a mounted snapshot, or from the disk of a dead machine."""
     done = ask(state, "backup", str(state.parent / "copy"))
     assert done.returncode == 0, done.stderr
 
 
 def test_one_whose_newest_records_cannot_be_read_there_is_refused_without_harm(state: Path) -> None:
-    """Nobody is told to restore a backup over a log that is sound: it is to be copied, and there it verifies."""
+    """The advice is to copy the state folder, which then verifies.
+
+    It must not be to restore a backup over a sound log.
+    """
     crashed = state.parent / "crashed"
     for file in crashed.glob("log/*-shm"):
         file.unlink()
@@ -75,7 +78,7 @@ def test_one_whose_newest_records_cannot_be_read_there_is_refused_without_harm(s
 
 
 def test_one_that_was_killed_before_it_recorded_anything_is_read(state: Path) -> None:
-    """Its write-ahead log was laid out, and holds no records."""
+    """The write-ahead log was laid out, and has no records."""
     log = open_log(state)
     eventually(lambda: (state / "log" / "events.db-wal").stat().st_size == LAID_OUT_BYTES)
     shutil.copytree(state, state.parent / "killed")

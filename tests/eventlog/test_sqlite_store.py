@@ -1,4 +1,4 @@
-"""The files of the SQLite store: who may open and read them, how they grow, how they are migrated, copied and put back."""
+"""The files of the SQLite store: their access rights, growth, migration, backup and restore."""
 
 import asyncio
 import os
@@ -38,7 +38,7 @@ def modes(folder: Path) -> dict[str, int]:
     return {str(path.relative_to(folder)): stat.S_IMODE(path.stat().st_mode) for path in sorted(folder.rglob("*"))}
 
 
-# Who may open it
+# Access
 
 
 def test_two_daemons_on_one_state_folder_the_second_names_the_first(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_the_folder_of_another_user_is_refused(tmp_path: Path) -> None:
 
 
 def test_exactly_one_connection_can_write(tmp_path: Path) -> None:
-    """Counted by the kernel: of all our descriptors of the database, one is open for writing."""
+    """Count by the kernel: of all our descriptors of the database, one is open for writing."""
     log = open_log(tmp_path)
     append(log, "a", "one")
     readers = [threading.Thread(target=lambda: list(log.read("a"))) for _ in range(4)]
@@ -193,11 +193,11 @@ def test_exactly_one_connection_can_write(tmp_path: Path) -> None:
     log.close()
 
 
-# How it fails and grows
+# Failures and growth
 
 
 class BrokenAnchor(AnchorFile):
-    """A disk that dies after some flushes of the anchor."""
+    """A disk that fails after some flushes of the anchor."""
 
     left = 3
 
@@ -215,7 +215,7 @@ async def test_after_a_failed_anchor_every_append_fails_and_the_owner_is_told_on
     told: list[StoreFailed] = []
     broken = BrokenAnchor(files.anchor, open_mark(files))
     log = open_with(files, broken, told)
-    # The fourth is durable in the log when it is acknowledged; it is the flush of its note in the anchor that fails.
+    # The fourth record is durable in the log when it is acknowledged. The flush of its note in the anchor fails.
     for number in range(4):
         await log.append([Append("a", number, (draft(str(number)),))], at=1)
         eventually(lambda left=BrokenAnchor.left - number - 1: broken.left == left)
@@ -268,7 +268,7 @@ def open_store_id(files: StoreFiles) -> bytes:
 
 
 def test_lone_appends_make_the_write_ahead_log_no_longer_once_it_is_laid_out(tmp_path: Path) -> None:
-    """So that the flush of each has no new length to record."""
+    """A flush then has no new file length to record."""
     wal = tmp_path / "log" / "events.db-wal"
     log = open_log(tmp_path)
     eventually(lambda: wal.stat().st_size == writer.LAID_OUT_BYTES)
@@ -296,13 +296,13 @@ def test_the_write_ahead_log_stays_bounded_and_is_put_away_at_rest(
         if number == 10:
             next(reading)
     assert (tmp_path / "log" / "events.db-wal").stat().st_size < 3 * 200 * 8192
-    # At rest everything moves into the main file, where it can be seen to grow.
+    # At rest all records move into the main file, whose growth shows it.
     eventually(lambda: (tmp_path / "log" / "events.db").stat().st_size > 400 * 5_000)
     assert log.verify().is_sound
     log.close()
 
 
-# How it is migrated
+# Migration
 
 
 def test_migrations_are_numbered_without_a_gap() -> None:
@@ -348,12 +348,12 @@ def test_a_copy_is_kept_before_each_step_and_a_broken_step_changes_nothing(tmp_p
     kept.close()
 
 
-# How it is copied and put back
+# Backup and restore
 
 
 @pytest.fixture
 def backed_up(tmp_path: Path) -> Path:
-    """A backup of a store that holds one, two; the store has since gone on to three."""
+    """A backup of a store with the records one and two. The store has since recorded three."""
     log = open_log(tmp_path / "state")
     append(log, "a", "one", "two", key="k")
     log.save_snapshot_blocking("a", 1, b"state")
@@ -385,7 +385,7 @@ def test_a_restore_over_a_newer_store_is_refused_unless_told_and_keeps_the_old_o
     assert (log.read_only, texts(log, "a")) == (None, ["one", "two"])
     log.close()
     assert aside is not None
-    # Put back under its name, what was kept is a whole store with its own anchor.
+    # The old folder is a complete store with its own anchor, once it has its name again.
     (tmp_path / "again").mkdir()
     aside.rename(tmp_path / "again" / "log")
     log = open_log(tmp_path / "again")
@@ -416,7 +416,7 @@ def test_a_restore_heals_a_store_whose_database_is_lost_and_counts_what_its_anch
 
 
 def test_a_restore_over_a_store_behind_its_anchor_is_refused_unless_told(backed_up: Path, tmp_path: Path) -> None:
-    """The store has no more than the backup; what was acknowledged, and lost since, counts all the same."""
+    """The store has no more records than the backup. Records that were acknowledged and then lost count, too."""
     files = StoreFiles(tmp_path / "state")
     shutil.copy(backed_up, files.database)
     with pytest.raises(RestoreRefused, match=r"holds 2 records \(3 acknowledged\), .* holds 2; .*--even-if-newer"):
@@ -425,7 +425,7 @@ def test_a_restore_over_a_store_behind_its_anchor_is_refused_unless_told(backed_
 
 
 def test_a_restore_over_another_history_is_refused_though_it_is_shorter(backed_up: Path, tmp_path: Path) -> None:
-    """After going back and going on, an old backup of more records does not hold the new ones."""
+    """The store was restored and then went on. An older and longer backup does not have its new records."""
     restore(backed_up, tmp_path / "state", even_if_newer=True)
     log = open_log(tmp_path / "state")
     append(log, "a", "another three")
@@ -476,12 +476,12 @@ def test_a_damaged_or_missing_backup_is_refused_and_changes_nothing(backed_up: P
 def test_a_restore_killed_between_its_renames_is_finished_by_the_next_open(backed_up: Path, tmp_path: Path) -> None:
     restore(backed_up, tmp_path / "other")
     (tmp_path / "other" / "log").rename(tmp_path / "state" / "log.incoming")
-    # Killed before the old store was out of the way: the old one still counts.
+    # Killed before the old store was moved away: the old one still counts.
     finish_restore(StoreFiles(tmp_path / "state"))
     log = open_log(tmp_path / "state")
     assert len(texts(log, "a")) == 3
     log.close()
-    # Killed after it.
+    # Killed after that.
     (tmp_path / "state" / "log").rename(tmp_path / "state" / "log.before-restore-1")
     log = open_log(tmp_path / "state")
     assert (log.read_only, texts(log, "a")) == (None, ["one", "two"])

@@ -1,4 +1,6 @@
-"""The pure parts of the log, as tables: hashes, the judgement of the anchor, the gate of versions, the thinning of snapshots."""
+"""The pure parts of the log, as tables: hashes, the check of the anchor, refused SQLite versions, the thinning of
+snapshots.
+"""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -69,7 +71,7 @@ def test_the_anchor_remembers_its_newest_mark(tmp_path: Path) -> None:
     for flush in range(1, 6):
         file.note(mark(flush))
         file.flush()
-        # At once, for whoever reads through the kernel: only a power cut waits for the flush.
+        # A reader through the kernel sees the mark at once. Only a power cut needs the flush.
         assert read_anchor(tmp_path / "anchor") == mark(flush)
     file.close()
     AnchorFile(tmp_path / "anchor", mark(5)).close()
@@ -96,7 +98,7 @@ def test_a_torn_anchor_falls_back_to_the_mark_before(tmp_path: Path, damage: str
 
 
 def test_of_notes_that_share_a_flush_none_spoils_the_one_that_was_flushed(tmp_path: Path) -> None:
-    """Also not those of who comes after one that was killed before the flush."""
+    """This holds also for a second writer after one that was killed before the flush."""
     path = tmp_path / "anchor"
     file = AnchorFile(path, mark(0))
     for flush in (1, 2, 3):
@@ -111,7 +113,7 @@ def test_of_notes_that_share_a_flush_none_spoils_the_one_that_was_flushed(tmp_pa
 
 
 def spoil(path: Path, note: Callable[[], None]) -> Path:
-    """A copy in which every byte that the note changed is wrong."""
+    """Return a copy in which every byte that the note changed is wrong."""
     before = path.read_bytes()
     note()
     copy = path.with_name("spoiled")
@@ -131,7 +133,7 @@ def test_any_bytes_in_the_place_of_an_anchor_are_read_as_none(
 
 
 def test_the_chain_is_what_it_was_in_every_release() -> None:
-    """These bytes are in people's logs: a change here breaks them all."""
+    """These bytes are in people's logs, and a change here breaks them all."""
     digest = chain.hash_bytes(b"{}")
     first = chain.link_record(
         chain.NOTHING, "payroll", 1, 1_700_000_000_000_000, "session_opened", "daemon", None, None, None, digest

@@ -1,4 +1,4 @@
-"""A command runner in the test's own process, with real children, and what it reported."""
+"""A command runner in the test's own process, with real children, and its reports."""
 
 import ctypes
 import resource
@@ -79,7 +79,7 @@ class Bench:
         return b"".join(self.blobs.get(address) for address in (output.head, output.tail) if address)
 
     async def number_in(self, name: str) -> int:
-        """A pid that a run writes into a file of its root."""
+        """Return the pid that a run writes into a file of its root."""
         path = self.root / name
         text = await eventually_async(lambda: path.exists() and path.read_text().strip(), what=f"{name} written")
         return int(text)
@@ -92,7 +92,7 @@ class Bench:
 
 @pytest.fixture
 def subreaper() -> Iterator[None]:
-    """As the daemon is; undone afterwards, since the process belongs to every test."""
+    """Make this process a subreaper, as the daemon is. Undone afterwards, because all tests share the process."""
     limits = resource.getrlimit(resource.RLIMIT_RTTIME)
     become_subreaper()
     yield
@@ -102,7 +102,7 @@ def subreaper() -> Iterator[None]:
 
 @asynccontextmanager
 async def open_bench(folder: Path, **named: object) -> AsyncIterator[Bench]:
-    """`named` goes to the runner."""
+    """Open a bench and end its runs afterwards. `named` goes to the runner."""
     bench = Bench(folder, **named)
     await bench.runner.settle()
     yield bench

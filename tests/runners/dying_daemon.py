@@ -1,4 +1,7 @@
-"""A daemon to be killed: starts the orders it reads from its input, says `started`, then what it would report, and waits for its end."""
+"""A daemon for a test to kill.
+
+It starts the orders that it reads from its input, prints `started` and then its reports, and waits for its end.
+"""
 
 import asyncio
 import sys
@@ -20,7 +23,7 @@ async def main(state: str) -> None:
     for order in msgspec.json.decode(sys.stdin.buffer.read(), type=list[RunOrder]):
         runner.prepare(order).launch()
     print("started", flush=True)
-    # Nobody killed it: the test that should have is broken.
+    # Reached only if the test did not kill this process, and so is broken.
     await asyncio.sleep(600)
 
 

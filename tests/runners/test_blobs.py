@@ -1,4 +1,4 @@
-"""A blob is kept once, under the hash of its content, readable by its owner alone, and checked when read."""
+"""A blob is stored once, under the hash of its content, is readable by its owner alone, and is checked when read."""
 
 import hashlib
 import os
@@ -78,7 +78,7 @@ def test_one_flush_takes_all_that_was_added(blobs, count, monkeypatch):
     for number in range(count):
         blobs.add(b"content %d" % number)
     blobs.flush()
-    # Three files, their folders, and the folder of these; of many the whole file system at once.
+    # A few blobs are synced one by one, with their folders. Many are synced with the whole file system at once.
     assert len([path for path in synced if len(os.path.basename(path)) == 38]) == (count if count < 8 else 0)
     synced.clear()
     blobs.flush()

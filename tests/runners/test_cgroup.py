@@ -1,4 +1,4 @@
-"""Where a control group can be had, a run's tree is ended through it; elsewhere nothing of it is used."""
+"""A run's tree is ended through its control group where groups are available. Elsewhere no group is used."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ from wakeful.runners.run.runner import CommandRunner
 
 
 def find_own() -> Path | None:
-    """The folder of the group that the tests run in."""
+    """Return the folder of the group that the tests run in, or None."""
     mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
     mount = next((words[1] for words in mounts if words[2] == "cgroup2"), None)
     groups = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
@@ -27,7 +27,7 @@ def find_own() -> Path | None:
 
 @pytest.fixture
 def cgroups():
-    """A group of our own below the one the tests run in, as systemd's delegation would give."""
+    """Make a group below the one the tests run in, as systemd's delegation would."""
     own = find_own()
     if own is None:
         pytest.skip("no cgroup v2 here")
@@ -58,7 +58,7 @@ async def test_a_run_lives_in_a_group_of_its_own_which_is_gone_after_it(bench, c
 @pytest.mark.skipif(find_obstacle() is not None, reason="nothing can be isolated strictly here")
 @pytest.mark.asyncio
 async def test_a_strict_run_is_in_its_group(bench, cgroups):
-    """Its program is not bubblewrap's process."""
+    """The group has the run's program, which is not the process of bubblewrap."""
     runner = CommandRunner(
         report=bench.reports.append, blobs=bench.blobs, state=str(bench.state), children=bench.children, cgroups=cgroups
     )
@@ -106,11 +106,11 @@ async def test_recovery_finds_members_of_the_group_by_its_name(bench, cgroups):
 
 @pytest.mark.asyncio
 async def test_cpu_time_is_counted_for_a_run_whoever_spent_it(bench, cgroups):
-    """Processes that left its tree and are gone count against its limit: only the group has seen them."""
+    """Processes that left the run's tree and ended count against its limit. Only the group has measured them."""
     runner = CommandRunner(
         report=bench.reports.append, blobs=bench.blobs, state=str(bench.state), children=bench.children, cgroups=cgroups
     )
-    # Each burns a fifth of a second, daemonised and gone before the next look adds it up.
+    # Each process uses a fifth of a second. It daemonises, and ends before the next look adds up the time.
     burn = "import os, time\nif os.fork(): os._exit(0)\nos.setsid()\nwhile time.process_time() < 0.2: pass"
     entered = "until grep -q wakeful- /proc/self/cgroup; do sleep 0.01; done"
     order = bench.shell(
@@ -125,7 +125,7 @@ async def test_cpu_time_is_counted_for_a_run_whoever_spent_it(bench, cgroups):
 
 
 def test_a_run_is_bounded_before_it_enters_a_group_that_can_bound_it(tmp_path):
-    """What of a spec's limits the kernel keeps for a whole group; the files of controllers that are not there are passed over."""
+    """The kernel applies some limits of a spec to a whole group. The files of missing controllers are skipped."""
     folder = tmp_path / "wakeful-1000000000000001"
     folder.mkdir()
     for name in ("cgroup.procs", "memory.max", "memory.oom.group", "pids.max"):
@@ -137,7 +137,7 @@ def test_a_run_is_bounded_before_it_enters_a_group_that_can_bound_it(tmp_path):
 
 
 def test_a_tree_that_nobody_delegated_is_not_taken():
-    """Being root makes every group writable; systemd is still its only writer."""
+    """root may write to every group, but systemd is still the only writer of a group that was not delegated."""
     own = find_own()
     is_delegated = own is not None and any(
         name.endswith(".delegate")

@@ -1,4 +1,4 @@
-"""Confinement against the real kernel: what a spawned program can reach, as root and as a user without any privilege."""
+"""Confinement against the real kernel: the reach of a spawned program, as root and as an unprivileged user."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(probe_abi() == 0, reason="this kernel has no Lan
 
 
 class Yard:
-    """A folder that may be written, one that may not be reached, and programs started under a policy."""
+    """A writable folder, a folder out of reach, and programs started under a policy."""
 
     def __init__(self, folder: Path) -> None:
         self.inside = folder / "inside"
@@ -45,7 +45,7 @@ class Yard:
     def run(
         self, text: str, *grants: Grant, is_confined: bool = True, **changes: object
     ) -> subprocess.CompletedProcess[str]:
-        """A script of the shell, in the folder that may be written."""
+        """Run a shell script in the writable folder."""
 
         def spawn() -> subprocess.Popen[str]:
             return subprocess.Popen(
@@ -64,7 +64,7 @@ class Yard:
 
 @pytest.fixture
 def yard(tmp_path: Path) -> Iterator[Yard]:
-    # pytest's own folders are for their owner alone, and some of these tests are somebody else.
+    # pytest's own folders are closed to other users, and some of these tests run as another user.
     for above in (tmp_path, *tmp_path.parents):
         if above == Path("/tmp"):
             break
@@ -73,7 +73,7 @@ def yard(tmp_path: Path) -> Iterator[Yard]:
 
 
 def both_users(test: Callable[[], None]) -> None:
-    """Run the test's body as it is, and in a forked child that gave up root for good."""
+    """Run the test's body as it is, and again in a forked child that gave up root for good."""
     test()
     if os.geteuid() != 0:
         return
@@ -95,7 +95,7 @@ def both_users(test: Callable[[], None]) -> None:
 
 
 def test_what_is_granted_can_be_read_written_renamed_and_removed(yard: Yard) -> None:
-    """Inside its folder a program works as it always did."""
+    """Inside its folder a program works as usual."""
 
     def body() -> None:
         done = yard.run("mkdir d; echo a > d/x; mv d/x y; cat y; ln -s y z; cat z; rm -r d y z; ls | wc -l")
@@ -119,7 +119,7 @@ def test_what_is_granted_can_be_read_written_renamed_and_removed(yard: Yard) -> 
     ],
 )
 def test_what_is_not_granted_is_out_of_reach(yard: Yard, attack: str) -> None:
-    """No way of naming a file outside reaches it, and without the confinement each of these would have worked."""
+    """No way of naming an outside file reaches it. Without the confinement each of these attacks succeeds."""
 
     def body() -> None:
         yard.clear()
@@ -135,7 +135,7 @@ def test_what_is_not_granted_is_out_of_reach(yard: Yard, attack: str) -> None:
 
 
 def test_the_rest_of_the_process_stays_free(yard: Yard) -> None:
-    """The restriction ends with the one program: we, and what we spawn next, are as free as before."""
+    """The restriction ends with the one program. This process, and its next child, are as free as before."""
     yard.run("true")
     assert (yard.outside / "secret").read_text() == "secret"
     assert yard.run("cat ../outside/secret", is_confined=False).stdout == "secret"
@@ -149,7 +149,7 @@ def test_a_confined_program_hands_its_confinement_on(yard: Yard) -> None:
 
 
 def test_a_program_cannot_be_started_from_outside(yard: Yard) -> None:
-    """Executing needs a grant as reading does."""
+    """Executing a file needs a grant, as reading does."""
     program = yard.outside / "program"
     program.write_text("#!/bin/sh\necho ran\n")
     program.chmod(0o755)
@@ -170,7 +170,7 @@ def python() -> str:
 
 @pytest.mark.parametrize("kind", ["SOCK_STREAM", "SOCK_DGRAM"])
 def test_without_network_nothing_gets_out(yard: Yard, python: str, kind: str) -> None:
-    """Neither TCP nor UDP, not even to this machine itself."""
+    """Neither TCP nor UDP works, not even to this machine itself."""
     with socket.socket(socket.AF_INET, getattr(socket, kind)) as server:
         server.bind(("127.0.0.1", 0))
         if kind == "SOCK_STREAM":
@@ -204,7 +204,7 @@ def test_a_listed_port_is_open_and_its_neighbour_is_not(yard: Yard, python: str)
 
 @pytest.mark.skipif(probe_abi() < 4, reason="this kernel does not know ports")
 def test_nothing_is_listened_on_but_what_is_listed_for_it(yard: Yard, python: str) -> None:
-    """A port that may be connected to is somebody else's: taking its place is another matter."""
+    """A port to connect to belongs to another server. Listening on it is a separate right."""
     with held_port() as held:
         port = held.getsockname()[1]
     listen = f"{python} -c \"import socket; socket.create_server(('127.0.0.1', {port})); print('listens')\""
@@ -213,14 +213,14 @@ def test_nothing_is_listened_on_but_what_is_listed_for_it(yard: Yard, python: st
 
 
 def test_local_sockets_still_work(yard: Yard, python: str) -> None:
-    """Programs that talk to themselves, and `wakeful note` in a run, need them."""
+    """Programs that talk to themselves need local sockets, and so does `wakeful note` in a run."""
     text = "import socket; a, b = socket.socketpair(); a.send(b'x'); s = socket.socket(socket.AF_UNIX); s.bind('s'); s.listen()"
     assert yard.run(f'{python} -c "{text}"').returncode == 0
 
 
 @pytest.mark.skipif(probe_abi() < 6, reason="this kernel cannot scope abstract sockets and signals")
 def test_abstract_sockets_and_signals_of_others_are_out_of_reach(yard: Yard, python: str) -> None:
-    """What has no file is denied all the same."""
+    """Abstract sockets and signals have no file, and are denied all the same."""
     name = f"wakeful-test-{os.getpid()}"
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(f"\0{name}")
@@ -236,14 +236,14 @@ def test_abstract_sockets_and_signals_of_others_are_out_of_reach(yard: Yard, pyt
 
 @pytest.mark.parametrize("file", ["environ", "maps", "fd/0", "cwd/x", "root/etc/hostname"])
 def test_other_processes_cannot_be_looked_into(yard: Yard, file: str) -> None:
-    """The daemon's environment and memory are the secrets of whoever started it."""
+    """The environment and memory of the daemon hold secrets of its user."""
     done = yard.run(f"head -c 10 /proc/{os.getpid()}/{file}")
     assert done.returncode != 0
     assert "denied" in done.stdout or "not permitted" in done.stdout
 
 
 def test_the_mark_of_a_run_cannot_be_shed(yard: Yard, python: str) -> None:
-    """Neither by setting one's own limit nor by prlimit on oneself; reading limits, and setting others, works."""
+    """Neither setrlimit nor prlimit on the own process works. Reading limits and setting others does."""
     shed = "import resource as r; r.setrlimit(r.RLIMIT_RTTIME, (r.RLIM_INFINITY, r.RLIM_INFINITY))"
     assert "not allowed" in yard.run(f'{python} -c "{shed}"').stdout
     other = shed.replace("r.setrlimit(", f"r.prlimit({os.getpid()}, ").replace("RTTIME", "CORE")
@@ -254,7 +254,7 @@ def test_the_mark_of_a_run_cannot_be_shed(yard: Yard, python: str) -> None:
 
 
 def test_keyrings_and_rings_are_refused(yard: Yard, python: str) -> None:
-    """keyctl(GET_KEYRING_ID) finds nothing of the user's, and a ring of requests past the filter cannot be had."""
+    """keyctl(GET_KEYRING_ID) finds none of the user's keyrings, and io_uring, which bypasses the filter, is refused."""
     call = "import ctypes; c = ctypes.CDLL(None, use_errno=True); r = c.syscall({}, 0, -3, 0); print(r, ctypes.get_errno())"
     keyctl, ring = (250, 425) if os.uname().machine == "x86_64" else (219, 425)
     assert yard.run(f'{python} -c "{call.format(keyctl)}"').stdout.split() == ["-1", str(errno.EPERM)]
@@ -262,7 +262,7 @@ def test_keyrings_and_rings_are_refused(yard: Yard, python: str) -> None:
 
 
 def test_root_loses_what_leads_past_a_policy(yard: Yard) -> None:
-    """A confined root keeps its way with files, and no other capability that matters here."""
+    """A confined root keeps its rights on files, and no other capability that matters here."""
     if os.geteuid() != 0:
         pytest.skip("only root has capabilities to lose")
     held = int(yard.run("grep CapEff /proc/self/status").stdout.split()[1], 16)
@@ -274,7 +274,7 @@ def test_root_loses_what_leads_past_a_policy(yard: Yard) -> None:
 
 @pytest.mark.skipif(not can_shield(), reason="mounting is not allowed here")
 def test_a_shielded_place_stays_as_it_is_within_a_folder_that_is_granted(yard: Yard) -> None:
-    """Specs and state beside an output cannot be changed, moved away or replaced; scratch inside the state can."""
+    """Specs and state beside an output cannot be changed, moved or replaced. Scratch inside the state can."""
     state, scratch = yard.inside / "state", yard.inside / "state" / "scratch"
     scratch.mkdir(parents=True)
     (state / "log").write_text("log")
@@ -302,7 +302,7 @@ def test_a_shielded_place_stays_as_it_is_within_a_folder_that_is_granted(yard: Y
 
 
 def test_a_link_never_leads_out_of_its_folder(tmp_path: Path) -> None:
-    """A folder swapped for a link to another place is not opened, and nothing is made there."""
+    """A folder that was replaced by a link to another place is not opened, and nothing is made there."""
     (tmp_path / "secret").mkdir()
     root = tmp_path / "root"
     (root / "real").mkdir(parents=True)
@@ -319,7 +319,7 @@ def test_a_link_never_leads_out_of_its_folder(tmp_path: Path) -> None:
 
 
 def test_a_policy_that_cannot_be_had_starts_nothing(yard: Yard) -> None:
-    """What goes wrong on the way is raised to whoever asked, and no program was started."""
+    """An error on the way is raised to the caller, and no program was started."""
     started = []
     with pytest.raises(OSError):
         ConfinedLaunch(yard.policy(shielded=("/nowhere/at/all",)))(lambda: started.append(1))
@@ -329,12 +329,12 @@ def test_a_policy_that_cannot_be_had_starts_nothing(yard: Yard) -> None:
 
 
 def test_gaps_of_older_kernels_are_told() -> None:
-    """Each kernel is weaker than the next one, and says in what."""
+    """Each kernel version has more gaps than the next one, and the list names them."""
     assert [len(find_landlock_gaps(abi)) for abi in (1, 3, 4, 5, 6, 7)] == [4, 3, 2, 1, 0, 0]
 
 
 def test_a_program_of_another_bitness_gets_no_call_through(yard: Yard) -> None:
-    """The filter judges by numbers of this architecture alone; those of the other one are not answered."""
+    """The filter knows only the call numbers of this architecture. Calls by numbers of another one get an error."""
     if os.uname().machine != "x86_64":
         pytest.skip("x86-64 has the second table")
     call = "import ctypes; c = ctypes.CDLL(None, use_errno=True); print(c.syscall(0x40000000 + 39), ctypes.get_errno())"
@@ -344,7 +344,7 @@ def test_a_program_of_another_bitness_gets_no_call_through(yard: Yard) -> None:
     ]
 
 
-# Raw calls, since libraries choose among them: numbers of x86-64, and where arm64 has the call, its own.
+# Raw calls, since libraries choose among them: the number of x86-64, and that of arm64 if it has the call.
 _RAW = {"chmod": (90, None), "fchmodat2": (452, 452), "creat": (85, None), "mknodat": (259, 33)}
 
 
@@ -375,7 +375,10 @@ def _set_id_ways() -> dict[str, str]:
 
 @pytest.mark.parametrize("way", _set_id_ways().values(), ids=_set_id_ways().keys())
 def test_no_program_is_left_that_takes_on_its_owners_rights(yard: Yard, python: str, way: str) -> None:
-    """By no call that sets a mode or makes a file with one; without the confinement each of them does."""
+    """No call that sets a mode, or makes a file with one, sets a set-id bit.
+
+    Without the confinement each of them does.
+    """
     call = "def call(*words):\n    r = ctypes.CDLL(None, use_errno=True).syscall(*words)\n    if r < 0: raise OSError(ctypes.get_errno(), 'refused')"
     (yard.outside / "way.py").write_text(f"import ctypes, os, stat, struct\n{call}\n{way}\n")
     command = f"touch x; {python} {yard.outside}/way.py"
@@ -397,7 +400,10 @@ def test_no_program_is_left_that_takes_on_its_owners_rights(yard: Yard, python: 
 
 
 def test_tools_that_set_modes_work_as_ever(yard: Yard) -> None:
-    """git, tar, cp -p, install and mkdir; a folder that hands on its group goes on doing so by itself."""
+    """The tools are git, tar, cp -p, install and mkdir.
+
+    A folder with the setgid bit still hands it on to new folders.
+    """
 
     def body() -> None:
         text = """set -e

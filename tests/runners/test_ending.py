@@ -1,4 +1,4 @@
-"""How a run ends is what is reported, once, and in words that help."""
+"""The end of a run is reported as it was, once, and with a message that helps."""
 
 import asyncio
 import errno
@@ -61,7 +61,10 @@ async def test_a_run_out_of_time_is_ended_by_sigterm_and_says_so(bench):
 
 
 async def _time_out(bench, text, **changes):
-    """Its end, and the time it had: more of it until it had enough to say that it is armed."""
+    """Return the end of a timed-out run and its expected problem.
+
+    The timeout grows until the script had the time to print `armed`.
+    """
     for seconds in (0.5, 4, 32):
         ended = await bench.run(bench.shell(text, timeout_seconds=seconds, **changes))
         if bench.output(ended).startswith(b"armed\n"):
@@ -133,7 +136,7 @@ async def test_runs_of_a_daemon_that_was_started_in_the_background_can_be_interr
 
 
 async def test_close_interrupts_every_run_and_waits_for_their_reports(bench):
-    # No shell: dash puts off a SIGINT that comes before its first command until that command has ended.
+    # No shell: dash defers a SIGINT that comes before its first command until that command has ended.
     ids = [bench.start(bench.order("sleep", "600")) for _ in range(3)]
     await bench.runner.close(60)
     assert sorted((report.run_id, report.signal) for report in bench.reports) == [
@@ -142,7 +145,7 @@ async def test_close_interrupts_every_run_and_waits_for_their_reports(bench):
     assert not os.listdir(bench.state / "runs")
 
 
-# -- what cannot start
+# -- failed starts
 
 
 async def test_a_missing_program_is_named_with_where_it_was_sought(bench):
@@ -194,7 +197,7 @@ async def test_an_order_with_neither_or_both_of_argv_and_script_is_a_defect(benc
 async def test_running_out_of_descriptors_fails_the_run_and_leaves_nothing_running(bench):
     await bench.run(bench.shell("exit 0"))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # Every number of free descriptors from none to enough: each call of a start fails once.
+    # The test tries every number of free descriptors from none to enough, so that each call of a start fails once.
     held = []
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 12, hard))
@@ -203,7 +206,7 @@ async def test_running_out_of_descriptors_fails_the_run_and_leaves_nothing_runni
                 held.append(os.open("/dev/null", os.O_RDONLY))
             except OSError:
                 break
-        # Threads of the run before may have taken one or the other.
+        # Threads of the previous run may have taken some descriptors.
         assert len(held) > 6
         while held:
             order = bench.shell("exit 0")
@@ -224,7 +227,7 @@ async def test_a_system_that_gives_no_process_fails_the_run_in_words(bench, tmp_
     if strace is None:
         pytest.skip("strace is not installed: the fault cannot be injected")
     trace = tmp_path / "trace"
-    # A failed vfork is tried again as fork, which is a clone; threads come by clone3 and are left alone.
+    # A failed vfork is tried again as fork, which is a clone. Threads use clone3 and are not affected.
     inject = ["-e", "trace=fork,vfork,clone", "-e", "inject=fork,vfork,clone:error=EAGAIN"]
     daemon = subprocess.Popen(
         [strace, "-f", "-qq", "-o", trace, *inject, sys.executable, DAEMON, bench.state],
@@ -239,7 +242,7 @@ async def test_a_system_that_gives_no_process_fails_the_run_in_words(bench, tmp_
         assert daemon.stdout.readline() == b"started\n"
         reported = daemon.stdout.readline().decode()
     finally:
-        # strace alone would wait for the one it traces.
+        # A signal to strace alone would leave it waiting for the process it traces.
         os.killpg(daemon.pid, signal.SIGKILL)
         daemon.wait()
         daemon.stdout.close()
@@ -330,7 +333,10 @@ async def test_the_private_folder_is_removed_and_the_scratch_folder_is_kept(benc
 
 @pytest.mark.parametrize("level", ["standard", "strict"])
 async def test_a_defect_before_a_run_begins_ends_it_with_words(bench, level):
-    """A run that stops halfway in us would stay under way for ever: it fails, and the loop is told."""
+    """A run that stops halfway in the daemon would stay under way for ever.
+
+    The run fails with a message, and the loop's exception handler gets the traceback.
+    """
     told = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, what: told.append(what))
     ended = await bench.run(bench.shell("echo never", reads=(None,), confinement=Confinement(level=level)))
@@ -339,7 +345,7 @@ async def test_a_defect_before_a_run_begins_ends_it_with_words(bench, level):
 
 
 async def test_a_defect_when_a_run_ended_loses_its_output_and_not_its_end(bench):
-    """The end of a process that is gone is reported, whatever happens to us while we save what it said."""
+    """The end of a process is reported even if saving its output fails."""
 
     class Defective(type(bench.blobs)):
         def put(self, content):

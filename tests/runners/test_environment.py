@@ -1,4 +1,4 @@
-"""A run finds exactly what specs.md says, and nothing of the daemon's own environment."""
+"""A run finds exactly the environment of specs.md, and nothing of the daemon's own."""
 
 import os
 import stat
@@ -17,7 +17,7 @@ LOOK = "import os, sys; print(os.getcwd()); print(repr(sys.stdin.read())); print
 
 
 def _dumped(bench):
-    # LC_CTYPE is set by python itself when it finds the C locale.
+    # python itself sets LC_CTYPE when it finds the C locale.
     found = msgspec.json.decode((bench.root / "env.json").read_bytes())
     found.pop("LC_CTYPE", None)
     return found
@@ -25,7 +25,10 @@ def _dumped(bench):
 
 @pytest.fixture
 def polluted(monkeypatch):
-    """A daemon under systemd, in a desktop session, with secrets about. Set before the runner reads its environment."""
+    """Set the environment of a daemon under systemd, in a desktop session, with secrets.
+
+    The runner reads it later.
+    """
     for name in list(os.environ):
         monkeypatch.delenv(name)
     kept = {
@@ -90,7 +93,7 @@ async def test_a_run_stands_in_its_folder_with_nothing_to_read_and_no_inherited_
     finally:
         os.close(reader)
         os.close(writer)
-    # Number 3 is the listing itself.
+    # Number 3 is the open folder of the listing itself.
     assert bench.output(ended).decode().splitlines() == [str(bench.root / "sub"), "''", "0 1 2 3"]
 
 
@@ -102,7 +105,7 @@ async def test_a_script_is_handed_over_as_a_file_and_never_interpolated(bench):
 
 
 async def test_runs_are_offered_to_the_kernel_before_the_daemon_when_memory_ends(bench):
-    # It is told to the kernel once the process is there, by somebody who may be slower than it.
+    # The daemon sets the value after the process has started, and may be slower than the process.
     script = "until [ $(cat /proc/self/oom_score_adj) = 500 ]; do sleep 0.01; done; echo offered"
     assert bench.output(await bench.run(bench.shell(script))) == b"offered\n"
 

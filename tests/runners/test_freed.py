@@ -1,4 +1,7 @@
-"""An ended run is freed by its last reference: nothing of it waits in a cycle for a collection, which takes the whole daemon's time."""
+"""An ended run is freed with its last reference.
+
+No object of it waits in a cycle for the garbage collector, which stops the whole daemon while it works.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ ORDERS: dict[str, Callable[[Bench], RunOrder]] = {
 @pytest.fixture(autouse=True)
 def uncollected() -> Iterator[None]:
     gc.collect()
-    # Out of the sight of the collections below: whatever other tests imported takes a second of each.
+    # Hidden from the collections below. Otherwise the modules of other tests cost a second each time.
     gc.freeze()
     gc.disable()
     yield
@@ -54,7 +57,10 @@ def uncollected() -> Iterator[None]:
 
 
 def find_cycles() -> list[str]:
-    """What of ours only a collection finds: objects, frames that an error's traceback holds, types that ctypes made for us."""
+    """Return the names of our objects that only a collection frees.
+
+    These are instances, frames held by a traceback, and types that ctypes made for us.
+    """
     gc.set_debug(gc.DEBUG_SAVEALL)
     try:
         gc.collect()
@@ -80,7 +86,7 @@ async def run_and_lose(bench: Bench, order: RunOrder) -> None:
     bench.start(order)
     live = find_live(order.run_id)
     await bench.end_of(order.run_id)
-    # Threads let go of what they worked on a moment after they told that it is done.
+    # Threads release their work a moment after they have reported its end.
     await eventually_async(lambda: live() is None, what="the end of the run's object")
     assert find_cycles() == []
 

@@ -1,4 +1,4 @@
-"""What a kernel cannot enforce is told in the same words by `doctor` and by the record of every run."""
+"""`doctor` and the record of every run name the gaps of a kernel in the same words."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from wakeful.runners.isolation.reach import find_unenforced
 
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
-    """What was found out about this kernel is forgotten before and after."""
+    """Forget the cached findings about this kernel before and after the test."""
     known = (gaps.find_kernel_gaps, find_unenforced, privileges.can_filter)
     for one in known:
         one.cache_clear()
@@ -26,7 +26,10 @@ def forgotten() -> Iterator[None]:
 
 
 def test_a_gap_is_on_record_and_says_what_it_means(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kernel of before 6.5 without a filter for its machine: the gaps, and the same words in every record, standard and strict."""
+    """The kernel is older than 6.5 and has no filter for its machine.
+
+    The records of standard and strict runs have the words of the gaps.
+    """
     monkeypatch.setattr(gaps, "_tells_callers", lambda: False)
     monkeypatch.setattr(gaps, "is_known_machine", lambda: False)
     monkeypatch.setattr(gaps, "probe_abi", lambda: 3)
@@ -43,7 +46,7 @@ def test_a_gap_is_on_record_and_says_what_it_means(monkeypatch: pytest.MonkeyPat
 
 
 def test_asking_for_a_filter_installs_none() -> None:
-    """Seccomp is as it was before, and this kernel, which confines the suite's runs, has filters."""
+    """The seccomp state of the process does not change. This kernel, which confines the suite's runs, has filters."""
     before = Path("/proc/self/status").read_text()
     assert privileges.can_filter()
     assert _find_line(before) == _find_line(Path("/proc/self/status").read_text())
@@ -54,7 +57,7 @@ def _find_line(status: str) -> str:
 
 
 def test_a_kernel_that_has_no_filters_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then nothing isolated starts, which is what the words say."""
+    """Then no isolated run starts, and the gap says so."""
     monkeypatch.setattr(gaps, "can_filter", lambda: False)
     assert "no isolated run starts" in [gap.means for gap in gaps.find_kernel_gaps()]
 

@@ -1,4 +1,6 @@
-"""The daemon's secrets and the folders of other runs are read by nobody, whatever is declared and wherever links lead."""
+"""No run reads the daemon's secrets or the folders of other runs, whatever its spec declares and wherever links
+lead.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ READ_ALL = "cat config/vault/token 2>/dev/null || true; find . -type f -exec cat
 
 @pytest_asyncio.fixture
 async def bench(tmp_path: Path, subreaper: None) -> AsyncIterator[Bench]:
-    """A root that is somebody's home: the vault lies in it, beside what may be read."""
+    """A bench whose root is like a home folder: the vault lies in it, beside readable files."""
     vault, runs = tmp_path / "root" / "config" / "vault", tmp_path / "state" / "runs"
     bench = Bench(tmp_path, protected=Protected(state=str(tmp_path / "state"), hidden=(str(vault), str(runs))))
     vault.mkdir(parents=True)
@@ -49,7 +51,7 @@ def ordered(bench: Bench, level: str, text: str = READ_ALL, **changes: object) -
 
 
 async def test_without_isolation_it_would_be_read(bench: Bench) -> None:
-    """The control: the script below does find it."""
+    """The attack works: without isolation the script below finds the secret."""
     ended = await bench.run(ordered(bench, "none"))
     assert CANARY.encode() in bench.output(ended)
 
@@ -57,7 +59,10 @@ async def test_without_isolation_it_would_be_read(bench: Bench) -> None:
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("reads", [("**",), ("config/**",), ("config",), ("*/*.txt", "config/beside.txt")])
 async def test_what_holds_it_can_be_read_without_it(bench: Bench, level: str, reads: tuple[str, ...]) -> None:
-    """A folder around it, as a whole or by a pattern: what lies beside is there, the vault is not."""
+    """The run may read a folder around the vault, as a whole or by a pattern.
+
+    It reads the files beside the vault, and not the vault.
+    """
     ended = await bench.run(ordered(bench, level, reads=reads))
     assert CANARY.encode() not in bench.output(ended) and b"beside" in bench.output(ended), (
         ended.problem,
@@ -67,7 +72,7 @@ async def test_what_holds_it_can_be_read_without_it(bench: Bench, level: str, re
 
 @pytest.mark.parametrize("level", LEVELS)
 async def test_what_is_allowed_besides_does_not_open_it(bench: Bench, level: str) -> None:
-    """`allow.read` of a folder around it, from a root elsewhere."""
+    """The session's root is elsewhere, and `allow.read` names a folder around the vault."""
     other = bench.folder / "elsewhere"
     other.mkdir()
     confinement = Confinement(level=level, allow_read=(str(bench.root),))
@@ -86,14 +91,14 @@ async def test_what_is_allowed_besides_does_not_open_it(bench: Bench, level: str
     ["config/vault/token", "config/vault", "config/vault/*", "way/token", "way/**", "deep/in", "{runs}/other.1/secret"],
 )
 async def test_asking_for_it_by_any_name_is_refused_in_words(bench: Bench, level: str, read: str) -> None:
-    """By its path, by a pattern, by a link to the file, or by a link to its folder."""
+    """The binding names the secret by its path, by a pattern, by a link to the file, or by a link to its folder."""
     ended = await bench.run(ordered(bench, level, "cat $0", reads=(read.format(runs=bench.state / "runs"),)))
     assert ended.problem is not None and "list what the run needs under secrets" in ended.problem
 
 
 @pytest.mark.parametrize("level", LEVELS)
 async def test_other_runs_folders_stay_theirs(bench: Bench, level: str) -> None:
-    """Its own is there: the token in it is what it calls the daemon with."""
+    """The run finds its own folder, with the token by which it calls the daemon."""
     text = f"cat {bench.state}/runs/other.1/secret 2>/dev/null || true; test -s $WAKEFUL_TOKEN_FILE && echo own"
     ended = await bench.run(
         ordered(bench, level, text, confinement=Confinement(level=level, allow_read=(str(bench.state),)))
@@ -103,7 +108,10 @@ async def test_other_runs_folders_stay_theirs(bench: Bench, level: str) -> None:
 
 @pytest.mark.skipif(not can_shield(), reason="only who may mount can open a folder around it for writing")
 async def test_a_folder_around_it_that_is_written_shows_it_empty(bench: Bench) -> None:
-    """New files can be made beside it; the vault is an empty folder meanwhile, and as it was afterwards."""
+    """The run can make new files beside the vault.
+
+    During the run the vault is an empty folder, and afterwards it is as before.
+    """
     text = f"{READ_ALL}; echo 1 > config/new.txt; ls -A config/vault | wc -l; test -s $WAKEFUL_TOKEN_FILE && echo own"
     ended = await bench.run(ordered(bench, "standard", text, writes=("**",)))
     assert CANARY.encode() not in bench.output(ended) and bench.output(ended).endswith(b"beside\n0\nown\n"), (
@@ -117,7 +125,7 @@ async def test_a_folder_around_it_that_is_written_shows_it_empty(bench: Bench) -
 
 @pytest.mark.skipif(not can_shield(), reason="only who may mount can open a folder around it for writing")
 async def test_the_next_run_of_a_session_finds_its_own_folder_beside_what_is_hidden_too(bench: Bench) -> None:
-    """What the first could touch is known by then, but for the folder of the second."""
+    """The second run uses the plan of the first, with its own folder in place of the first run's."""
     for _ in range(2):
         ended = await bench.run(ordered(bench, "standard", "test -s $WAKEFUL_TOKEN_FILE && echo own", writes=("**",)))
         assert bench.output(ended) == b"own\n", (ended.problem, bench.output(ended))

@@ -1,4 +1,7 @@
-"""What a person is told of a failed run that was confined, with the real programs of this machine: what was denied, and the line that allows it."""
+"""The hint of a confined run that failed, with the real programs of this machine.
+
+It names the denial, and the line of a spec that allows it.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ STRICT = find_obstacle()
 JAVA = """
 public class Reader { public static void main(String[] names) throws Exception { java.nio.file.Files.readString(java.nio.file.Path.of(names[0])); } }
 """
-# What it runs, what was denied, and the line that allows it; {folder} is beside root.
+# By program: the command, the denial, and the line that allows it. {folder} is the folder around root.
 FILES = {
     "cat": ("cat ../beside", "reading {folder}/beside", "allow: {{read: [{folder}/beside]}}"),
     "sh": ("echo x > kept/made", "writing {root}/kept/made", "bindings: {{made: {{file: kept/made, access: write}}}}"),
@@ -86,7 +89,7 @@ def skip_without(command: str) -> None:
 
 
 async def fail(bench: Bench, script: str, level: str = "standard", network: bool | tuple[str, ...] = False) -> str:
-    """What is told of a run that reads store/ and writes out/."""
+    """Return the hint of a failed run that reads store/ and writes out/."""
     (bench.root / "out").mkdir(exist_ok=True)
     (bench.root / "kept").mkdir(exist_ok=True)
     (bench.root / "store").mkdir(exist_ok=True)
@@ -112,7 +115,7 @@ async def fail(bench: Bench, script: str, level: str = "standard", network: bool
 
 
 def check_line(line: str, root: Path) -> None:
-    """It is YAML, and a spec takes it."""
+    """Assert that the line is YAML and that a spec accepts it."""
     text = line + "\nrun: {command: [x]}\n"
     assert isinstance(yaml.safe_load(text), dict)
     read_text(text.encode(), "report", "report.yaml", Surroundings(str(root)))
@@ -136,7 +139,7 @@ async def test_an_address_is_named_with_the_line_that_allows_it(bench: Bench, co
 
 
 async def test_a_port_that_is_listed_is_not_said_to_be_denied(bench: Bench) -> None:
-    """Nobody listens there, which is not the isolation's doing; another port is."""
+    """The listed port has no server, so the isolation is not the cause. Another port is denied."""
     skip_without("curl")
     network = ("127.0.0.1:8181",)
     assert "isolation is on" in await fail(bench, "curl -sS http://127.0.0.1:8181/", network=network)
@@ -147,14 +150,14 @@ async def test_a_port_that_is_listed_is_not_said_to_be_denied(bench: Bench) -> N
 
 @pytest.mark.skipif(STRICT is not None, reason=f"NOT TESTED, nothing can be isolated strictly here: {STRICT}")
 async def test_what_a_strict_run_does_not_see_is_named(bench: Bench) -> None:
-    """There it is not refused, but not there."""
+    """In a strict view the file is missing rather than denied."""
     assert f"denied reading {bench.folder}/beside" in await fail(bench, f"cat {bench.folder}/beside", level="strict")
     assert "isolation is on (strict)" in await fail(bench, "cat missing", level="strict")
 
 
 @pytest.mark.parametrize("script", ["exit 3", "echo assertion failed; exit 1", "cat missing", "no-such-program"])
 async def test_where_nothing_is_known_it_says_that_isolation_is_on(bench: Bench, script: str) -> None:
-    """One short line, that names what finds out."""
+    """The hint is one short line, and names the command that finds out more."""
     hint = await fail(bench, script)
     assert hint == "isolation is on (standard): `wakeful trace payroll` shows whether it was denied anything"
 
@@ -166,7 +169,7 @@ async def test_a_denial_without_a_name_leads_to_a_trace(bench: Bench) -> None:
 async def test_no_line_is_offered_for_secrets_and_for_much_at_once(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A fooled program asks for keys, or only says that it was denied them."""
+    """A deceived program asks for keys, or only prints that they were denied."""
     monkeypatch.setenv("HOME", str(bench.folder / "home"))
     key = bench.folder / "home" / ".ssh" / "id_ed25519"
     key.parent.mkdir(parents=True)
@@ -179,7 +182,7 @@ async def test_no_line_is_offered_for_secrets_and_for_much_at_once(
 
 
 async def test_what_it_had_is_not_said_to_be_denied(bench: Bench) -> None:
-    """It says so, and could read it: no line of a spec would help."""
+    """The program prints a denial of a file that it may read, so no line of a spec would help."""
     hint = await fail(bench, "echo 'cat: /usr/bin/env: Permission denied'; exit 1")
     assert "to allow it" not in hint
 

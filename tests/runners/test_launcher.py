@@ -1,4 +1,7 @@
-"""Where no thread of the daemon may mount, a small program shields places and becomes the run's: nobody can tell from the run, but for the shield."""
+"""Where no thread of the daemon may mount, a small program shields places and then becomes the run's program.
+
+A run differs in nothing but the shield.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ pytestmark = [
 async def bench(
     request: pytest.FixtureRequest, tmp_path: Path, subreaper: None, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Bench]:
-    """A root that is a checkout: an output in it opens the folder that holds `.git`."""
+    """A bench whose root is a checkout. An output in it opens the folder that holds `.git`."""
     if request.param == "launcher":
         monkeypatch.setattr("wakeful.runners.isolation.confined_spawn.can_mount", lambda: False)
     elif os.geteuid() != 0:
@@ -57,7 +60,7 @@ async def test_git_is_read_only_and_the_output_is_written(bench: Bench) -> None:
 
 
 async def test_a_run_finds_what_it_is_handed_and_no_more(bench: Bench) -> None:
-    """Its environment, its folder, its descriptors, its signals: as if it had been started itself."""
+    """The environment, folder, descriptors and signals are those of a program that was started directly."""
     text = "env | sort > note.md; pwd; ls -l /proc/self/fd | wc -l; grep -E 'SigIgn|CapEff|NoNewPrivs|Seccomp:' /proc/self/status"
     ended = await bench.run(ordered(bench, text, env={"ODD": "a\nb", "LC_ALL": "C"}))
     assert ended.exit_code == 0, bench.output(ended)
@@ -65,10 +68,10 @@ async def test_a_run_finds_what_it_is_handed_and_no_more(bench: Bench) -> None:
     assert "LC_CTYPE" not in names and "ODD" in names
     told = bench.output(ended).decode()
     assert told.splitlines()[0] == str(bench.root)
-    # Three, the folder that is listed, and the line above them.
+    # Three descriptors, the open folder of the listing, and the line above them.
     assert told.splitlines()[1].strip() == "5"
     assert "NoNewPrivs:\t1" in told and "Seccomp:\t2" in told
-    # Of what Python ignores nothing is handed on. Whoever started the suite may ignore more.
+    # The run does not inherit the signals that Python ignores. The shell that started the suite may ignore more.
     ignored = int(told.partition("SigIgn:\t")[2][:16], 16)
     assert not ignored & sum(1 << number - 1 for number in (signal.SIGPIPE, signal.SIGXFSZ))
 
@@ -98,7 +101,7 @@ async def test_a_program_that_is_not_there_is_said_so(bench: Bench) -> None:
 
 @pytest.fixture
 def unshielded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine that lets nobody mount, as some distributions have it."""
+    """A machine that lets no user mount, as on some distributions."""
     monkeypatch.setattr("wakeful.runners.isolation.reach.can_shield", lambda: False)
 
 
@@ -115,7 +118,10 @@ async def test_where_nothing_can_be_mounted_an_output_beside_git_is_granted_alon
 async def test_where_nothing_can_be_mounted_what_lies_beside_git_is_granted_one_by_one(
     bench: Bench, unshielded: None
 ) -> None:
-    """What was there when the run began; its record says that nothing new can be made beside `.git`."""
+    """The existing entries are granted when the run begins.
+
+    The record says that no new ones can be made beside `.git`.
+    """
     (bench.root / "docs").mkdir()
     (bench.root / "a.md").write_text("old\n")
     text = "(echo evil >> .git/config) || true; (mv .git x) || true; (echo new > b.md) || true; echo one > a.md; echo two > docs/new.md; cat .git/config"

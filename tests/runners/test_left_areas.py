@@ -1,4 +1,4 @@
-"""Areas and undeclared files where the file system refuses, or holds too much."""
+"""Staging areas and undeclared files when the file system refuses a call or holds too many files."""
 
 from pathlib import Path
 

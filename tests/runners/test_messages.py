@@ -1,4 +1,6 @@
-"""What programs print when something was denied them: one recorded message for each program, read as the path or address that it is about."""
+"""Messages that programs print about a denial: one recorded message for each program, and the path or address it
+names.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ def connects(what: str = "", **named: bool) -> Complaint:
     return Complaint(access="connect", what=what, **named)
 
 
-# Printed by real ones under isolation: standard, without a network or with a list of ports.
+# Printed by real programs under isolation: standard, without a network or with a list of ports.
 MESSAGES = {
     "cat": ("cat: ../beside: Permission denied", [reads("../beside")]),
     "ls": ("ls: cannot open directory '..': Permission denied", [reads("..")]),
@@ -169,7 +171,7 @@ def test_a_message_is_read_as_what_it_is_about(printed: str, complaints: list[Co
 
 
 def test_what_a_message_leaves_out_is_taken_from_the_command() -> None:
-    """A port, where only the host was printed; addresses, where nothing was."""
+    """The command supplies the port if only the host was printed, and the address if none was."""
     assert find_complaints("curl: (6) Could not resolve host: example.com", "curl http://example.com/x") == [
         connects("example.com:80", is_absent=True)
     ]
@@ -195,7 +197,7 @@ def test_other_failures_are_no_complaints(printed: str) -> None:
 
 
 def test_what_is_read_is_bounded() -> None:
-    """An output of any kind costs no more than a moment."""
+    """Reading any output takes no more than a moment."""
     flood = "\n".join(f"cat: /x/{number}: Permission denied" for number in range(100_000))
     assert len(find_complaints(flood)) == 50
     assert find_complaints("'" * 200_000 + ": Permission denied") == []

@@ -1,4 +1,4 @@
-"""Output is kept in order, in bounds and byte for byte, and can be followed while it comes."""
+"""Output is kept in order, within bounds and byte for byte, and can be followed while it arrives."""
 
 import asyncio
 
@@ -51,7 +51,7 @@ async def test_a_flood_neither_grows_the_daemon_nor_starves_its_loop(bench):
     ended = await bench.end_of(run_id)
     assert (ended.exit_code, ended.output.total_bytes) == (0, size)
     assert grown < 16 << 20
-    # At most 256 KB between two turns of everybody else.
+    # The loop reads at most 256 KB between two turns of its other tasks.
     assert turns > size / (256 * 1024) / 2
 
 
@@ -116,7 +116,7 @@ async def test_usage_counts_the_whole_tree_and_can_be_read_while_it_runs(bench, 
         "import time\nx = bytearray(64 << 20)\nend = time.process_time() + 0.3\nwhile time.process_time() < end: pass\n"
     )
     burn += "open('big', 'wb').write(b'x' * 3_000_000)\n"
-    # Peaks are sampled, on a busy machine seldom: the second one stays until it was seen.
+    # Peaks are sampled, and rarely on a busy machine. The second process stays until its peak was seen.
     (bench.root / "burn.py").write_text(
         burn + "import os, sys\nwhile sys.argv[1:] and not os.path.exists(sys.argv[1]): time.sleep(0.01)\n"
     )

@@ -1,4 +1,4 @@
-"""Run folders lie in memory where possible, belong to us alone, and begin empty."""
+"""Run folders lie in memory where possible, belong to the daemon's user alone, and begin empty."""
 
 import os
 import stat

@@ -1,4 +1,7 @@
-"""What is found out before a run begins, in the combinations that specs allow: levels, checks, workspaces, traces, stops, defects."""
+"""Preparations before a run begins, in the combinations that specs allow.
+
+These are levels, checks, workspaces, traces, stops and defects.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ STRICT = pytest.mark.skipif(OBSTACLE is not None, reason=f"nothing can be isolat
 
 
 def confined(bench: Bench, script: str, *, level: str = "standard", **changes: object) -> RunOrder:
-    """Reads `in.txt`, writes `out/`."""
+    """Return an order for a confined run that reads `in.txt` and writes `out/`."""
     (bench.root / "in.txt").write_text("in")
     (bench.root / "out").mkdir(exist_ok=True)
     values = {
@@ -52,7 +55,7 @@ def confined(bench: Bench, script: str, *, level: str = "standard", **changes: o
 async def test_a_check_is_confined_as_its_command_was_though_etc_was_looked_at_anew_meanwhile(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What narrows /etc for a run is there for as long as the run is, however often others had a newer one."""
+    """The restriction of /etc lasts as long as the run, although later runs get a newer one."""
     monkeypatch.setattr(system, "_STALE_SECONDS", -1.0)
     check = ("sh", "-c", "cat in.txt && ! cat /etc/shadow")
     run_id = bench.start(confined(bench, "while [ ! -e out/go ]; do sleep 0.01; done", check=check))
@@ -94,7 +97,7 @@ async def test_a_run_that_has_to_wait_for_a_look_at_etc_does_not_wait_on_the_loo
 async def test_a_stop_while_a_run_is_being_prepared_begins_nothing(
     bench: Bench, level: str, is_traced: bool, how: StopWord
 ) -> None:
-    """There is no process to signal yet, and there will be none; what would have landed does not."""
+    """There is no process to signal yet, and none starts. No output lands."""
     run_id = bench.start(confined(bench, "echo ran > out/ran", level=level, is_traced=is_traced))
     bench.runner.stop(run_id, how, 5.0)
     ended = await bench.end_of(run_id)
@@ -106,7 +109,7 @@ async def test_a_stop_while_a_run_is_being_prepared_begins_nothing(
 async def test_a_defect_while_a_run_is_being_prepared_ends_it_in_words(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, level: str
 ) -> None:
-    """Nobody else would ever end it. Whoever runs the daemon is told where it was."""
+    """Otherwise the run would never end. The exception handler gets the traceback once."""
 
     def fail() -> str | None:
         raise RuntimeError("half a thought")
@@ -121,14 +124,14 @@ async def test_a_defect_while_a_run_is_being_prepared_ends_it_in_words(
 
 
 async def test_what_cannot_be_traced_leaves_nothing_open(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A trace that is refused, in a view of its own or not, ends before anything was opened, copied or staged for it."""
+    """A refused trace ends the run before any file was opened, copied or staged for it, with or without a view."""
     monkeypatch.setattr(preparing, "find_obstacle", lambda: "no strace here")
     await bench.run(confined(bench, "true"))
     before = len(os.listdir("/proc/self/fd"))
     for level in ("standard", "strict", "none") * 5:
         ended = await bench.run(confined(bench, "true", level=level, is_traced=True))
         assert ended.problem == "no strace here", level
-    # A thread may be about to remove a folder, or wait for the next run: what leaks once leaks fifteen times.
+    # A thread may be about to remove a folder, or wait for the next run. A leak would show fifteen times.
     assert len(os.listdir("/proc/self/fd")) < before + 5 and not (bench.state / "staged").exists()
 
 
@@ -139,7 +142,10 @@ def count_threads() -> int:
 async def test_the_next_run_of_a_session_reaches_the_same_by_a_plan_that_is_known(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It sees what it should, its own folder too; and so does its check. The plan of the run before answers for both."""
+    """The second run has the same reach and its own folder, and so has its check.
+
+    Both use the plan of the first run.
+    """
     own = "cat in.txt $WAKEFUL_CAUSES > /dev/null && ! cat /etc/shadow && ! cat $PWD/other/x.txt && stat ${WAKEFUL_CAUSES%/*} > /dev/null"
     (bench.root / "other").mkdir()
     (bench.root / "other/x.txt").write_text("not for it")
@@ -152,7 +158,7 @@ async def test_the_next_run_of_a_session_reaches_the_same_by_a_plan_that_is_know
 
 @pytest.mark.parametrize("place", ["out", "data", "in.txt"])
 async def test_what_was_replaced_since_the_last_run_is_opened_as_it_is_now(bench: Bench, place: str) -> None:
-    """Landlock opens files, not names: a plan for the old ones would shut the next run out."""
+    """Landlock opens files, not names: a plan for the old files would lock out the next run."""
     (bench.root / "data").mkdir()
     (bench.root / "data/a.csv").write_text("a")
     script = "cat in.txt data/a.csv > /dev/null && echo done > out/done"
@@ -172,7 +178,7 @@ async def test_what_was_replaced_since_the_last_run_is_opened_as_it_is_now(bench
 async def test_a_file_that_is_replaced_while_a_run_is_under_way_is_closed_to_it_and_that_is_told(
     bench: Bench, bound: str
 ) -> None:
-    """Landlock opens files, not names. Who binds the folder finds what comes into it."""
+    """Landlock opens files, not names. A binding of the folder's files includes new ones."""
     run_id = bench.start(
         confined(bench, "touch out/begun; while [ ! -e out/go ]; do sleep 0.01; done; cat in.txt", reads=(bound,))
     )
@@ -208,7 +214,7 @@ async def test_a_link_that_was_put_in_the_place_of_an_output_is_refused_as_ever(
 
 
 async def test_a_session_at_rest_costs_no_thread_and_no_process(bench: Bench) -> None:
-    """However many sessions ran, under every level."""
+    """This holds for any number of sessions, under every level."""
     before, children = count_beside(), set(proc.children_of(os.getpid()))
     levels = ("standard", "none", "strict") if OBSTACLE is None else ("standard", "none")
     for number in range(12):
@@ -218,12 +224,12 @@ async def test_a_session_at_rest_costs_no_thread_and_no_process(bench: Bench) ->
     await eventually_async(
         lambda: count_beside() <= before and set(proc.children_of(os.getpid())) <= children, what="nothing is left"
     )
-    # Folders of runs are removed after their ends are told, by a thread of the pool.
+    # A thread of the pool removes a run's folder after the run's end was reported.
     await eventually_async(lambda: not os.listdir(bench.state / "runs"), what="no folder of a run is left")
 
 
 def count_beside() -> int:
-    """Threads of this process, but for those that do blocking work for all."""
+    """Count the threads of this process, without the shared ones that do blocking work."""
     return count_threads() - sum(thread.name.startswith("blocking-") for thread in threading.enumerate())
 
 
@@ -247,7 +253,7 @@ async def test_what_is_found_out_before_a_start_is_sure_makes_nothing_of_the_pro
 async def test_a_start_that_was_prepared_early_is_the_same_start(
     bench: Bench, level: str, pause_seconds: float
 ) -> None:
-    """Whether that was done a moment ago, is under way, or is too long ago."""
+    """The preparation was made a moment ago, is under way, or was made too long ago."""
     (bench.root / "out").mkdir()
     (bench.root / "out/before").write_text("was there")
     script = "cat in.txt $WAKEFUL_CAUSES out/before; echo more > out/after"
@@ -304,7 +310,7 @@ def replace_folder(place: Path) -> None:
 
 
 def make_anew(place: Path) -> None:
-    """If the file system will, with the number that the old one had."""
+    """Make the folder again, with the inode number of the old one if the file system reuses it."""
     number = place.stat().st_ino
     for _ in range(200):
         place.rmdir()
@@ -319,7 +325,7 @@ def mount_on(place: Path) -> None:
 
 @pytest_asyncio.fixture
 async def guarded(tmp_path: Path, subreaper: None) -> AsyncIterator[Bench]:
-    """Its runner protects the specs, and hides the secrets."""
+    """A bench whose runner protects the specs and hides the secrets."""
     root, state = tmp_path / "root", tmp_path / "state"
     hidden = (str(root / "secrets"), str(state / "runs"))
     async with open_bench(tmp_path, protected=Protected(specs=str(root / "sessions.d"), hidden=hidden)) as bench:
@@ -337,7 +343,7 @@ SHIELDING = pytest.mark.skipif(
 async def test_specs_beside_an_output_stay_as_they_are_whatever_became_of_them_since_the_last_run(
     guarded: Bench, change: Callable[[Path], None] | None, level: str
 ) -> None:
-    """They are shielded by mounts of the run's own. Without that it would be done, as the first level shows."""
+    """Mounts of the run's own shield the specs. Without isolation the run changes them, as the level `none` shows."""
     specs, secrets = guarded.root / "sessions.d", guarded.root / "secrets"
     specs.mkdir()
     secrets.mkdir()
@@ -365,7 +371,7 @@ async def test_specs_beside_an_output_stay_as_they_are_whatever_became_of_them_s
 @STRICT
 @pytest.mark.parametrize("place", ["out", "data", "in.txt"])
 async def test_a_view_shows_what_was_replaced_since_the_last_run_as_it_is_now(bench: Bench, place: str) -> None:
-    """As editors save: a view shows files, not names."""
+    """A view shows files, not names. Editors replace a file when they save it."""
     (bench.root / "data").mkdir()
     (bench.root / "data/a.csv").write_text("a")
 
@@ -389,7 +395,7 @@ async def test_a_view_shows_what_was_replaced_since_the_last_run_as_it_is_now(be
 
 @pytest.mark.parametrize("level", ["standard", pytest.param("strict", marks=STRICT)])
 async def test_a_link_that_leads_to_itself_is_not_there(bench: Bench, level: str) -> None:
-    """It opens nothing and stops no run: the program finds what a person would."""
+    """The link grants nothing and stops no run. The program finds the same as a person would."""
     (bench.root / "circle.txt").symlink_to("circle.txt")
     ended = await bench.run(
         confined(bench, "cat circle.txt || echo went on", level=level, reads=("in.txt", "circle.txt"))

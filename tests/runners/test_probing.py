@@ -1,4 +1,4 @@
-"""Probes, started for real: confined as the runs of their session are, and nothing is left of them."""
+"""Probes that are really started: confined as the runs of their session are, and without leftovers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def places_of(bench: Bench) -> ProbePlaces:
 
 
 async def ask(bench: Bench, target: ProbeTarget) -> tuple[int, str, str]:
-    """Its exit code, and what it printed."""
+    """Run the probe, and return its exit code and its outputs."""
     async with bench.runner.launch_probe(target, places_of(bench)) as popen:
         out, err = popen.communicate(timeout=60)
     return popen.returncode, out.decode(), err.decode()
@@ -60,7 +60,7 @@ async def test_a_probe_reads_what_is_bound_and_what_is_named_and_writes_its_temp
         (bench.root / name).write_text(name)
     target = probe(bench, "cat bound written; echo x > $TMPDIR/x && cat $TMPDIR/x", level, reads=("bound", "written"))
     assert await ask(bench, target) == (0, "boundwrittenx\n", "")
-    # Named in another program's words, as nobody bound it.
+    # The name is not written out, so that the command does not name the file.
     code, out, _ = await ask(bench, probe(bench, "f=sec; cat ${f}ret", level))
     assert (code, out) == (1, "")
     assert (await ask(bench, probe(bench, "f=sec; cat ${f}ret", "none")))[:2] == (0, "secret")
@@ -83,10 +83,10 @@ async def test_a_probe_has_no_network_unless_its_session_has(bench: Bench) -> No
 
 
 async def test_what_was_made_for_a_probe_goes_with_it(bench: Bench) -> None:
-    """Also where it could not be started."""
+    """This holds also if the probe could not be started."""
     async with bench.runner.launch_probe(probe(bench, "exec sleep 300"), places_of(bench)) as popen:
         assert [len(os.listdir(place)) for place in places_of(bench)] == [1, 1]
-        # Whoever tidies takes it neither for a stray nor for a run's.
+        # `tidy` takes the probe neither for a stray process nor for a run.
         bench.runner.tidy()
         assert popen.poll() is None
         popen.kill()
@@ -97,7 +97,7 @@ async def test_what_was_made_for_a_probe_goes_with_it(bench: Bench) -> None:
 
 
 async def test_what_leaves_the_group_of_a_probe_does_not_outlive_it(bench: Bench) -> None:
-    """And while it lives, it is known to be no person's."""
+    """While the process lives, the runner knows that it belongs to the probe."""
     text = "setsid sh -c 'echo $$; exec >&- 2>&-; exec sleep 300' & wait $!"
     async with bench.runner.launch_probe(probe(bench, text), places_of(bench)) as popen:
         assert popen.stdout is not None
@@ -113,7 +113,9 @@ async def test_what_leaves_the_group_of_a_probe_does_not_outlive_it(bench: Bench
 async def test_the_environment_is_an_allow_list_and_names_no_run(
     tmp_path: Path, subreaper: None, monkeypatch: pytest.MonkeyPatch, level: str
 ) -> None:
-    """Nothing that systemd or a person gave to the daemon alone, and nothing by which a run speaks in its session's name."""
+    """The probe gets no variable that systemd or a person gave to the daemon alone, and none that lets it act as a
+    run.
+    """
     for name in (
         "NOTIFY_SOCKET",
         "LISTEN_FDS",

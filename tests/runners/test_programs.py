@@ -1,4 +1,7 @@
-"""Which places the programs of a run live in, by who can have written the bytes that name them; and which places runs may write."""
+"""The places of the programs that a run needs, and the places that runs may write.
+
+A place counts only if no run can have written the bytes that name it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from wakeful.runners.isolation.written_places import Writing, WrittenPlaces, lis
 
 
 class Ground:
-    """A project, a home beside it, and what runs may write."""
+    """A project, a home folder beside it, and the places that runs may write."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -30,7 +33,7 @@ class Ground:
         return target
 
     def put_python(self, prefix: str) -> str:
-        """An installation as a venv is made from."""
+        """Make an installation of Python, from which a venv can be made."""
         self.put(f"{prefix}/lib/python3.12/os.py")
         return str(self.put(f"{prefix}/bin/python3.12", mode=0o755))
 
@@ -65,7 +68,10 @@ def ground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ground:
 
 
 def test_a_venv_of_the_project_leads_to_the_python_it_was_made_from(ground: Ground) -> None:
-    """Wherever that lies: to its program and its library, by the links of the venv and by its settings, and to nothing that lies beside them."""
+    """The places are the program and the library of that Python, found by the venv's links and its settings.
+
+    Nothing beside them is opened.
+    """
     python = ground.put_python("home/versions/3.12")
     ground.put("home/versions/3.12/share/secret")
     ground.put_venv("project/.venv", python)
@@ -77,7 +83,10 @@ def test_a_venv_of_the_project_leads_to_the_python_it_was_made_from(ground: Grou
 
 
 def test_a_venv_that_runs_may_write_leads_to_interpreters_of_path_alone(ground: Ground) -> None:
-    """An output in root opens all of root. What is not opened is told, with the session whose runs may write there."""
+    """An output in root makes all of root writable.
+
+    The refusal names the file, and the session whose runs may write there.
+    """
     python = ground.put_python("home/versions/3.12")
     ground.put_venv("project/.venv", python)
     ground.write("report.md")
@@ -89,7 +98,10 @@ def test_a_venv_that_runs_may_write_leads_to_interpreters_of_path_alone(ground: 
 
 
 def test_a_venv_of_a_person_names_editable_installs_but_nothing_wide(ground: Ground) -> None:
-    """A home, a folder that holds the project, and what is everybody's are not opened; the project itself is."""
+    """A home folder, a folder that holds the project, and folders of all users are not opened.
+
+    The project itself is.
+    """
     ground.put_venv("own", ground.put_python("base"))
     ground.put("source/lib.py")
     lines = [str(ground.folder / name) for name in ("source", "home", "project")] + [
@@ -105,7 +117,7 @@ def test_a_venv_of_a_person_names_editable_installs_but_nothing_wide(ground: Gro
 
 
 def test_an_editable_install_of_the_project_lies_inside_it(ground: Ground) -> None:
-    """What the project's own venv names is opened inside root, and nowhere else; root as a whole is not."""
+    """The paths in the project's own venv are opened inside root and nowhere else. Root as a whole is not opened."""
     ground.put_venv("project/.venv", "/usr/bin/python3")
     ground.put("project/src/lib.py")
     ground.put("other/lib.py")
@@ -115,7 +127,10 @@ def test_an_editable_install_of_the_project_lies_inside_it(ground: Ground) -> No
 
 
 def test_what_comes_later_is_found_by_the_same_words(ground: Ground) -> None:
-    """Before it is installed nothing is; the agent of the documentation, a venv, and what PATH has."""
+    """The places are empty before the installation.
+
+    Found later are the agent of the documentation, a venv, and a program of PATH.
+    """
     tools = ground.folder / "tools"
     tools.mkdir()
     words = ("node", ".agents/node_modules/.bin/claude-agent-acp", ".venv/bin/python", "render")
@@ -134,7 +149,7 @@ def test_what_comes_later_is_found_by_the_same_words(ground: Ground) -> None:
 
 
 def test_a_name_of_a_file_is_one_word(ground: Ground) -> None:
-    """A stranger names a file; what stands in the name is no path of ours."""
+    """A stranger may choose the name of a file. A path inside that name is not a path of the command."""
     ground.put("elsewhere/tool", "#!/bin/sh\n", 0o755)
     name = f"inbox/a {ground.folder}/elsewhere/tool"
     assert ground.places(ground.derive(name)) == {"elsewhere/tool"}
@@ -143,7 +158,7 @@ def test_a_name_of_a_file_is_one_word(ground: Ground) -> None:
 
 
 def test_what_runs_may_write(ground: Ground) -> None:
-    """A literal output opens the folder that holds it, unless it is a folder, or is put in place by itself."""
+    """A literal output opens the folder that holds it, unless it is a folder itself or is staged."""
     ground.put("project/pages/x")
 
     def find(path: str) -> Writing | None:
@@ -158,7 +173,7 @@ def test_what_runs_may_write(ground: Ground) -> None:
 
 
 def test_another_session_that_may_write_a_file_changes_what_holds(ground: Ground) -> None:
-    """And so do a mode, a name that comes, and a change within the same tick as the look."""
+    """The answers also change with a mode, with a new name, and with a change within the same tick as the look."""
     file = ground.put("project/tool", "1")
     os.utime(file, (1, 1))
 
@@ -186,7 +201,7 @@ def test_another_session_that_may_write_a_file_changes_what_holds(ground: Ground
 
 
 def test_links_on_the_way_are_told_by_where_they_lie(ground: Ground) -> None:
-    """Through a folder that is a link, and to what is not there."""
+    """The links go through a folder that is a link, and to a missing file."""
     ground.put("elsewhere/file")
     (ground.root / "a").symlink_to(ground.folder / "elsewhere")
     (ground.folder / "elsewhere/b").symlink_to("missing")
@@ -198,7 +213,10 @@ def test_links_on_the_way_are_told_by_where_they_lie(ground: Ground) -> None:
 
 
 def test_a_file_that_is_written_at_every_run_changes_no_answer(tmp_path: Path) -> None:
-    """`allow.write` may name a file: else every run would find out anew what it may touch, which takes two milliseconds."""
+    """`allow.write` may name a file.
+
+    Otherwise every run would compute its reach again, which takes two milliseconds.
+    """
     (tmp_path / "ledger").write_text("one")
     answers = PathAnswers()
     assert answers.list_folders(str(tmp_path / "ledger")) == []

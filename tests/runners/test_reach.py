@@ -1,4 +1,4 @@
-"""What a run may touch, told from its order: which folders are opened, which are not, and what is said about it."""
+"""The reach of a run, computed from its order: the folders that are opened, the refusals, and the messages."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Ground:
         return find_reach(order, {"PATH": path}, self._system, Protected(specs=str(self.specs), state=str(self.state)))
 
     def rights(self, reach: Reach) -> dict[str, int]:
-        """By absolute path, without what every run has."""
+        """Return the rights by absolute path, without those that every run has."""
         own = {f"{self.state}/{name}" for name in ("scratch", "run", "temporary")}
         found = {
             os.path.normpath(os.path.join(grant.beneath or "/", grant.path)): grant.rights
@@ -62,7 +62,7 @@ def ground(tmp_path: Path) -> Iterator[Ground]:
 
 
 def test_a_literal_opens_itself_and_a_pattern_its_folder(ground: Ground) -> None:
-    """And of a literal's folder the names alone."""
+    """Of the literal's folder only the names can be read."""
     (ground.root / "data").mkdir()
     (ground.root / "a.csv").touch()
     rights = ground.rights(ground.reach(reads=("a.csv", "data/*.csv")))
@@ -70,7 +70,7 @@ def test_a_literal_opens_itself_and_a_pattern_its_folder(ground: Ground) -> None
 
 
 def test_an_output_opens_the_folder_that_holds_it_and_makes_it(ground: Ground) -> None:
-    """A folder that is named as such opens itself."""
+    """An output that names a folder opens the folder itself."""
     reach = ground.reach(writes=("out/deep/report.md", "pages/"))
     assert ground.rights(reach) == {f"{ground.root}/out/deep": WRITE, f"{ground.root}/pages": WRITE}
     assert reach.opened == (f"{ground.root}/out/deep",)
@@ -78,14 +78,14 @@ def test_an_output_opens_the_folder_that_holds_it_and_makes_it(ground: Ground) -
 
 
 def test_what_no_run_may_change_is_refused(ground: Ground) -> None:
-    """By an output, and by allow."""
+    """The protected place is named by an output, and by `allow`."""
     for changes in ({"writes": ("sessions.d/x.yaml",)}, {"confinement": Confinement(allow_write=(str(ground.state),))}):
         with pytest.raises(ReachRefused, match="which no run may change"):
             ground.reach(**changes)
 
 
 def test_specs_beside_an_output_are_shielded_or_the_record_says_that_they_are_not(ground: Ground) -> None:
-    """Never silently weaker."""
+    """Isolation is never weaker than the record says."""
     reach = ground.reach(writes=("report.md",))
     told = " ".join(reach.unenforced)
     assert (str(ground.specs) in reach.policy.shielded) != ("specs are within its reach" in told)
@@ -93,7 +93,7 @@ def test_specs_beside_an_output_are_shielded_or_the_record_says_that_they_are_no
 
 
 def test_a_home_folder_is_not_opened_for_one_file(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file itself is, and is made for it."""
+    """The file itself is opened, and is made for that purpose."""
     home = ground.root.parent / "home"
     home.mkdir()
     monkeypatch.setattr("wakeful.runners.isolation.reach._find_home", lambda: str(home))
@@ -103,7 +103,7 @@ def test_a_home_folder_is_not_opened_for_one_file(ground: Ground, monkeypatch: p
 
 
 def test_a_link_out_of_root_is_refused_unless_it_is_allowed(ground: Ground) -> None:
-    """A run could have put it there."""
+    """A run could have made the link."""
     outside = ground.root.parent / "outside"
     outside.mkdir()
     (ground.root / "data").symlink_to(outside)
@@ -114,7 +114,10 @@ def test_a_link_out_of_root_is_refused_unless_it_is_allowed(ground: Ground) -> N
 
 
 def test_a_venv_is_found_by_its_name_on_path(ground: Ground) -> None:
-    """With the python it was made from, and the folders that editable installs point to; its neighbours are not."""
+    """The Python of the venv and the folders of editable installs are found with it.
+
+    Their neighbours are not opened.
+    """
     base, venv, source = (ground.root.parent / name for name in ("base", "venv", "source"))
     for path in (base / "bin", base / "lib/python3.11", venv / "bin", venv / "lib/python3.11/site-packages", source):
         path.mkdir(parents=True)
@@ -130,7 +133,7 @@ def test_a_venv_is_found_by_its_name_on_path(ground: Ground) -> None:
 
 
 def test_shims_are_read_with_all_that_they_choose_from(ground: Ground) -> None:
-    """pyenv and its like: a small script that looks around its own folder."""
+    """A shim, as of pyenv, is a small script that looks around its own folder."""
     root = ground.root.parent / ".pyenv"
     (root / "shims").mkdir(parents=True)
     (root / "shims/python3").write_text("#!/usr/bin/env bash\n")
@@ -139,7 +142,10 @@ def test_shims_are_read_with_all_that_they_choose_from(ground: Ground) -> None:
 
 @pytest.mark.parametrize("word", [".bin/agent", "@scope/agent/dist/index.js"])
 def test_a_package_of_npm_is_read_with_those_beside_it(ground: Ground, word: str) -> None:
-    """By the link that npm makes, or by its own name; the outermost folder of packages holds all that it loads, and the project's own files are not in it."""
+    """The package is named by npm's link or by its own path.
+
+    The outermost folder of packages is opened, which holds all that it loads. The project's own files are not in it.
+    """
     packages = ground.root.parent / "tools" / "node_modules"
     for folder in (".bin", "@scope/agent/dist", "@scope/agent/node_modules/inner"):
         (packages / folder).mkdir(parents=True)
@@ -150,7 +156,10 @@ def test_a_package_of_npm_is_read_with_those_beside_it(ground: Ground, word: str
 
 
 def test_files_that_the_author_named_are_readable(ground: Ground) -> None:
-    """`python3 build.py` in a script needs build.py, though no binding names it; a word that is no file changes nothing."""
+    """`python3 build.py` in a script needs build.py, although no binding names it.
+
+    A word that is not a file changes nothing.
+    """
     (ground.root / "build.py").touch()
     (ground.root / ".env").touch()
     rights = ground.rights(ground.reach(script="python3 build.py missing.py ../state > /dev/null"))
@@ -159,7 +168,7 @@ def test_files_that_the_author_named_are_readable(ground: Ground) -> None:
 
 
 def test_the_program_of_the_project_tells_what_it_starts(ground: Ground) -> None:
-    """Its own words are looked at for names on PATH."""
+    """The words of the project's own program are searched for names of programs on PATH."""
     tools = ground.root.parent / "tools"
     tools.mkdir()
     (tools / "render").write_text("#!/bin/sh\n")
@@ -169,14 +178,14 @@ def test_the_program_of_the_project_tells_what_it_starts(ground: Ground) -> None
 
 
 def test_hosts_are_said_not_to_be_enforced(ground: Ground) -> None:
-    """Ports are."""
+    """Only the ports are enforced."""
     reach = ground.reach(confinement=Confinement(network=("api.example.com:443", "db:5432")))
     assert reach.policy.network == (443, 5432)
     assert any("hosts" in words for words in reach.unenforced)
 
 
 def test_who_has_a_network_can_look_up_names(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where the list of whom to ask is a link that leads out of /etc, as systemd makes it."""
+    """This holds also if resolv.conf is a link that leads out of /etc, as systemd makes it."""
     told, link = ground.root.parent / "stub-resolv.conf", ground.root.parent / "resolv.conf"
     told.touch()
     link.symlink_to(told)
@@ -186,14 +195,14 @@ def test_who_has_a_network_can_look_up_names(ground: Ground, monkeypatch: pytest
 
 
 def test_a_port_without_a_host_is_to_be_listened_on(ground: Ground) -> None:
-    """And connected to: a program that listens there speaks to itself."""
+    """A run may also connect to that port, because a program that listens there may talk to itself."""
     policy = ground.reach(confinement=Confinement(network=("db:5432", ":4096"))).policy
     assert (policy.network, policy.listens) == ((5432, 4096), (4096,))
     assert ground.reach(confinement=Confinement(network=True)).policy.listens == ()
 
 
 def test_settings_for_everybody_are_whole_folders_where_they_can_be(tmp_path: Path) -> None:
-    """One secret in a folder closes that file alone, and opens its neighbours one by one."""
+    """A secret in a folder closes only that file. Its neighbours are opened one by one."""
     for folder in ("open", "mixed", "shut"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "file").touch(0o644)

@@ -1,4 +1,4 @@
-"""After a daemon died by kill -9, the next one ends what its runs left, and nothing else."""
+"""After a daemon died by kill -9, the next one ends the leftovers of its runs, and nothing else."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ DYING_DAEMON = Path(__file__).with_name("dying_daemon.py")
 
 
 async def _leave_behind(bench, orders):
-    """Have another daemon start these runs and die; each run writes its pid into the file named like it."""
+    """Start these runs by another daemon and kill it. Each run writes its pid into a file named after the run."""
     daemon = subprocess.Popen(
         [sys.executable, DYING_DAEMON, bench.state], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=dict(os.environ)
     )

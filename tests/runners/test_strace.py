@@ -1,4 +1,7 @@
-"""Lines of strace read back into what was asked for: by tables, and by noise."""
+"""Lines of strace are parsed into the accesses that they report.
+
+The tests use tables and random input.
+"""
 
 from __future__ import annotations
 
@@ -41,31 +44,31 @@ def read(*lines: str) -> list[Asked]:
 
 @pytest.mark.parametrize(("line", "asked"), LINES, ids=lambda value: value[2:30] if isinstance(value, str) else "")
 def test_a_line_says_what_was_asked_for(line: str, asked: tuple[str, str, str | None]) -> None:
-    """The access, the whole path or address, and the kernel's word."""
+    """The parser returns the access, the whole path or address, and the kernel's error."""
     assert [(one.access, one.what, one.error) for one in read(line)] == [asked]
 
 
 @pytest.mark.parametrize("line", SILENT)
 def test_a_line_about_nothing_says_nothing(line: str) -> None:
-    """What names nothing, half lines, and what opens nothing."""
+    """The lines name nothing, are incomplete, or open nothing."""
     assert read(line) == []
 
 
 def test_a_rename_asks_for_both_of_its_names() -> None:
-    """And an error may be about either."""
+    """The error may be about either name."""
     line = '7 renameat2(AT_FDCWD</p>, "a", 4</q>, "b", RENAME_NOREPLACE) = -1 EACCES (Permission denied)'
     assert [(one.what, one.is_shared) for one in read(line)] == [("/p/a", True), ("/q/b", True)]
 
 
 def test_the_kernel_is_believed_where_it_says_what_was_opened() -> None:
-    """Links are followed by it and not by us; what was deleted meanwhile keeps its name."""
+    """The kernel follows the links. The name of a file that was deleted meanwhile has a mark that is removed."""
     assert [one.real for one in read('7 openat(AT_FDCWD</p>, "link", O_RDONLY) = 3</real/place>(deleted)')] == [
         "/real/place"
     ]
 
 
 def test_a_call_that_was_interrupted_by_another_is_put_together() -> None:
-    """Two processes at once: each its own half."""
+    """Two processes interleave, and each half goes to its own call."""
     asked = read(
         '7 openat(AT_FDCWD</p>, "a", O_RDONLY <unfinished ...>', '8 openat(AT_FDCWD</q>, "b", O_RDONLY <unfinished ...>',
         "7 <... openat resumed>) = -1 EACCES (Permission denied)", "8 <... openat resumed>) = -1 EPERM (Operation not permitted)",
@@ -74,7 +77,10 @@ def test_a_call_that_was_interrupted_by_another_is_put_together() -> None:
 
 
 def test_relative_paths_begin_where_the_process_stands() -> None:
-    """It moves; its children begin where it stood, heard before their birth is told or after."""
+    """A process changes its folder, and a child begins in its parent's.
+
+    The child's calls may be reported before or after its birth.
+    """
     asked = read(
         '7 chdir("sub") = 0', '7 mkdir("a", 0777) = -1 EACCES (x)', "7 clone(child_stack=NULL, flags=SIGCHLD <unfinished ...>", '8 mkdir("b", 0777) = -1 EACCES (x)',
         "7 <... clone resumed>, child_tidptr=0x1) = 8", "8 fchdir(3</else>) = 0", '8 mkdir("c", 0777) = -1 EACCES (x)', '7 mkdir("d", 0777) = -1 EACCES (x)',
@@ -95,6 +101,6 @@ def test_relative_paths_begin_where_the_process_stands() -> None:
 )
 @example(['7 openat(AT_FDCWD<, "' + "\\" * 50], 10)
 def test_no_line_is_too_strange(lines: list[str], cut: int) -> None:
-    """A program can write into its own trace: nothing it says raises, and every path is absolute."""
+    """A program can write into its own trace. No line raises an error, and every path is absolute."""
     for asked in read(*lines, *(line[:cut] for line, _ in LINES)):
         assert asked.access == "connect" or asked.what.startswith("/")

@@ -1,4 +1,4 @@
-"""Strict runs, real ones: what they find in their view, how they end, and what becomes of the files they write."""
+"""Real strict runs: the contents of their view, their ends, and the landing of the files they write."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ STRICT = Confinement(level="strict")
 
 
 def strictly(bench: Bench, text: str, **changes: object) -> RunOrder:
-    """A script in a view of its own, its outputs staged."""
+    """Return an order for a script in its own view, with staged outputs."""
     order = bench.shell(text, **({"confinement": STRICT, "writes": ("out/*",)} | changes))
     return RunOrder(
         **{name: getattr(order, name) for name in order.__struct_fields__}
@@ -45,24 +45,26 @@ def strictly(bench: Bench, text: str, **changes: object) -> RunOrder:
 
 
 def staged(ended: ProcessEnded) -> dict[str, tuple[bool, bool]]:
-    """Path -> was there something before, and is there something after."""
+    """Return for each staged path whether it existed before the run and whether it exists after it."""
     assert ended.staged is not None
     return {output.path: (output.base is not None, output.new is not None) for output in ended.staged}
 
 
 async def test_to_try_it_leaves_no_process(subreaper: None) -> None:
-    """A daemon is whom the orphans of what it starts come to, and nobody would take note of their ends."""
+    """The daemon adopts the orphans of its programs. An orphan of this check would never be reaped."""
     before = proc.children_of(os.getpid())
     assert find_obstacle() is None
     assert proc.children_of(os.getpid()) == before
 
 
 async def test_a_run_finds_its_files_its_programs_and_no_more_descriptors_than_others(bench: Bench) -> None:
-    """It reads its inputs, writes its outputs and its scratch, and inherits nothing that leads out of its view."""
+    """The run reads its inputs, writes its outputs and its scratch, and inherits no descriptor that leads out of
+    its view.
+    """
     (bench.root / "in.csv").write_text("input\n")
     text = "cat in.csv; echo x > out/x; echo y > $WAKEFUL_SCRATCH/y; echo z > $TMPDIR/z; ls /proc/self/fd | wc -l; nproc >/dev/null; date >/dev/null"
     ended = await bench.run(strictly(bench, text, reads=("in.csv",)))
-    # ls has opened the folder it lists.
+    # ls has opened the folder that it lists.
     assert (ended.exit_code, bench.output(ended).split()) == (0, [b"input", b"4"])
     assert staged(ended) == {"out/x": (False, True)}
     assert (bench.state / "scratch" / "y").exists() and not (bench.root / "out" / "x").exists()
@@ -70,7 +72,7 @@ async def test_a_run_finds_its_files_its_programs_and_no_more_descriptors_than_o
 
 
 async def test_a_run_whose_folder_lies_in_shared_memory_finds_it_there_and_nothing_else(bench: Bench) -> None:
-    """Where the daemon has no runtime folder of its own, as started by hand from a plain shell."""
+    """A daemon without a runtime folder, as when started by hand from a plain shell, keeps run folders in /dev/shm."""
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="wakeful-test-") as folder:
         Path(folder, "other").write_text("somebody else's")
         text = f"cat $WAKEFUL_CAUSES $WAKEFUL_TOKEN_FILE; ls {folder}; echo x > $(dirname $WAKEFUL_CAUSES)/x || true; echo y > /dev/shm/y"
@@ -81,7 +83,7 @@ async def test_a_run_whose_folder_lies_in_shared_memory_finds_it_there_and_nothi
 
 
 async def test_programs_outside_the_system_are_found_by_their_links(bench: Bench) -> None:
-    """A virtual environment, and a program that is a link in a folder of PATH."""
+    """The programs are in a virtual environment, and behind a link in a folder of PATH."""
     folder = bench.folder / "own" / "bin"
     folder.mkdir(parents=True)
     real = bench.folder / "elsewhere" / "tool"
@@ -98,7 +100,7 @@ async def test_programs_outside_the_system_are_found_by_their_links(bench: Bench
 
 @pytest.mark.parametrize("asked", ["reads", "allow_read"])
 async def test_what_is_bound_by_a_link_is_found_by_it_and_by_where_it_leads(bench: Bench, asked: str) -> None:
-    """`current.csv` is the file of this month; `shared` a folder beside."""
+    """`current.csv` is a link to this month's file, and `behind` a link to a folder beside root."""
     (bench.root / "months").mkdir()
     (bench.root / "months/11.csv").write_text("november ")
     (bench.root / "months/10.csv").write_text("october")
@@ -121,7 +123,7 @@ async def test_what_is_bound_by_a_link_is_found_by_it_and_by_where_it_leads(benc
 
 
 async def test_a_root_that_is_reached_by_a_link_is_found_by_it(bench: Bench) -> None:
-    """People name their folders as they like."""
+    """People may reach their root by a link."""
     link = bench.folder / "link"
     link.symlink_to(bench.root)
     (bench.root / "in").write_text("1")
@@ -130,7 +132,10 @@ async def test_a_root_that_is_reached_by_a_link_is_found_by_it(bench: Bench) -> 
 
 
 async def test_what_is_read_beside_outputs_is_seen_and_cannot_be_written(bench: Bench) -> None:
-    """One folder for both: inputs are there one by one, links and folders too, and what is bound by nobody is not."""
+    """Inputs and outputs share a folder.
+
+    The view has the bound inputs one by one, links and folders too, and no unbound file.
+    """
     data = bench.root / "data"
     (data / "deep").mkdir(parents=True)
     for name in ("a.csv", "deep/b.csv", "out.csv"):
@@ -145,7 +150,7 @@ async def test_what_is_read_beside_outputs_is_seen_and_cannot_be_written(bench: 
 
 
 async def test_too_much_beside_outputs_is_refused_in_words(bench: Bench) -> None:
-    """Rather than taking seconds at every run."""
+    """Otherwise every run would take seconds to prepare."""
     (bench.root / "data").mkdir()
     for number in range(300):
         (bench.root / "data" / f"{number}.csv").touch()
@@ -154,7 +159,10 @@ async def test_too_much_beside_outputs_is_refused_in_words(bench: Bench) -> None
 
 
 async def test_patterns_of_outputs_cover_new_changed_and_removed_files(bench: Bench) -> None:
-    """In folders old and new; what was not touched is not staged, nor what was written again the same."""
+    """The folders are old and new.
+
+    Files that were not touched, or were written with the same content, are not staged.
+    """
     for name in ("site/a.html", "site/deep/b.html", "site/c.html", "site/same.html", "site/style.css"):
         (bench.root / name).parent.mkdir(parents=True, exist_ok=True)
         (bench.root / name).write_text(name)
@@ -165,13 +173,13 @@ async def test_patterns_of_outputs_cover_new_changed_and_removed_files(bench: Be
         "site/deep/b.html": (True, False),
         "site/new/d.html": (False, True),
     }
-    # Nobody bound it for reading.
+    # No binding reads it.
     assert b"style.css" not in bench.output(ended)
 
 
 @pytest.mark.parametrize(("how", "number"), [("interrupt", signal.SIGINT), ("terminate", signal.SIGTERM)])
 async def test_the_program_has_its_grace(bench: Bench, how: str, number: int) -> None:
-    """The signal reaches it and not bubblewrap, so that it can end in good order."""
+    """The signal reaches the program and not bubblewrap, so that the program can clean up."""
     name = signal.Signals(number).name.removeprefix("SIG")
     text = (
         f"trap 'echo got {name}; exit 7' {name}; echo begun > $WAKEFUL_SCRATCH/begun; while true; do sleep 0.05; done"
@@ -180,12 +188,12 @@ async def test_the_program_has_its_grace(bench: Bench, how: str, number: int) ->
     await eventually_async(lambda: (bench.state / "scratch" / "begun").exists())
     bench.runner.stop(run_id, how, 60.0)
     ended = await bench.end_of(run_id)
-    # The shell may say of its sleep that it was terminated, too.
+    # The shell may also report that its sleep was terminated.
     assert ended.exit_code == 7 and bench.output(ended).endswith(f"got {name}\n".encode())
 
 
 async def test_a_tree_that_does_not_want_to_end_is_ended(bench: Bench) -> None:
-    """Deaf to signals, in sessions of its own: when the grace is over nothing is left."""
+    """The processes ignore signals and have their own sessions. After the grace none of them is left."""
     text = (
         "trap '' INT TERM; setsid sh -c 'trap \"\" TERM; sleep 1000' & echo begun > $WAKEFUL_SCRATCH/begun; sleep 999"
     )
@@ -201,7 +209,7 @@ async def test_a_tree_that_does_not_want_to_end_is_ended(bench: Bench) -> None:
 
 
 async def test_a_background_process_ends_with_its_run(bench: Bench) -> None:
-    """As everywhere: the run is over when its program is, and so is what it left."""
+    """As at every level, the run ends with its program, and its leftover processes end with it."""
     ended = await bench.run(strictly(bench, "sleep 1000 & setsid sleep 1000 & exit 0"))
     assert ended.exit_code == 0
     assert not [
@@ -212,7 +220,7 @@ async def test_a_background_process_ends_with_its_run(bench: Bench) -> None:
 
 
 async def test_a_run_that_is_stopped_while_its_view_is_made_does_not_begin(bench: Bench) -> None:
-    """Copies may take a while, and people change their minds."""
+    """Copies may take a while, and a person may stop the run meanwhile."""
     run_id = bench.start(strictly(bench, "echo begun > out/x"))
     bench.runner.stop(run_id, "terminate", 5.0)
     ended = await bench.end_of(run_id)
@@ -220,14 +228,14 @@ async def test_a_run_that_is_stopped_while_its_view_is_made_does_not_begin(bench
 
 
 async def test_a_program_that_is_not_there_is_told_in_our_words(bench: Bench) -> None:
-    """Not in those of bubblewrap."""
+    """The message is ours, not that of bubblewrap."""
     order = bench.order("no-such-program", confinement=STRICT, writes=(), staging=str(bench.state / "staged" / "x"))
     ended = await bench.run(order)
     assert ended.problem is not None and "no such program in PATH" in ended.problem
 
 
 async def test_the_check_sees_what_was_staged(bench: Bench) -> None:
-    """And judges it before anything lands."""
+    """The check runs before any output lands."""
     ended = await bench.run(strictly(bench, "echo bad > out/x", check=("grep", "-q", "good", "out/x")))
     assert ended.problem is not None and "the check" in ended.problem
     ended = await bench.run(strictly(bench, "echo good > out/x", check=("grep", "-q", "good", "out/x")))
@@ -235,13 +243,13 @@ async def test_the_check_sees_what_was_staged(bench: Bench) -> None:
 
 
 async def test_limits_hold_in_a_view(bench: Bench) -> None:
-    """A file that grows beyond its limit."""
+    """The run writes a file beyond its size limit."""
     ended = await bench.run(strictly(bench, "head -c 100000 /dev/zero > out/x", limits=RunLimits(file_bytes=4096)))
     assert ended.exit_code != 0
 
 
 async def test_without_an_area_a_strict_run_writes_directly(bench: Bench) -> None:
-    """A replay has a copy of its own to write in."""
+    """A replay has its own copy to write in."""
     order = bench.shell("echo x > out/x", confinement=STRICT, writes=("out/*",))
     ended = await bench.run(order)
     assert ended.staged is None and (bench.root / "out" / "x").read_text() == "x\n"
@@ -249,7 +257,7 @@ async def test_without_an_area_a_strict_run_writes_directly(bench: Bench) -> Non
 
 @pytest.mark.parametrize("network", [False, True])
 async def test_it_holds_for_a_user_without_privileges(tmp_path: Path, network: bool) -> None:
-    """In a user namespace of its own: the same view, made by somebody who may do nothing else."""
+    """An unprivileged user gets the same view, in a user namespace of its own."""
     if os.geteuid() != 0:
         pytest.skip("the other tests are without privileges already")
     for above in (tmp_path, *tmp_path.parents):
@@ -276,7 +284,7 @@ async def test_it_holds_for_a_user_without_privileges(tmp_path: Path, network: b
 
 
 def _look_around(order: RunOrder) -> int:
-    """0: it reads its input, writes its scratch, sees nobody and cannot change what it reads."""
+    """Return 0 if the run reads its input, writes its scratch, sees no other process, and cannot change its input."""
     environment = {"PATH": "/usr/bin:/bin"}
     launch = BubblewrapLaunch(
         order, environment, make_plan(order, environment, Protected()).conclude_view(order.folder), None
@@ -293,7 +301,7 @@ def _look_around(order: RunOrder) -> int:
 
 
 class Berth:
-    """An area with one output, and the place it belongs to."""
+    """A staging area with one output, and the place where the output belongs."""
 
     def __init__(self, folder: Path, root: Path | None = None) -> None:
         self.root = root or folder / "root"
@@ -331,7 +339,7 @@ def _digest(folder: Path, text: str | None) -> str | None:
 
 
 async def test_landing_twice_is_landing_once(tmp_path: Path) -> None:
-    """What is in place is passed over, also when its copy is gone."""
+    """An output that is in place already is skipped, even if its staged copy is gone."""
     berth = Berth(tmp_path)
     berth.target.write_text("old")
     assert berth.land(base="old") == () and berth.target.read_text() == "new"
@@ -343,7 +351,7 @@ async def test_landing_twice_is_landing_once(tmp_path: Path) -> None:
 async def test_what_is_neither_stays_and_the_runs_own_is_kept(
     tmp_path: Path, base: str | None, present: str | None
 ) -> None:
-    """Changed, made or removed by others meanwhile; asked twice, the answer is the same."""
+    """Others changed, made or removed the file meanwhile. A second landing has the same result."""
     berth = Berth(tmp_path)
     if present is not None:
         berth.target.write_text(present)
@@ -357,7 +365,10 @@ async def test_what_is_neither_stays_and_the_runs_own_is_kept(
 async def test_an_edit_in_the_last_moment_goes_back_where_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the comparison and the rename: what comes out is looked at, and is not what the run began with."""
+    """The edit comes between the comparison and the rename.
+
+    The file that the rename took out is compared again, and differs from the one at the run's start.
+    """
     berth = Berth(tmp_path)
     berth.target.write_text("old")
     rename, edited = landing.rename_at, set[Path]()
@@ -372,14 +383,17 @@ async def test_an_edit_in_the_last_moment_goes_back_where_it_was(
     [words] = berth.land(base="old")
     assert "their version stays" in words and berth.target.read_text() == "theirs"
     assert (berth.aside / "out" / "x").read_text() == "new"
-    # Nor is one overwritten that was not there before.
+    # A file that did not exist before is not overwritten either.
     berth = Berth(tmp_path / "again")
     assert len(berth.land(base=None)) == 1 and berth.target.read_text() == "theirs"
 
 
 @pytest.mark.parametrize(("write", "path"), [("out/*", "out/x"), ("out/x", "out/x"), ("**/*", ".git/hooks/x")])
 async def test_nothing_lands_in_git_that_the_binding_does_not_name(tmp_path: Path, write: str, path: str) -> None:
-    """By a link that took the place of the output's folder, or by a pattern. What the binding names lands."""
+    """The way into `.git` is a link that replaced the output's folder, or a pattern.
+
+    A path that the binding names does land.
+    """
     berth = Berth(tmp_path)
     (berth.root / ".git/hooks").mkdir(parents=True)
     (berth.root / "out").rmdir()
@@ -392,7 +406,7 @@ async def test_nothing_lands_in_git_that_the_binding_does_not_name(tmp_path: Pat
 
 
 async def test_a_removal_lands_unless_others_changed_it(tmp_path: Path) -> None:
-    """What is gone already is gone."""
+    """A file that is gone already needs no removal."""
     berth = Berth(tmp_path)
     berth.target.write_text("old")
     assert berth.land(base="old", new=None) == () and not berth.target.exists()
@@ -402,14 +416,14 @@ async def test_a_removal_lands_unless_others_changed_it(tmp_path: Path) -> None:
 
 
 async def test_a_removal_from_a_folder_that_is_gone_has_landed(tmp_path: Path) -> None:
-    """A person took the whole folder away meanwhile: there is nothing left to do, and nothing to wait for."""
+    """A person removed the whole folder meanwhile, so there is nothing to do and nothing to wait for."""
     berth = Berth(tmp_path)
     (berth.root / "out").rmdir()
     assert berth.land(base="old", new=None) == ()
 
 
 async def test_what_cannot_be_kept_aside_either_is_told(tmp_path: Path) -> None:
-    """No place for it anywhere: the landing ends all the same, with both reasons."""
+    """If the run's version cannot be kept anywhere, the landing ends all the same, with both reasons."""
     berth = Berth(tmp_path)
     berth.target.write_text("theirs")
     berth.aside.write_text("no folder")
@@ -418,7 +432,7 @@ async def test_what_cannot_be_kept_aside_either_is_told(tmp_path: Path) -> None:
 
 
 async def test_a_link_that_was_swapped_in_leads_nowhere(tmp_path: Path) -> None:
-    """Somebody puts a link in the place of the folder of outputs while the run is under way: nothing is written behind it."""
+    """A link replaces the folder of outputs while the run is under way. Nothing is written behind the link."""
     berth = Berth(tmp_path)
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -433,7 +447,7 @@ async def test_a_link_that_was_swapped_in_leads_nowhere(tmp_path: Path) -> None:
     ("write", "path"), [("**", "link/x"), ("**", "link/new/x"), ("l*/*", "link/x"), ("link", "link/x")]
 )
 async def test_a_link_that_a_run_may_have_landed_before_leads_nowhere(tmp_path: Path, write: str, path: str) -> None:
-    """Nor inside of root: behind a link that the spec does not spell out lies what no binding means."""
+    """This holds also for a link inside root: behind a link that the spec does not spell out, no binding matches."""
     berth = Berth(tmp_path)
     (berth.root / "private").mkdir()
     (berth.root / "link").symlink_to("private")
@@ -442,7 +456,7 @@ async def test_a_link_that_a_run_may_have_landed_before_leads_nowhere(tmp_path: 
 
 
 async def test_a_link_that_the_spec_spells_out_is_followed_inside_of_root(tmp_path: Path) -> None:
-    """The author named it: it is as good as what it leads to."""
+    """The author of the spec named the link, so it counts like its target."""
     berth = Berth(tmp_path)
     (berth.root / "private").mkdir()
     (berth.root / "link").symlink_to("private")
@@ -451,7 +465,7 @@ async def test_a_link_that_the_spec_spells_out_is_followed_inside_of_root(tmp_pa
 
 
 async def test_what_no_run_may_change_is_not_landed_either(tmp_path: Path) -> None:
-    """A pattern that reaches the specs: what a run left for them stays behind, and is told."""
+    """The pattern covers the specs. A run's output for them does not land, and the message says so."""
     berth = Berth(tmp_path)
     (berth.root / "sessions.d").mkdir()
     guarded = (os.path.realpath(berth.root / "sessions.d"), os.path.realpath(berth.root / "wakeful.yaml"))
@@ -463,7 +477,7 @@ async def test_what_no_run_may_change_is_not_landed_either(tmp_path: Path) -> No
 
 
 async def test_a_root_that_was_made_in_the_state_folder_is_its_own(tmp_path: Path) -> None:
-    """A fork works there; the rest of what is guarded stays so."""
+    """A fork works in such a root. The other guarded places stay guarded."""
     berth = Berth(tmp_path, root=tmp_path / "state/workspaces/trial-1")
     guarded = (os.path.realpath(tmp_path / "state"), os.path.realpath(berth.root / "out"))
     assert (
@@ -475,7 +489,7 @@ async def test_a_root_that_was_made_in_the_state_folder_is_its_own(tmp_path: Pat
 
 @pytest.mark.parametrize("path", [".git/hooks/pre-commit", "out/.git/config", "elsewhere/x"])
 async def test_only_what_a_write_binding_means_is_landed(tmp_path: Path, path: str) -> None:
-    """What bindings leave out by default is left out here, too: a hook of git would be run by the person."""
+    """Default excludes of bindings count here, too. Otherwise a person might run a git hook that a run wrote."""
     berth = Berth(tmp_path)
     write = "out/**" if path.startswith("elsewhere") else "**"
     [words] = berth.land(base=None, path=path, write=write)
@@ -483,7 +497,7 @@ async def test_only_what_a_write_binding_means_is_landed(tmp_path: Path, path: s
 
 
 async def test_outputs_land_on_another_file_system(tmp_path: Path) -> None:
-    """By a copy beside the target, and a rename all the same; what a cut copy left is replaced."""
+    """The output is copied beside its target and then renamed. A half copy from before is replaced."""
     shared = Path("/dev/shm")
     if not shared.is_dir() or shared.stat().st_dev == tmp_path.stat().st_dev:
         pytest.skip("there is no second file system here")
@@ -499,7 +513,7 @@ async def test_outputs_land_on_another_file_system(tmp_path: Path) -> None:
 
 
 async def test_a_folder_in_the_place_of_an_output_is_a_conflict(tmp_path: Path) -> None:
-    """It is neither what was there nor what was made."""
+    """A folder is neither the earlier file nor the run's output."""
     berth = Berth(tmp_path)
     berth.target.mkdir()
     assert len(berth.land(base=None)) == 1 and berth.target.is_dir()
@@ -514,7 +528,10 @@ def _read(path: Path) -> bytes:
 
 @pytest.mark.parametrize("level", ["strict", "standard"])
 async def test_a_venv_inside_root_is_seen_with_its_python(bench: Bench, level: str) -> None:
-    """By the links that it is made of; and a program installed in it, which names that python in its first line."""
+    """The Python is found by the links of the venv.
+
+    An installed program, which names that Python in its first line, works too.
+    """
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bench.root / ".venv")], check=True)
     tool = bench.root / ".venv/bin/tool"
     tool.write_text(f"#!{bench.root}/.venv/bin/python\nimport sys, json; print(sys.prefix)\n")

@@ -1,4 +1,7 @@
-"""A trace proposes the least that is enough: real programs are traced once, the lines are followed once, and then they are denied nothing that they need."""
+"""A trace proposes the smallest sufficient permissions.
+
+Real programs are traced once, get the proposed lines, and are then denied nothing that they need.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ def read_spec(text: str, root: Path) -> SessionSpec:
 
 
 async def run(bench: Bench, script: str, text: str, *, is_traced: bool) -> ProcessEnded:
-    """Under what this spec declares, and out/."""
+    """Run the script with the permissions of this spec, and with out/ writable."""
     spec = read_spec(text, bench.root)
     (bench.root / "out").mkdir(exist_ok=True)
     reads = tuple(one.pattern for one in spec.files if one.access == "read")
@@ -59,7 +62,7 @@ async def run(bench: Bench, script: str, text: str, *, is_traced: bool) -> Proce
 
 
 async def trace(bench: Bench, script: str) -> tuple[ProcessEnded, list[str]]:
-    """How it ended, and the lines."""
+    """Trace the script, and return its end and the proposed lines."""
     ended = await run(bench, script, PLAIN, is_traced=True)
     assert ended.trace is not None and ended.trace.words is None, ended
     paste = suggest(
@@ -73,7 +76,7 @@ async def trace(bench: Bench, script: str) -> tuple[ProcessEnded, list[str]]:
 
 
 async def follow(bench: Bench, script: str, lines: list[str]) -> ProcessEnded:
-    """As a person does: what is not there is made first, as the trace says."""
+    """Follow the proposal as a person does. Missing folders are made first, as the trace says."""
     told: dict[str, Any] = yaml.safe_load("\n".join(lines)) or {}
     for place in told.get("allow", {}).get("write", ()):
         (bench.root / Path(place).expanduser()).mkdir(parents=True, exist_ok=True)
@@ -81,7 +84,9 @@ async def follow(bench: Bench, script: str, lines: list[str]) -> ProcessEnded:
 
 
 async def test_caches_are_allowed_and_not_bound(bench: Bench) -> None:
-    """As linters and test runners make them: a folder, a file in it, one put in place by a rename."""
+    """The caches are like those of linters and test runners: a folder, a file in it, and a file put in place by a
+    rename.
+    """
     script = """
         mkdir -p .ruff_cache/0.1 && echo x > .ruff_cache/0.1/x
         mkdir -p .pytest_cache/v && echo x > .pytest_cache/v/new && mv .pytest_cache/v/new .pytest_cache/v/lastfailed
@@ -97,7 +102,7 @@ async def test_caches_are_allowed_and_not_bound(bench: Bench) -> None:
 
 @pytest.mark.long
 async def test_the_tests_of_a_project_run_under_what_their_trace_proposes(bench: Bench) -> None:
-    """The real pytest, which makes its cache under another name and renames it."""
+    """The real pytest makes its cache under another name and renames it."""
     (bench.root / "test_it.py").write_text("def test_it():\n    assert True\n")
     script = f"cp test_it.py out/ 2> /dev/null; exec {sys.executable} -m pytest -q -p no:xdist -p no:asyncio --rootdir . test_it.py"
     ended, lines = await trace(bench, script)
@@ -108,7 +113,7 @@ async def test_the_tests_of_a_project_run_under_what_their_trace_proposes(bench:
 
 @pytest.mark.parametrize("way", ["its python", "its modules"])
 async def test_a_virtual_environment_elsewhere_is_opened_at_once(bench: Bench, way: str) -> None:
-    """With all of its modules, and the Python that it was made of: one trace is enough."""
+    """All its modules are opened, and the Python that it was made from. One trace is enough."""
     environment = bench.folder / "environments" / "report"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)
     modules = next(environment.glob("lib/python3*/site-packages"))
@@ -119,7 +124,7 @@ async def test_a_virtual_environment_elsewhere_is_opened_at_once(bench: Bench, w
     (bench.root / "app.py").write_text(
         "import os, sys\nsys.path[:0] = [os.environ['MODULES']] if 'MODULES' in os.environ else []\nimport first, second, third\nprint('all there')\n"
     )
-    # Named so that nothing but the trace tells where it is: what a command names is opened by itself.
+    # The place is hidden from the command, because places that a command names are opened without a trace.
     (bench.root / "out").mkdir()
     (bench.root / "out" / "where").write_text(
         str(environment / "bin" / "python") if way == "its python" else str(modules)
@@ -135,7 +140,7 @@ async def test_a_virtual_environment_elsewhere_is_opened_at_once(bench: Bench, w
 
 
 async def test_a_run_that_passed_without_the_network_is_offered_none(bench: Bench) -> None:
-    """It tried a port, and went on: the trace tells it, and proposes nothing."""
+    """The program tried a port and went on. The trace reports it and proposes nothing."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         text = f"import socket\ntry: socket.create_connection(('127.0.0.1', {server.getsockname()[1]}))\nexcept OSError: pass\n"
         (bench.root / "app.py").write_text(text)
@@ -145,7 +150,7 @@ async def test_a_run_that_passed_without_the_network_is_offered_none(bench: Benc
 
 
 async def test_the_address_that_was_asked_for_is_offered(bench: Bench) -> None:
-    """The kernel refused the socket before it heard of an address: the program's words name it."""
+    """The kernel refused the socket before it got an address. The program's message names the address."""
     _, lines = await trace(bench, "curl -sS http://127.0.0.1:8181/")
     assert lines == ['network: ["127.0.0.1:8181"]']
 

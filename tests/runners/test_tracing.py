@@ -1,4 +1,4 @@
-"""Traced runs with the real strace: what they are denied is found, and they end as they would have ended."""
+"""Traced runs with the real strace: their denials are found, and they end as they would without the trace."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STRICT = find_strict_obstacle()
 
 
 def traced(bench: Bench, script: str, *, level: str = "standard", **changes: object) -> RunOrder:
-    """Reads `in.txt`, writes `out/`, and is traced."""
+    """Return an order for a traced run that reads `in.txt` and writes `out/`."""
     (bench.root / "in.txt").write_text("in")
     (bench.root / "out").mkdir(exist_ok=True)
     network = changes.pop("network", False)
@@ -60,7 +60,10 @@ def one(ended: ProcessEnded, what: str | Path) -> Denied:
 
 @pytest.mark.parametrize("level", ["standard", "observe", "none"])
 async def test_everything_outside_its_reach_is_found_and_nothing_inside(bench: Bench, level: str) -> None:
-    """Files read, made, removed, renamed, run; a relative path from another folder; denied, or had and named all the same."""
+    """Files are read, made, removed, renamed and run, also by a relative path from another folder.
+
+    Each access is found, whether it was denied or only observed.
+    """
     (bench.root / "module").write_text("x")
     (bench.root / "tool").write_text("#!/bin/sh\n")
     (bench.root / "tool").chmod(0o755)
@@ -78,7 +81,7 @@ async def test_everything_outside_its_reach_is_found_and_nothing_inside(bench: B
     ended = await bench.run(traced(bench, f"set +e; {script}", level=level))
     assert ended.exit_code == 7 and ended.problem is None
     names = {"read": ("module", "../beside"), "run": ("tool",), "write": ("made", "old", "gone")}
-    # Once it may be run, its interpreter reads it.
+    # If the tool may be run, its interpreter also reads it.
     names["read"] += () if level == "standard" else ("tool",)
     assert found(ended) == {
         (access, os.path.normpath(bench.root / name)) for access, paths in names.items() for name in paths
@@ -89,7 +92,7 @@ async def test_everything_outside_its_reach_is_found_and_nothing_inside(bench: B
 
 @pytest.mark.skipif(STRICT is not None, reason=f"nothing can be isolated strictly here: {STRICT}")
 async def test_what_a_strict_run_does_not_see_is_found(bench: Bench) -> None:
-    """There it is not refused, but not there."""
+    """In a strict view the file is missing rather than denied."""
     (bench.root / "module").write_text("x")
     (bench.folder / "beside").write_text("x")
     ended = await bench.run(
@@ -100,7 +103,10 @@ async def test_what_a_strict_run_does_not_see_is_found(bench: Bench) -> None:
 
 
 async def test_addresses_are_found_where_they_can_be(bench: Bench) -> None:
-    """Without a network not even the address is known; with ports, those that are shut; observed, every one."""
+    """Without a network the address is unknown.
+
+    With a list of ports the closed ones are found, and when observed all of them.
+    """
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_server(("127.0.0.1", 0)) as other:
         ports = server.getsockname()[1], other.getsockname()[1]
         text = f"import socket; [socket.socket().connect_ex(('127.0.0.1', port)) for port in {ports}]"
@@ -118,7 +124,7 @@ async def test_addresses_are_found_where_they_can_be(bench: Bench) -> None:
 async def test_secrets_and_what_is_shared_come_without_a_line_to_paste(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A fooled program asks for keys: that is told, and nobody is helped to allow it."""
+    """A deceived program asks for keys. The trace reports it, and offers no line that allows it."""
     monkeypatch.setenv("HOME", str(bench.folder / "home"))
     key = bench.folder / "home" / ".ssh" / "id_ed25519"
     key.parent.mkdir(parents=True)
@@ -135,7 +141,7 @@ async def test_secrets_and_what_is_shared_come_without_a_line_to_paste(
 
 
 async def test_it_ends_as_it_would_have(bench: Bench) -> None:
-    """Its exit code, its signal, its output, its check, its limits; and what it leaves behind ends with it."""
+    """The exit code, signal, output, check and limits are the same. Leftover processes end with the run."""
     ended = await bench.run(traced(bench, "echo said; kill -SEGV $$"))
     assert (ended.exit_code, ended.signal, bench.output(ended)) == (None, 11, b"said\n")
     ended = await bench.run(traced(bench, "setsid sleep 1000 & echo $! > out/left; exit 5"))
@@ -152,7 +158,7 @@ async def test_it_ends_as_it_would_have(bench: Bench) -> None:
 
 
 async def test_a_stop_reaches_the_program_and_not_its_tracer(bench: Bench) -> None:
-    """An interrupted program says its last word, and that is heard."""
+    """The last accesses of an interrupted program are still found."""
     order = traced(bench, "trap 'cat ../beside || exit 9' INT; echo ready > out/ready; while :; do sleep 0.05; done")
     (bench.folder / "beside").write_text("x")
     run = bench.start(order)
@@ -164,17 +170,17 @@ async def test_a_stop_reaches_the_program_and_not_its_tracer(bench: Bench) -> No
 
 @pytest.mark.parametrize("number", ["KILL", pytest.param("STOP", marks=pytest.mark.long)])
 async def test_a_program_that_ends_or_stops_its_tracer_ends_all_the_same(bench: Bench, number: str) -> None:
-    """It is the program's own child as far as anybody is: a run of the same rights may do that, and gains nothing."""
+    """A run may signal its tracer, which has the same rights, and gains nothing by it."""
     script = f"kill -{number} $(sed -n 's/^TracerPid:.//p' /proc/$$/status); exit 6"
     ended = await bench.run(
         traced(bench, f"set +e; {script}", timeout_seconds=3.0 if number == "STOP" else 60.0, grace_seconds=0.2)
     )
-    # Stopped, it holds the program where it stands, and the run ends by its timeout.
+    # A stopped tracer stops the program, too, and the run ends by its timeout.
     assert ended.exit_code == 6 or number == "STOP"
 
 
 async def test_what_it_finds_is_bounded(bench: Bench) -> None:
-    """A program that asks for ten thousand files fills neither the record nor the memory."""
+    """A program that asks for thousands of files fills neither the record nor the memory."""
     (bench.root / "ask.py").write_text(
         f"for n in range(3000):\n  try: open('{bench.folder}/x%04d' % n, 'w')\n  except OSError: pass\n"
     )
@@ -185,7 +191,10 @@ async def test_what_it_finds_is_bounded(bench: Bench) -> None:
 
 @pytest.mark.long
 async def test_a_program_that_floods_its_trace_is_not_listened_to_for_ever(bench: Bench) -> None:
-    """It is let to, and what it cost us is bounded; the record says that not all was looked at."""
+    """The program is not stopped, but the cost to the daemon is bounded.
+
+    The record says that the trace is incomplete.
+    """
     script = r"""
         for fd in /proc/self/fd/*; do
             case "$(readlink $fd)" in pipe:*) n=${fd##*/}; [ "$n" -gt 2 ] && { yes '9 mkdir("/x", 0) = 0' | head -c 8000000; } > /proc/self/fd/$n;; esac
@@ -196,7 +205,7 @@ async def test_a_program_that_floods_its_trace_is_not_listened_to_for_ever(bench
 
 
 async def test_names_that_are_no_text_can_be_recorded(bench: Bench) -> None:
-    """Bytes that are no UTF-8, controls, quotes: shown by their numbers, never offered for a spec."""
+    """Bytes that are not UTF-8 and control characters are shown as escapes. Such names are never offered for a spec."""
     names = [b"\xff\xfe", b"a\nb", b"\x1b[2J", b'q") = -1 EACCES (x', "ü n".encode()]
     for name in names:
         Path(os.fsdecode(os.fsencode(bench.folder) + b"/" + name)).write_text("x")
@@ -214,7 +223,10 @@ def _cat_all(bench: Bench, names: list[bytes]) -> str:
 
 
 async def test_what_a_program_writes_into_the_trace_itself_does_no_harm(bench: Bench) -> None:
-    """It holds the pipe, too. Half lines, endless lines, and lies: the run ends, and the record holds."""
+    """The program holds the pipe of the trace, too.
+
+    Half lines, endless lines and false lines harm neither the run nor the record.
+    """
     script = r"""
         for fd in /proc/self/fd/*; do
             case "$(readlink $fd)" in pipe:*) n=${fd##*/}; [ "$n" -gt 2 ] && { head -c 300000 /dev/zero; printf '\n99 openat(AT_FDCWD, "/root/lie", O_RDONLY) = -1 EACCES (x)\n99 openat(((([[[\n99 <... x resumed>'; } > /proc/self/fd/$n;; esac
@@ -227,7 +239,7 @@ async def test_what_a_program_writes_into_the_trace_itself_does_no_harm(bench: B
 async def test_without_strace_a_trace_does_not_run_and_what_is_observed_does(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each says why, and what to install."""
+    """Each case says why, and which package to install."""
     monkeypatch.setattr(tracing, "PROGRAM", "no-such-strace")
     ended = await bench.run(traced(bench, "echo ran"))
     assert "apt install strace" in str(ended.problem) and not bench.output(ended)
@@ -237,13 +249,13 @@ async def test_without_strace_a_trace_does_not_run_and_what_is_observed_does(
 
 
 async def test_a_program_that_is_not_there_is_told_as_ever(bench: Bench) -> None:
-    """Not in the words of strace."""
+    """The message is not that of strace."""
     ended = await bench.run(bench.order("no-such-program", is_traced=True))
     assert "no such program in PATH" in str(ended.problem)
 
 
 async def test_what_the_system_denies_anyway_comes_without_a_line_to_paste(bench: Bench) -> None:
-    """It is within its reach, so no spec would help: its owner or its mode says no."""
+    """The file is within the run's reach, so no spec would help: its owner or its mode denies it."""
     standards = JudgedRun(
         Reach(policy=Policy(grants=(Grant(str(bench.root), READ),)), unenforced=()),
         str(bench.root),
@@ -263,7 +275,7 @@ async def test_what_the_system_denies_anyway_comes_without_a_line_to_paste(bench
 
 @pytest.mark.parametrize("number", [0, 9])
 async def test_a_run_that_somebody_else_traces_ends_with_its_own_exit_code(bench: Bench, number: int) -> None:
-    """A person's debugger takes note of the end before we may, and does not take it away."""
+    """A person's debugger is told of the end before the daemon. The daemon still gets the exit code."""
     os.mkfifo(bench.root / "go")
     run = bench.start(bench.shell(f"echo $$ > pid; read line < go; exit {number}", cwd=str(bench.root)))
     pid = await bench.number_in("pid")
@@ -278,7 +290,7 @@ async def test_a_run_that_somebody_else_traces_ends_with_its_own_exit_code(bench
 
 
 async def test_a_run_that_is_not_traced_knows_nothing_of_it(bench: Bench) -> None:
-    """No strace, no record."""
+    """The run has no strace and no trace in its record."""
     (bench.folder / "beside").write_text("x")
     ended = await bench.run(traced(bench, "cat ../beside; exit 1", is_traced=False))
     assert ended.trace is None and f"denied reading {bench.folder}/beside" in str(ended.hint)

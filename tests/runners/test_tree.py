@@ -1,4 +1,4 @@
-"""Nothing a run started outlives it, and nothing else is touched."""
+"""No process that a run started outlives it, and no other process is touched."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ from wakeful.runners.process.process_mark import OWN, mark_of, read_mark
 
 pytestmark = pytest.mark.asyncio
 
-# A daemon as the old books teach it: two forks, a session of its own, no environment, no inherited file, deaf to SIGTERM.
+# A classic daemon: two forks, its own session, no environment, no inherited file, and SIGTERM ignored.
 DAEMONISE = """
 import os, signal, sys, time
 if os.fork():
@@ -93,7 +93,7 @@ async def test_children_of_the_daemon_itself_are_never_touched_and_keep_their_ex
 async def test_a_stray_that_shed_every_mark_is_ended_once_no_run_can_own_it(bench):
     shed = "import resource as r; r.setrlimit(r.RLIMIT_RTTIME, (r.RLIM_INFINITY,)*2)\n"
     (bench.root / "shed.py").write_text(shed + DAEMONISE)
-    # Confined, it could not shed it at all.
+    # A confined run could not remove its mark at all.
     free = Confinement(level="none")
     ended = await bench.run(
         bench.shell(f"{sys.executable} shed.py pid\nwhile ! test -f pid; do sleep 0.01; done", confinement=free)
@@ -109,7 +109,7 @@ async def test_an_orphan_that_ends_by_itself_during_a_run_is_reaped_before_the_r
     await eventually_async(lambda: not bench.is_alive(pid))
 
     def is_reaped() -> bool:
-        # It is ours to reap once the shell that started it is gone, too.
+        # The daemon adopts it only after the shell that started it has ended.
         bench.runner.tidy()
         return proc.read_stat(pid) is None
 
@@ -118,7 +118,10 @@ async def test_an_orphan_that_ends_by_itself_during_a_run_is_reaped_before_the_r
 
 
 async def test_an_orphan_comes_to_us_whichever_thread_spawned_its_parent(bench):
-    """The end of a run asks for the children of one thread alone."""
+    """The kernel gives orphans to the daemon's first thread.
+
+    The end of a run lists the children of that thread only.
+    """
     is_over = threading.Event()
     spawned: list[int] = []
 
@@ -149,7 +152,7 @@ async def test_two_hundred_runs_leave_no_zombie_and_no_descriptor(bench):
         for run_id in ids:
             assert (await bench.end_of(run_id)).exit_code == 0
     assert set(proc.children_of(os.getpid())) <= children
-    # A folder may still be open in the thread that removes it, now or when they were counted first.
+    # A folder may be open in the thread that removes it, now or at the first count.
     await eventually_async(lambda: len(os.listdir("/proc/self/fd")) <= descriptors)
     assert len(bench.reports) == 201
 

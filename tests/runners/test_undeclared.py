@@ -1,4 +1,7 @@
-"""What changed beside an output is told with the run, and only what another run declares and wrote meanwhile is not."""
+"""Undeclared changes beside an output are reported with the run.
+
+Left out is only a file that another run declares and wrote meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ STANDARD = Confinement(level="standard")
 
 
 def writing(bench: Bench, text: str, output: str, **changes: object) -> RunOrder:
-    """A run that declares one file of out/, which opens that folder."""
+    """Return an order for a run that declares one file of out/, which opens that folder."""
     return bench.shell(text, **({"confinement": STANDARD, "writes": (output,), "session": output} | changes))
 
 
@@ -27,7 +30,7 @@ async def wait_for(path: Path) -> None:
 
 
 async def test_a_neighbours_output_is_not_told_as_a_change_of_mine(bench: Bench) -> None:
-    """Two sessions write into one folder, at the same time, each what it declares: nobody is told of anything."""
+    """Two sessions write into one folder at the same time, each its declared file. Neither gets a report."""
     slow = bench.start(writing(bench, "echo 1 > out/slow; until [ -e out/quick ]; do sleep 0.01; done", "out/slow"))
     await wait_for(bench.root / "out" / "slow")
     quick = await bench.run(writing(bench, "echo 1 > out/quick", "out/quick"))
@@ -35,7 +38,7 @@ async def test_a_neighbours_output_is_not_told_as_a_change_of_mine(bench: Bench)
 
 
 async def test_what_nobody_declares_is_told_to_both(bench: Bench) -> None:
-    """Who it was cannot be known: each of them could have been."""
+    """Either run could have made the change, so both get the report."""
     slow = bench.start(writing(bench, "echo 1 > out/slow; until [ -e out/stray ]; do sleep 0.01; done", "out/slow"))
     await wait_for(bench.root / "out" / "slow")
     quick = await bench.run(writing(bench, "echo 1 > out/quick; echo 1 > out/stray", "out/quick"))
@@ -43,14 +46,14 @@ async def test_what_nobody_declares_is_told_to_both(bench: Bench) -> None:
 
 
 async def test_what_is_done_to_a_neighbour_that_rests_is_told(bench: Bench) -> None:
-    """That a path is declared by somebody excuses nobody else: not before that one ran, and not after."""
+    """A declared path excuses other sessions neither before its own session runs nor after."""
     early = await bench.run(writing(bench, "echo forged > out/quick", "out/slow"))
     assert early.undeclared == ("out/quick",)
     slow = bench.start(
         writing(bench, "until [ -e out/quick.done ]; do sleep 0.01; done; echo forged > out/quick", "out/slow")
     )
     await bench.run(writing(bench, "echo 1 > out/quick", "out/quick"))
-    # The stamp of a file is of a clock that ticks every few milliseconds: the forgery comes a tick later.
+    # The clock of file timestamps ticks every few milliseconds. The forgery comes a tick later.
     ended = os.stat(bench.root / "out" / "quick").st_ctime_ns
 
     def has_ticked() -> bool:
@@ -63,7 +66,7 @@ async def test_what_is_done_to_a_neighbour_that_rests_is_told(bench: Bench) -> N
 
 
 async def test_an_output_behind_a_link_is_still_declared(bench: Bench) -> None:
-    """People name their folders by links, of root and inside of it; their own output is no stranger there."""
+    """Links outside and inside root lead to the output. The run's own output is still a declared one."""
     link = bench.folder / "link"
     link.symlink_to(bench.root)
     (bench.root / "real").mkdir()

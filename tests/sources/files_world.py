@@ -1,7 +1,8 @@
-"""A file source with a small stand-in for the reactor: hints lead to looks after a short quiet, looks are collected.
+"""A file source with a small stand-in for the reactor.
 
-`settled` waits until nothing is dirty; `truth` asks a second source that has neither hints nor memory, so that a test
-compares what was noticed with what is there.
+A hint leads to a look after a short quiet, and the results of looks are collected. `settled` waits until no target is
+dirty. `truth` asks a second source that has neither hints nor memory, so that a test compares the version that was
+noticed with the version on disk.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ from wakeful.sources.hints.contract import MakeHints
 QUIET_SECONDS = 0.06
 
 
-# Every path is looked at again at once, and none because it was hashed too soon after a change.
+# The sweep looks at every path again at once. No path is reread because it was hashed too soon after a change.
 SWEPT = Pace(tick_seconds=0.02, round_seconds=1, reread_seconds=3600.0)
-# Targets that cannot be watched are polled at once.
+# The source polls unwatchable targets at once.
 POLLED = Pace(tick_seconds=0.05, poll_seconds=0.05)
-# A path that was hashed too soon after a change is read again at once.
+# The source rereads at once a path that was hashed too soon after a change.
 REREAD = Pace(tick_seconds=0.02, reread_seconds=0.0)
 
 
 class Due(RacyPaths):
-    """The paths to be read again, and those that were handed out for it."""
+    """The paths to be read again. `taken` records those that were handed out for rereading."""
 
     def __init__(self, seen: Mapping[str, Seen], pause_seconds: float) -> None:
         super().__init__(seen, pause_seconds)
@@ -50,7 +51,7 @@ class Due(RacyPaths):
 
 
 class World:
-    """Everything one test needs around a source."""
+    """A file source with its hints, cache, timers and collected results."""
 
     def __init__(
         self,
@@ -68,7 +69,7 @@ class World:
         self.timers: dict[str, asyncio.TimerHandle] = {}
         self.looking: set[str] = set()
         state.mkdir(exist_ok=True, parents=True)
-        # What was said of defects.
+        # The messages of the defects that were reported.
         self.told: list[str] = []
         self.cache = StatCache(state)
         self.watcher = Watcher(make_hints)
@@ -114,7 +115,7 @@ class World:
         self.source.look(key, self._generation)
 
     async def follow(self, pattern: str, root: Path | None = None, key: str | None = None, **options: object) -> str:
-        """Follow a target and wait for its first look; the key is returned."""
+        """Follow a target, wait for its first look, and return its key."""
         name = key or f"{pattern}#{len(self.results)}"
         self.source.follow([FileTarget(key=name, root=str(root or self.root), pattern=pattern, **options)])
         self.look(name)
@@ -125,14 +126,14 @@ class World:
         await eventually_async(lambda: not self.timers and not self.looking, what="nothing dirty, no look under way")
 
     async def hinted(self, change: Callable[[], object]) -> None:
-        """Make a change and wait until it was hinted at and looked at."""
+        """Make a change, wait for a hint of it, and wait for the looks that follow."""
         before = len(self.hints)
         change()
         await eventually_async(lambda: len(self.hints) > before, what="a hint")
         await self.settled()
 
     async def look_at_all(self) -> None:
-        """Look at everything that every target means, as after lost hints."""
+        """Look at every path of every target, as after lost hints."""
         self.watcher.lose()
         for key in list(self.timers):
             self.look(key)
@@ -145,7 +146,7 @@ class World:
         return self.last(key).version
 
     def versions(self, key: str) -> list[str | None]:
-        """The versions in the order they were seen, each run of equal ones once."""
+        """Return the versions in the order they were seen, with consecutive equal ones merged."""
         found: list[str | None] = []
         for result in self.results[key]:
             if not found or found[-1] != result.version:
@@ -153,7 +154,7 @@ class World:
         return found
 
     async def truth(self, pattern: str, root: Path | None = None, **options: object) -> str | None:
-        """The version as a source without memory and without hints finds it now."""
+        """Return the version that a source without memory and without hints finds now."""
         told: list[TargetsHinted | TargetLooked] = []
         fresh = FileSource(told.append, self.loop, self.root / ".no-state", choose_hints("poll"), StatCache(None))
         fresh.follow([FileTarget(key="truth", root=str(root or self.root), pattern=pattern, **options)])
@@ -165,7 +166,7 @@ class World:
         return looked.result.version
 
     async def noticed(self, key: str, pattern: str, root: Path | None = None, **options: object) -> None:
-        """Wait until what was noticed is what is there."""
+        """Wait until the version that was noticed equals the version on disk."""
 
         async def is_noticed() -> bool:
             await self.settled()

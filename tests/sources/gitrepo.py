@@ -1,4 +1,4 @@
-"""Real repositories for tests, and somebody who follows them: what a person does with git, and what the source reports."""
+"""Real git repositories for tests, and a follower that collects the reports of a commit source."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ from wakeful.sources.git.source import CommitSource
 
 
 class GitRepo:
-    """A repository and the person who works in it."""
+    """A repository in which a test works as a person does, with the git command."""
 
     def __init__(self, path: Path, *options: str, is_new: bool = True) -> None:
         self.path = path
@@ -32,7 +32,7 @@ class GitRepo:
         file.write_text(content)
 
     def commit(self, name: str, content: str, message: str = "a change") -> str:
-        """Write one file, commit it, and give the commit's id."""
+        """Write one file, commit it, and return the commit's id."""
         self.write(name, content)
         self("add", "--", name)
         self("commit", "-q", "-m", message)
@@ -43,7 +43,7 @@ class GitRepo:
 
 
 class Follower:
-    """Stands for the reactor: asks for looks, keeps what is reported, and looks again when hinted."""
+    """A stand-in for the reactor: it asks for looks, and keeps the results and the hints."""
 
     def __init__(self, **options: object) -> None:
         self.looked: list[LookResult] = []
@@ -85,6 +85,6 @@ class Follower:
         return next(result for result in self.looked if result.generation == generation)
 
     async def hint(self, key: str) -> None:
-        """Wait until a hint for this target came that was not waited for before."""
+        """Wait for a new hint for this target, and use it up."""
         await eventually_async(lambda: key in self.hinted, what=f"a hint for {key}")
         self.hinted = [other for other in self.hinted if other != key]

@@ -1,4 +1,7 @@
-"""A repository is the one that was bound: what a run puts in its place is not read, and what a person puts there is."""
+"""The daemon reads only the repository that was bound.
+
+It refuses a repository that a run may have put in its place, and reads one that a person put there.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ pytestmark = pytest.mark.asyncio
 
 
 class Site:
-    """A bound repository, and a private one beside it."""
+    """A bound repository, and a private repository beside it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -41,7 +44,7 @@ class Site:
         return BoundRepositories(self.file, find_writer, list_trusted)
 
     async def look(self, bound: BoundRepositories, root: Path | None = None) -> str:
-        """The version, or why there is none."""
+        """Return the version, or the reason why there is none."""
         async with Follower(bound=bound) as follower:
             result = await follower.look(follower.follow(root or self.top))
             return result.version or f"refused: {result.problem}"
@@ -67,7 +70,7 @@ def plant_link(site: Site) -> None:
 
 
 def plant_history(site: Site) -> None:
-    """A `.git` folder that says its history lies elsewhere."""
+    """Plant a `.git` folder whose `commondir` names the private repository."""
     shutil.rmtree(site.top / ".git")
     (site.top / ".git").mkdir()
     (site.top / ".git/HEAD").write_text("ref: refs/heads/main\n")
@@ -83,7 +86,7 @@ def plant_inner_links(site: Site) -> None:
 
 
 def plant_single_links(site: Site) -> None:
-    """Of each folder of objects one."""
+    """Plant a repository that has one link for each of the private repository's object folders."""
     shutil.rmtree(site.top / ".git")
     site.repo("init", "-q", "-b", "main")
     for folder in (site.private.path / ".git/objects").iterdir():
@@ -93,7 +96,10 @@ def plant_single_links(site: Site) -> None:
 
 
 def plant_borrowing(site: Site) -> None:
-    """Whoever knows the id of a commit could have its content exported."""
+    """Plant a repository that borrows objects from the private one.
+
+    A run that knows the id of a commit could have its content exported in this way.
+    """
     shutil.rmtree(site.top / ".git")
     site.repo("init", "-q", "-b", "main")
     (site.top / ".git/objects/info").mkdir(exist_ok=True)
@@ -102,7 +108,7 @@ def plant_borrowing(site: Site) -> None:
 
 
 def plant_false_worktree(site: Site) -> None:
-    """A worktree's folder of its own making, which points back to the checkout, and to a history that is not its own."""
+    """Plant a worktree folder that points back to the checkout, and to the history of the private repository."""
     made = site.top / "out/worktree"
     made.mkdir(parents=True)
     (made / "HEAD").write_text("ref: refs/heads/main\n")
@@ -128,7 +134,10 @@ PLANTED = [
 async def test_a_repository_that_a_run_could_have_planted_is_not_read(
     site: Site, plant: Callable[[Site], None], is_restarted: bool
 ) -> None:
-    """Where no run could have done it, a person did, and it is read: that is the attack without the defence."""
+    """The attack succeeds without the defence.
+
+    If no run could have written the planted repository, a person did, and the look reads it.
+    """
     own = site.repo.id("HEAD:src")
     shut, bare = site.bind("drafts"), BoundRepositories()
     assert await site.look(shut) == own == await site.look(bare)
@@ -152,7 +161,7 @@ async def test_a_person_may_say_that_it_is_theirs(site: Site) -> None:
 
 
 async def test_a_repository_that_is_planted_nearer_is_not_the_one_that_was_bound(site: Site) -> None:
-    """The folder that is bound lies inside of a repository, and a run may write it."""
+    """The bound folder lies inside a repository, and a run may write to that folder."""
     shut = site.bind("drafts")
     await site.look(shut, site.top / "src")
     (site.top / "src/.git").write_text(f"gitdir: {site.private.path}/.git\n")
@@ -168,7 +177,7 @@ async def test_what_was_seen_to_be_absent_is_not_believed_at_first_sight(site: S
 
 
 async def test_a_pointer_that_git_reads_otherwise_is_refused(site: Site) -> None:
-    """git takes all of the file for the path."""
+    """git takes the whole file, with its line breaks, as the path."""
     shut = site.bind(None)
     trick = site.folder / "x\n"
     trick.mkdir()
@@ -217,7 +226,7 @@ def make_submodule(site: Site) -> Path:
 
 @pytest.mark.parametrize("change", [make_anew, clone_anew, link_worktree, make_submodule])
 async def test_what_git_vouches_for_counts_by_itself(site: Site, change: Callable[[Site], Path]) -> None:
-    """Also where runs may write around it."""
+    """This holds although a run may write in the folder around it."""
     shut = site.bind("drafts")
     await site.look(shut)
     top = change(site)
@@ -234,7 +243,10 @@ async def test_a_worktree_that_is_moved_is_followed(site: Site) -> None:
 
 
 async def test_a_git_folder_elsewhere_counts_where_it_was_bound_so(site: Site) -> None:
-    """`git init --separate-git-dir` leaves no way back. Also after a restart of the daemon, and although a run could write there."""
+    """`git init --separate-git-dir` leaves no way back from the git folder to the checkout.
+
+    It counts also after a restart of the daemon, and although a run could write there.
+    """
     site.repo("init", "-q", f"--separate-git-dir={site.folder}/apart.git")
     assert await site.look(site.bind("drafts")) == site.repo.id("HEAD:src")
     site.repo.commit("src/a.txt", "two")
@@ -249,7 +261,7 @@ async def test_where_no_run_could_write_a_person_may_move_the_git_folder(site: S
 
 
 async def test_no_fork_is_made_of_a_planted_repository(site: Site) -> None:
-    """A workspace would hold its files."""
+    """A workspace would otherwise hold the files of the private repository."""
     shut, bare = Checkouts(site.bind("drafts")), Checkouts()
     for checkouts in (shut, bare):
         await checkouts.find(str(site.top))
@@ -260,7 +272,7 @@ async def test_no_fork_is_made_of_a_planted_repository(site: Site) -> None:
 
 
 async def test_what_is_known_is_kept_whole(site: Site) -> None:
-    """A file that is damaged is no reason not to look."""
+    """A damaged file of known repositories does not prevent a look, and is written again."""
     site.file.write_text("{")
     assert await site.look(site.bind("drafts")) == site.repo.id("HEAD:src")
     assert os.path.getsize(site.file) > 10

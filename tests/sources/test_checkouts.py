@@ -1,4 +1,4 @@
-"""Checkouts beside a repository: every kind of repository git makes, and nothing written into any of them."""
+"""Checkouts beside a repository work for every kind of git repository, and write into none of them."""
 
 from __future__ import annotations
 
@@ -69,7 +69,10 @@ async def test_every_kind_of_repository_is_checked_out(tmp_path: Path, kind: str
 
 
 async def test_branches_that_bindings_name_are_there(tmp_path: Path) -> None:
-    """By the same names; one that is not there is no error, an expression is none of a branch."""
+    """The branches keep their names.
+
+    A branch that does not exist is not an error.
+    """
     source = make(tmp_path / "source")
     git(source, "branch", "release")
     git(source, "tag", "v1")
@@ -79,7 +82,10 @@ async def test_branches_that_bindings_name_are_there(tmp_path: Path) -> None:
 
 
 async def test_what_is_committed_in_a_checkout_stays_there(tmp_path: Path) -> None:
-    """No file of the repository is added or changed. (git renews the times of objects it finds there: that keeps them from being pruned.)"""
+    """No file of the repository is added or changed.
+
+    (git renews the mtime of objects that it finds there, which keeps them from being pruned.)
+    """
     source = make(tmp_path / "source")
     place = await check_out(source, tmp_path / "place")
     before = {path: path.read_bytes() for path in (source / ".git").rglob("*") if path.is_file()}
@@ -95,7 +101,7 @@ async def test_where_nothing_was_committed_there_is_nothing_to_check_out(tmp_pat
 
 
 async def test_three_texts_become_one_or_are_marked(tmp_path: Path) -> None:
-    """Clean, in conflict, and no texts at all; the config of a repository around has no say."""
+    """The three results are a clean merge, a conflict, and None for a binary file."""
     lines = [f"{number}\n" for number in range(9)]
     base, names = "".join(lines).encode(), ("here", "before", "fork")
     merged = await Checkouts().merge_texts(

@@ -1,4 +1,4 @@
-"""The alarm clock: it rings in time, rings again after the clock was moved, and keeps silent otherwise."""
+"""The alarm clock reports in time, reports again after the wall clock was set, and is silent otherwise."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ def wall_us() -> int:
 
 
 class Rings:
-    """Keeps what a clock reported, with the moment of each ring."""
+    """Collects the clock's reports as the moment of each."""
 
     def __init__(self) -> None:
         self.at: list[float] = []
@@ -38,7 +38,7 @@ def rings() -> Rings:
 
 @pytest_asyncio.fixture
 async def started() -> AsyncIterator[Callable[..., Clock]]:
-    """Start clocks inside the test's loop; each is stopped when the test ends."""
+    """Start clocks in the test's event loop. Each is stopped when the test ends."""
     clocks: list[Clock] = []
 
     def start(report: Rings, **options: object) -> Clock:
@@ -55,7 +55,7 @@ async def started() -> AsyncIterator[Callable[..., Clock]]:
 
 @pytest.mark.asyncio
 async def test_it_rings_once_at_the_moment_it_was_set_to(rings: Rings, started: Callable[..., Clock]) -> None:
-    """One alarm, one ring, not before its moment."""
+    """One alarm gives one report, and not before its moment."""
     clock = started(rings)
     due_us = wall_us() + 60_000
     clock.wake_at(due_us)
@@ -68,7 +68,7 @@ async def test_it_rings_once_at_the_moment_it_was_set_to(rings: Rings, started: 
 
 @pytest.mark.asyncio
 async def test_a_moment_in_the_past_rings_at_once(rings: Rings, started: Callable[..., Clock]) -> None:
-    """However late: nothing due is skipped as a misfire."""
+    """An alarm is reported however late it is. None is skipped as a misfire."""
     clock = started(rings)
     clock.wake_at(0)
     await eventually_async(lambda: rings.at)
@@ -77,7 +77,7 @@ async def test_a_moment_in_the_past_rings_at_once(rings: Rings, started: Callabl
 
 @pytest.mark.asyncio
 async def test_only_the_latest_alarm_counts(rings: Rings, started: Callable[..., Clock]) -> None:
-    """Setting it anew replaces the alarm, None removes it, and the same moment twice is one alarm."""
+    """A new alarm replaces the old one, None removes it, and the same moment twice is one alarm."""
     clock = started(rings)
     clock.wake_at(wall_us() + 20_000)
     clock.wake_at(None)
@@ -94,7 +94,7 @@ async def test_only_the_latest_alarm_counts(rings: Rings, started: Callable[...,
 
 @pytest.mark.asyncio
 async def test_a_moment_beyond_the_calendar_is_never(rings: Rings, started: Callable[..., Clock]) -> None:
-    """A far due moment is no error."""
+    """A due moment far in the future is not an error."""
     clock = started(rings)
     clock.wake_at(2**62)
     clock.wake_at(wall_us())
@@ -104,7 +104,7 @@ async def test_a_moment_beyond_the_calendar_is_never(rings: Rings, started: Call
 
 @pytest.mark.asyncio
 async def test_it_ticks_without_any_alarm_and_stops_when_told(rings: Rings, started: Callable[..., Clock]) -> None:
-    """Ticks bound the lateness of everything else; after stop there is none."""
+    """Regular ticks limit how late any report can be. After stop there are none."""
     clock = started(rings, tick_seconds=0.01)
     await eventually_async(lambda: len(rings.at) >= 3)
     clock.stop()
@@ -117,7 +117,7 @@ async def test_it_ticks_without_any_alarm_and_stops_when_told(rings: Rings, star
 
 @pytest.mark.asyncio
 async def test_a_clock_set_back_keeps_ticking_and_is_said_in_words(rings: Rings, started: Callable[..., Clock]) -> None:
-    """An hour back is not an hour of silence."""
+    """A clock that is set back by an hour is not silent for an hour."""
     shift_us = 0
     heard: list[str] = []
     clock = started(rings, now_us=lambda: wall_us() + shift_us, tick_seconds=0.01, on_jump=heard.append)
@@ -132,7 +132,7 @@ async def test_a_clock_set_back_keeps_ticking_and_is_said_in_words(rings: Rings,
 
 @pytest.mark.asyncio
 async def test_a_machine_that_slept_is_noticed_at_the_next_tick(rings: Rings, started: Callable[..., Clock]) -> None:
-    """Boot time ran on, monotonic time did not: said once, then quiet."""
+    """The boot clock went on and the monotonic clock did not. The clock says so once."""
     slept = 0.0
     heard: list[str] = []
     clock = started(
@@ -163,12 +163,12 @@ async def test_a_machine_that_slept_is_noticed_at_the_next_tick(rings: Rings, st
     ],
 )
 def test_jumps_are_told_from_the_passing_of_time(after: Clocks, words: str | None) -> None:
-    """Each row: thirty seconds later, three clocks, and what is said."""
+    """Each row has the three clocks thirty seconds later, and the message."""
     assert describe_jump(Clocks(100.0, 50.0, 60.0), after) == words
 
 
 def test_the_real_boot_clock_is_read() -> None:
-    """In a namespace whose boot clock is shifted, the reading is shifted: it is that clock and no other."""
+    """In a time namespace that shifts the boot clock, the reading is shifted by the same amount."""
     unshare = shutil.which("unshare")
     shifted = [unshare or "unshare", "-T", "--boottime", "36000", sys.executable, "-c"]
     program = "from wakeful.sources.clock import read_boot_seconds as r; import time; print(r() - time.monotonic())"

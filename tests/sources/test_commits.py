@@ -1,4 +1,7 @@
-"""Commits as versions, in real repositories: what moves a version, what does not, and what is merely unknown."""
+"""Versions of commits bindings in real repositories.
+
+Some changes move a version, some do not, and some leave it unknown.
+"""
 
 import asyncio
 import os
@@ -36,7 +39,7 @@ def paths(result: object) -> dict[str, str]:
 
 
 async def test_a_commit_that_touches_the_path_moves_the_version(repo: GitRepo) -> None:
-    """The version is the tree's id; the delta names paths and commits."""
+    """The version is the tree's id. The delta names paths and commits."""
     async with Follower() as follower:
         key = follower.follow(repo.path, "src/", branch="main")
         first = await follower.look(key)
@@ -56,7 +59,7 @@ async def test_a_commit_that_touches_the_path_moves_the_version(repo: GitRepo) -
 
 
 async def test_a_commit_elsewhere_and_one_that_changes_nothing_give_no_hint(repo: GitRepo) -> None:
-    """Early cutoff: what does not touch the path is not even looked at."""
+    """Early cutoff: a commit that does not touch the path causes no look."""
     async with Follower() as follower:
         key = follower.follow(repo.path, "src", branch="main")
         elsewhere = follower.follow(repo.path, "docs", branch="main")
@@ -69,7 +72,7 @@ async def test_a_commit_elsewhere_and_one_that_changes_nothing_give_no_hint(repo
 
 
 async def test_amend_moves_the_version_only_with_the_content(repo: GitRepo) -> None:
-    """A new message is no new version."""
+    """A new commit message is not a new version."""
     async with Follower() as follower:
         key = follower.follow(repo.path, "src", branch="main")
         first = await follower.look(key)
@@ -82,7 +85,7 @@ async def test_amend_moves_the_version_only_with_the_content(repo: GitRepo) -> N
 
 
 async def test_a_rebase_of_twenty_commits_that_leaves_the_tree_alone_is_no_new_version(repo: GitRepo) -> None:
-    """The branch moves once, at the end, and to the same tree."""
+    """The branch moves once, at the end of the rebase, and its tree is the same."""
     repo("branch", "base")
     for number in range(20):
         repo.commit(f"src/{number}.py", "content")
@@ -103,7 +106,10 @@ async def test_a_rebase_of_twenty_commits_that_leaves_the_tree_alone_is_no_new_v
 
 
 async def test_reset_and_force_push_move_the_version_back(repo: GitRepo, tmp_path: Path) -> None:
-    """History that goes back is a version like any other; its delta is known as long as the old tree exists."""
+    """A tree that was seen before is a version like any other.
+
+    Its delta is known as long as the old tree exists.
+    """
     repo("clone", "-q", "--bare", ".", str(tmp_path / "server.git"))
     old = repo.id("main:src")
     repo.commit("src/a.py", "two")
@@ -122,7 +128,7 @@ async def test_reset_and_force_push_move_the_version_back(repo: GitRepo, tmp_pat
 
 
 async def test_packed_refs_and_gc_change_nothing(repo: GitRepo) -> None:
-    """The file of the ref vanishes, its value does not."""
+    """The file of the ref is gone, but its value is the same."""
     async with Follower() as follower:
         key = follower.follow(repo.path, "src", branch="main")
         first = await follower.look(key)
@@ -136,7 +142,7 @@ async def test_packed_refs_and_gc_change_nothing(repo: GitRepo) -> None:
 
 
 async def test_head_follows_the_branch_that_is_checked_out(repo: GitRepo) -> None:
-    """Without a branch the binding means what the person works on."""
+    """A binding without a branch follows HEAD, whichever branch that is."""
     repo("switch", "-q", "-c", "feature")
     repo.commit("src/a.py", "feature")
     async with Follower() as follower:
@@ -151,7 +157,7 @@ async def test_head_follows_the_branch_that_is_checked_out(repo: GitRepo) -> Non
 
 
 async def test_head_is_held_while_a_rebase_is_under_way_and_looked_at_when_it_ends(repo: GitRepo) -> None:
-    """A detached HEAD in the middle of a rebase is nobody's result."""
+    """The detached HEAD in the middle of a rebase is not a version."""
     repo("switch", "-q", "-c", "feature", "HEAD~1")
     repo.commit("src/a.py", "feature")
     repo("switch", "-q", "main")
@@ -172,7 +178,7 @@ async def test_head_is_held_while_a_rebase_is_under_way_and_looked_at_when_it_en
 
 
 async def test_a_marker_that_is_left_behind_does_not_hold_for_ever(repo: GitRepo) -> None:
-    """A crash in the middle of a rebase delays, and no more."""
+    """A rebase marker that a crash left behind delays the version, but not for ever."""
     (repo.path / ".git/rebase-merge").mkdir()
     async with Follower(longest_hold_seconds=0.2) as follower:
         key = follower.follow(repo.path, "src")
@@ -186,7 +192,7 @@ async def test_a_marker_that_is_left_behind_does_not_hold_for_ever(repo: GitRepo
 
 
 async def test_a_worktree_is_followed_by_its_own_head(repo: GitRepo, tmp_path: Path) -> None:
-    """`.git` is a file there, refs live in the main repository, HEAD does not."""
+    """In a worktree `.git` is a file. Its refs live in the main repository, its HEAD does not."""
     repo("worktree", "add", "-q", "-b", "side", str(tmp_path / "side"))
     side = GitRepo(tmp_path / "side", is_new=False)
     async with Follower(make_hints=choose_hints("auto")) as follower:
@@ -204,7 +210,7 @@ async def test_a_worktree_is_followed_by_its_own_head(repo: GitRepo, tmp_path: P
 async def test_a_branch_that_is_first_looked_at_during_a_round_is_heard_of_when_it_moves(
     repo: GitRepo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The round asked before anybody meant that branch, and must not forget what the look found."""
+    """The round asked for branches before this one was followed. It must not discard the result of the look."""
     repo("branch", "side")
     find, is_asked, go_on = Repository.find, asyncio.Event(), asyncio.Event()
 
@@ -217,12 +223,12 @@ async def test_a_branch_that_is_first_looked_at_during_a_round_is_heard_of_when_
 
     async with Follower() as follower:
         await follower.look(follower.follow(repo.path, "src"))
-        # Nobody looks: what asks next is a round.
+        # The test asks for no look here, so the next question comes from a polling round.
         monkeypatch.setattr(Repository, "find", find_slowly)
         await is_asked.wait()
         key = follower.follow(repo.path, "src", branch="side")
         await follower.look(key)
-        # Before the round ends, so that the next one must compare with what the look found.
+        # The branch moves before the round ends, so the next round must compare with the result of the look.
         repo("checkout", "-q", "side")
         repo.commit("src/a.py", "side")
         assert key not in follower.hinted
@@ -234,7 +240,7 @@ async def test_a_branch_that_is_first_looked_at_during_a_round_is_heard_of_when_
     "branch", ["origin/main", "refs/remotes/origin/main", "refs/tags/v1", "v1", "feature/deep/one"]
 )
 async def test_every_form_of_a_branch_is_understood(repo: GitRepo, branch: str) -> None:
-    """Names, remote branches, tags and full refs."""
+    """A branch may be a name, a remote branch, a tag or a full ref."""
     repo("update-ref", "refs/remotes/origin/main", "main")
     repo("tag", "-a", "v1", "-m", "annotated")
     repo("branch", "feature/deep/one")
@@ -244,7 +250,7 @@ async def test_every_form_of_a_branch_is_understood(repo: GitRepo, branch: str) 
 
 
 async def test_sha256_repositories_have_longer_ids_and_work_the_same(tmp_path: Path) -> None:
-    """No length is assumed, in ids and in tree objects."""
+    """The code assumes no length of ids, neither in answers nor in tree objects."""
     repo = GitRepo(tmp_path / "repo", "--object-format=sha256")
     repo.commit("src/a.py", "one")
     async with Follower() as follower:
@@ -258,7 +264,7 @@ async def test_sha256_repositories_have_longer_ids_and_work_the_same(tmp_path: P
 
 @pytest.mark.skipif(git_version() < (2, 45), reason="this git is older than 2.45: it cannot make a reftable repository")
 async def test_reftable_repositories_work_the_same(tmp_path: Path) -> None:
-    """Refs are asked of git, never read from files."""
+    """The source asks git for refs, and never reads their files."""
     repo = GitRepo(tmp_path / "repo", "--ref-format=reftable")
     repo.commit("src/a.py", "one")
     async with Follower(make_hints=choose_hints("auto")) as follower:
@@ -270,7 +276,7 @@ async def test_reftable_repositories_work_the_same(tmp_path: Path) -> None:
 
 
 async def test_a_deleted_branch_is_unknown_and_comes_back(repo: GitRepo) -> None:
-    """Unknown is not deleted: the words say which branch."""
+    """A missing branch makes the version unknown, not absent. The problem names the branch."""
     repo("branch", "side")
     async with Follower() as follower:
         key = follower.follow(repo.path, "src", branch="side")
@@ -286,7 +292,7 @@ async def test_a_deleted_branch_is_unknown_and_comes_back(repo: GitRepo) -> None
 
 
 async def test_a_path_that_a_branch_does_not_hold_is_a_version_of_its_own(repo: GitRepo) -> None:
-    """Removed and added again, with the paths of both."""
+    """A removed path and an added path each give a version, with the paths in its delta."""
     async with Follower() as follower:
         key = follower.follow(repo.path, "src", branch="main")
         await follower.look(key)
@@ -301,7 +307,7 @@ async def test_a_path_that_a_branch_does_not_hold_is_a_version_of_its_own(repo: 
 
 
 async def test_a_file_a_folder_in_its_place_and_the_whole_repository_can_be_followed(repo: GitRepo) -> None:
-    """A path may be a blob, may change its kind, and `.` means everything."""
+    """A path may be a blob and may change its kind. `.` means the whole repository."""
     async with Follower() as follower:
         file, everything = follower.follow(repo.path, "src/a.py"), follower.follow(repo.path, ".")
         assert (await follower.look(file)).version == repo.id("HEAD:src/a.py")
@@ -329,7 +335,7 @@ async def test_a_root_inside_the_repository_means_its_own_paths(repo: GitRepo, t
 
 
 async def test_a_repository_that_is_deleted_is_unknown_and_another_in_its_place_is_looked_at(repo: GitRepo) -> None:
-    """The long-lived process of the old one is not asked about the new one."""
+    """The git process of the old repository is not asked about the new one."""
     async with Follower() as follower:
         key, other = follower.follow(repo.path, "src", branch="main"), follower.follow(repo.path, "docs", branch="main")
         first = await follower.look(key)
@@ -343,13 +349,13 @@ async def test_a_repository_that_is_deleted_is_unknown_and_another_in_its_place_
         await follower.hint(other)
         second = await follower.look(key)
         assert second.version == again.id("main:src") != first.version
-        # The old tree died with the old repository: the delta is unknown, the version is not.
+        # The old tree is gone with the old repository, so the delta is unknown. The version is known.
         again_first = await follower.look(key, base=first.version)
         assert (again_first.previous, again_first.changes, again_first.version) == (None, (), second.version)
 
 
 async def test_a_repository_exchanged_between_two_polls_is_noticed(repo: GitRepo, tmp_path: Path) -> None:
-    """Same name, another folder: its identity is compared, not its name."""
+    """The name is the same and the folder is another. The source compares the folder's identity, not its name."""
     other = GitRepo(tmp_path / "other")
     other.commit("src/a.py", "other")
     async with Follower() as follower:
@@ -362,7 +368,7 @@ async def test_a_repository_exchanged_between_two_polls_is_noticed(repo: GitRepo
 
 
 async def test_what_is_no_repository_and_what_has_no_commit_are_said_in_words(tmp_path: Path) -> None:
-    """Each problem tells what to do, and ends by itself when the person has done it."""
+    """Each problem says what to do, and ends when the person has done it."""
     async with Follower() as follower:
         key = follower.follow(tmp_path, "src")
         assert "not inside a git repository" in (await follower.look(key)).problem
@@ -375,7 +381,7 @@ async def test_what_is_no_repository_and_what_has_no_commit_are_said_in_words(tm
 
 
 async def test_the_delta_after_a_restart_starts_from_the_version_the_core_remembers(repo: GitRepo) -> None:
-    """A new source knows nothing, but the old tree is still there."""
+    """A new source remembers nothing, but the old tree still exists."""
     old = repo.id("main:src")
     commit = repo.commit("src/b.py", "while nobody watched", "in the dark")
     async with Follower() as follower:
@@ -386,7 +392,7 @@ async def test_the_delta_after_a_restart_starts_from_the_version_the_core_rememb
 
 
 async def test_each_commit_gives_every_commit_that_touches_the_path_in_order(repo: GitRepo) -> None:
-    """Oldest first, along first parents, without those that touch other paths."""
+    """Pending commits are listed oldest first, along first parents, without those that touch only other paths."""
     async with Follower() as follower:
         key = follower.follow(repo.path, "src", branch="main", each_commit=True)
         first = await follower.look(key)
@@ -408,7 +414,10 @@ async def test_each_commit_gives_every_commit_that_touches_the_path_in_order(rep
 
 
 async def test_each_commit_over_a_rewritten_history_gives_the_new_head_once(repo: GitRepo) -> None:
-    """Amended, reset or collected: one occurrence, marked."""
+    """After a history was amended, reset or pruned, the new head is pending once.
+
+    The result is marked as rewritten.
+    """
     base = repo.commit("src/a.py", "to be rewritten")
     repo.write("src/a.py", "rewritten")
     repo("commit", "-q", "--amend", "-am", "rewritten")
@@ -420,7 +429,7 @@ async def test_each_commit_over_a_rewritten_history_gives_the_new_head_once(repo
 
 
 async def test_each_commit_starts_with_nothing_where_nothing_touched_the_path(repo: GitRepo) -> None:
-    """Absent is a base: the first commit after it is pending."""
+    """ABSENT can be the base: the first commit after it is pending."""
     async with Follower() as follower:
         key = follower.follow(repo.path, "new", branch="main", each_commit=True)
         first = await follower.look(key)
@@ -430,7 +439,7 @@ async def test_each_commit_starts_with_nothing_where_nothing_touched_the_path(re
 
 
 async def test_pending_commits_are_capped_at_the_oldest_thousand(repo: GitRepo) -> None:
-    """Ten thousand commits pulled at once do not become one monstrous value."""
+    """Ten thousand commits pulled at once do not become one huge value."""
     base = repo.id("main")
     stream = "".join(
         f"commit refs/heads/main\ncommitter P <p@x> {1700000000 + number} +0000\ndata 1\nx\n"
@@ -447,7 +456,7 @@ async def test_pending_commits_are_capped_at_the_oldest_thousand(repo: GitRepo) 
 
 
 async def test_watched_folders_make_it_hint_long_before_the_poll(repo: GitRepo) -> None:
-    """Hints are only sooner: the poll here would take minutes."""
+    """A hint only makes a look sooner. Here the next poll would come after minutes."""
     async with Follower(make_hints=choose_hints("auto"), poll_seconds=300.0) as follower:
         key = follower.follow(repo.path, "src", branch="main")
         await follower.look(key)
@@ -462,7 +471,10 @@ async def test_watched_folders_make_it_hint_long_before_the_poll(repo: GitRepo) 
 async def test_ten_thousand_targets_of_one_branch_are_one_question_per_poll(
     repo: GitRepo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a poll costs does not grow with the sessions, and one commit hints only those whose path it touched."""
+    """The cost of a poll does not grow with the number of sessions.
+
+    One commit gives hints only to the targets whose path it touched.
+    """
     for number in range(50):
         repo.write(f"src/part-{number}/a", "content")
     repo("add", "-A")
@@ -484,7 +496,7 @@ async def test_ten_thousand_targets_of_one_branch_are_one_question_per_poll(
 
         monkeypatch.setattr(Repository, "find", find_and_tell)
         await eventually_async(lambda: sum(map(bool, asked)) >= 2, what="two rounds")
-        # The names that `main` may stand for, each once.
+        # The three refs that `main` may mean, each asked for once.
         assert all(len(names) == 3 for names in asked if names)
         repo.commit("src/part-7/a", "one of them")
         await follower.hint(keys[7])
@@ -492,7 +504,7 @@ async def test_ten_thousand_targets_of_one_branch_are_one_question_per_poll(
 
 
 async def test_nothing_is_followed_any_more_after_forget(repo: GitRepo) -> None:
-    """No process, no timer, no report."""
+    """No process, timer or report remains."""
     async with Follower(make_hints=choose_hints("auto")) as follower:
         key = follower.follow(repo.path, "src", branch="main")
         await follower.look(key)
@@ -523,7 +535,7 @@ def _children_named(name: str) -> list[int]:
 
 
 async def test_a_git_process_that_is_killed_is_started_anew(repo: GitRepo) -> None:
-    """At most one look is unknown, the next one knows."""
+    """At most one look has an unknown version, and the next one knows it."""
     async with Follower() as follower:
         key = follower.follow(repo.path, "src", branch="main")
         first = await follower.look(key)
@@ -537,7 +549,7 @@ async def test_a_git_process_that_is_killed_is_started_anew(repo: GitRepo) -> No
 
 
 async def test_closing_in_the_middle_of_a_look_leaves_nothing_behind(repo: GitRepo) -> None:
-    """The daemon can stop at any moment."""
+    """The daemon may stop at any moment."""
     follower = Follower(make_hints=choose_hints("auto"))
     keys = [follower.follow(repo.path, f"src/{number}") for number in range(50)]
     for key in keys:
@@ -551,7 +563,10 @@ async def test_closing_in_the_middle_of_a_look_leaves_nothing_behind(repo: GitRe
 async def test_a_target_forgotten_during_its_first_look_leaves_the_repository_heard(
     repo: GitRepo, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    """A spec that is removed at once: its neighbour in the same repository still hears of every commit."""
+    """A spec is removed during its first look.
+
+    Another target in the same repository still gets a hint for every commit.
+    """
     repo.commit("src/a", "1")
     is_searching = moment == "while the repository is searched"
     owner, name = (commits, "locate") if is_searching else (Repository, "find")
@@ -588,7 +603,7 @@ async def test_a_target_forgotten_during_its_first_look_leaves_the_repository_he
 async def test_a_defect_in_one_repository_keeps_no_other_from_being_polled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is counted; the others in the same round are compared as ever."""
+    """The defect is recorded, and the same round compares the other repositories."""
     broken, sound = GitRepo(tmp_path / "a-broken"), GitRepo(tmp_path / "z-sound")
     for one in (broken, sound):
         one.commit("src/a", "1")
@@ -611,7 +626,7 @@ async def test_a_defect_in_one_repository_keeps_no_other_from_being_polled(
 
 
 async def test_a_repository_made_anew_in_the_same_place_is_seen_soon(repo: GitRepo) -> None:
-    """`rm -rf .git; git init`: also where the next round of polling was an hour away."""
+    """After `rm -rf .git; git init` the source notices at once, although the next polling round is an hour away."""
     repo.commit("src/a", "1")
     async with Follower(make_hints=choose_hints("inotify"), poll_seconds=0.01, idle_poll_seconds=3600.0) as follower:
         key = follower.follow(repo.path)
@@ -631,7 +646,10 @@ async def test_a_repository_made_anew_in_the_same_place_is_seen_soon(repo: GitRe
 
 
 async def test_commits_made_while_nobody_looked_are_all_named(repo: GitRepo) -> None:
-    """After a downtime nobody remembers the old head: the commits since the last version are found by that version."""
+    """After a downtime the source no longer knows the old head.
+
+    It finds the commits since the last version by that version.
+    """
     seen = repo.id("HEAD:src")
     made = [repo.commit("src/a.py", text, f"made {text}") for text in ("two", "three")]
     repo.commit("docs/a.md", "elsewhere")
@@ -643,7 +661,7 @@ async def test_commits_made_while_nobody_looked_are_all_named(repo: GitRepo) -> 
 
 
 async def test_commits_that_brought_a_path_are_all_named(repo: GitRepo) -> None:
-    """What was absent when it was last looked at came with the first of them."""
+    """The path was absent at the last look. The list begins with the commit that added it."""
     made = [repo.commit("new/a", text) for text in ("one", "two")]
     async with Follower() as follower:
         found = await follower.look(follower.follow(repo.path, "new"), base=ABSENT)
@@ -651,7 +669,10 @@ async def test_commits_that_brought_a_path_are_all_named(repo: GitRepo) -> None:
 
 
 async def test_after_a_rewrite_that_nobody_saw_no_commit_is_named(repo: GitRepo) -> None:
-    """The last version is in no commit of this history any more: which of them are new nobody knows, and the paths are told."""
+    """No commit of the new history has the last seen version, so the new commits are unknown.
+
+    The changed paths are reported.
+    """
     repo.commit("src/a.py", "to be amended")
     seen = repo.id("HEAD:src")
     repo.write("src/a.py", "amended")

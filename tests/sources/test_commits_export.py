@@ -1,4 +1,4 @@
-"""Trees as files: an export is what was committed, byte for byte, and never reaches outside its destination."""
+"""An export writes a tree as it was committed, byte for byte, and never writes outside its destination."""
 
 import os
 import subprocess
@@ -29,7 +29,7 @@ async def repository(repo: GitRepo) -> AsyncIterator[Repository]:
 
 
 def make_tree(repo: GitRepo, entries: list[tuple[str, bytes, str]]) -> str:
-    """A tree object by hand, with names git itself would not commit."""
+    """Make a tree object by hand, with names that git itself would not commit."""
     content = b"".join(mode.encode() + b" " + name + b"\0" + bytes.fromhex(oid) for mode, name, oid in entries)
     done = subprocess.run(
         ["git", "hash-object", "-t", "tree", "-w", "--literally", "--stdin"],
@@ -46,7 +46,7 @@ def make_blob(repo: GitRepo, content: str) -> str:
 
 
 async def test_an_export_is_what_was_committed(repo: GitRepo, repository: Repository, tmp_path: Path) -> None:
-    """Contents, x bits, links and folders; no filter and no line ending changes a byte."""
+    """The export keeps contents, x bits, links and folders. No filter and no line-ending setting changes a byte."""
     repo.write("src/plain.txt", "text\r\n$Id$\n")
     repo.write("src/tool.sh", "#!/bin/sh\n")
     repo.write("src/deep/er/file", "x" * 3_000_000)
@@ -72,7 +72,7 @@ async def test_an_export_is_what_was_committed(repo: GitRepo, repository: Reposi
 async def test_a_name_that_is_no_file_name_is_refused(
     repo: GitRepo, repository: Repository, tmp_path: Path, name: bytes
 ) -> None:
-    """Nothing is written outside, whatever the tree says."""
+    """Nothing is written outside the destination, whatever names the tree has."""
     tree = make_tree(repo, [("100644", name, make_blob(repo, "evil"))])
     with pytest.raises(ExportRefusal):
         await export_tree(repository, tree, str(tmp_path / "out"))
@@ -81,10 +81,10 @@ async def test_a_name_that_is_no_file_name_is_refused(
 
 
 async def test_a_link_is_never_written_through(repo: GitRepo, repository: Repository, tmp_path: Path) -> None:
-    """A tree that holds a link and, under the same name, a folder, is refused."""
+    """A tree that has a link and a folder of the same name is refused."""
     (tmp_path / "outside").mkdir()
     inner = make_tree(repo, [("100644", b"canary", make_blob(repo, "evil"))])
-    # hash-object has no opinion on order: the link comes first, the folder of the same name after it.
+    # hash-object does not check the order: the link comes first, and the folder of the same name after it.
     tree = make_tree(repo, [("120000", b"a", make_blob(repo, str(tmp_path / "outside"))), ("40000", b"a", inner)])
     with pytest.raises((ExportRefusal, GitRefusal)):
         await export_tree(repository, tree, str(tmp_path / "out"))
@@ -92,7 +92,7 @@ async def test_a_link_is_never_written_through(repo: GitRepo, repository: Reposi
 
 
 async def test_a_destination_that_exists_is_refused(repo: GitRepo, repository: Repository, tmp_path: Path) -> None:
-    """An export never mixes with what is there."""
+    """An export never mixes with existing files."""
     repo.commit("src/a", "one")
     with pytest.raises(FileExistsError):
         await export_tree(repository, repo.id("HEAD:src"), str(tmp_path))
@@ -101,7 +101,7 @@ async def test_a_destination_that_exists_is_refused(repo: GitRepo, repository: R
 async def test_a_submodule_is_an_empty_folder_and_its_commit_a_version(
     repo: GitRepo, repository: Repository, tmp_path: Path
 ) -> None:
-    """Its content lies in another repository."""
+    """The content of a submodule lies in another repository."""
     tree = make_tree(repo, [("160000", b"sub", "1" * 40)])
     await export_tree(repository, tree, str(tmp_path / "out"))
     assert list((tmp_path / "out/sub").iterdir()) == []
@@ -110,7 +110,7 @@ async def test_a_submodule_is_an_empty_folder_and_its_commit_a_version(
 async def test_trees_that_multiply_are_given_up(
     repo: GitRepo, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ten levels of ten are ten billion paths, with and without files at their ends."""
+    """Ten levels of ten folders are ten billion paths, with and without files in the innermost folders."""
     monkeypatch.setattr(trees, "TREES_LIMIT", 500)
     for leaf in (make_tree(repo, []), make_tree(repo, [("100644", b"f", make_blob(repo, "x"))])):
         tree = leaf
@@ -122,7 +122,7 @@ async def test_trees_that_multiply_are_given_up(
 
 
 async def test_a_tree_that_is_too_deep_is_given_up(repo: GitRepo, repository: Repository, tmp_path: Path) -> None:
-    """No recursion without an end."""
+    """Recursion has a limit."""
     tree = make_tree(repo, [("100644", b"f", make_blob(repo, "x"))])
     for _ in range(trees.DEPTH_LIMIT + 5):
         tree = make_tree(repo, [("40000", b"d", tree)])
@@ -134,7 +134,7 @@ async def test_a_tree_that_is_too_deep_is_given_up(repo: GitRepo, repository: Re
 async def test_more_changes_than_anybody_reads_are_unknown(
     repo: GitRepo, repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The version still changes; only the list is given up."""
+    """The version still changes. Only the list of changes is dropped."""
     monkeypatch.setattr(trees, "CHANGES_LIMIT", 5)
     blob = make_blob(repo, "x")
     few = make_tree(repo, [("100644", f"{number}".encode(), blob) for number in range(5)])
@@ -144,7 +144,7 @@ async def test_more_changes_than_anybody_reads_are_unknown(
 
 
 async def test_a_mode_alone_is_a_change(repo: GitRepo, repository: Repository) -> None:
-    """chmod +x is committed, so it is seen."""
+    """`chmod +x` is committed, so it is a change."""
     blob = make_blob(repo, "x")
     plain, runnable = make_tree(repo, [("100644", b"f", blob)]), make_tree(repo, [("100755", b"f", blob)])
     (change,) = await find_changes(repository, Found(plain, "tree"), Found(runnable, "tree"), "")
@@ -154,7 +154,7 @@ async def test_a_mode_alone_is_a_change(repo: GitRepo, repository: Repository) -
 async def test_objects_that_are_not_there_are_refused_and_the_conversation_goes_on(
     repo: GitRepo, repository: Repository
 ) -> None:
-    """One bad question does not spoil the next answer."""
+    """One bad request does not spoil the answer to the next."""
     repo.commit("a", "one")
     for wrong in ("0" * 40, "HEAD", "--help", "x\ny"):
         with pytest.raises(GitRefusal):
@@ -166,7 +166,7 @@ async def test_objects_that_are_not_there_are_refused_and_the_conversation_goes_
 
 
 async def test_a_reader_that_leaves_early_does_not_spoil_the_next_answer(repo: GitRepo, repository: Repository) -> None:
-    """The rest of a half-read object is not taken for another."""
+    """The rest of a half-read object is not taken for another object."""
     repo.commit("big", "x" * 5_000_000)
     stream = repository.stream(repo.id("HEAD:big"))
     assert await anext(stream)
@@ -176,6 +176,6 @@ async def test_a_reader_that_leaves_early_does_not_spoil_the_next_answer(repo: G
 
 @pytest.mark.parametrize("content", [b"100644", b"100644 name", b"999999 x\0" + b"1" * 20, b"100644 f\0short"])
 async def test_a_broken_tree_is_an_error_and_never_an_endless_loop(content: bytes) -> None:
-    """git verifies ids, not that a tree makes sense."""
+    """git verifies the ids of objects, not that a tree is well formed."""
     with pytest.raises(GitRefusal):
         parse_tree(content, 20)

@@ -1,4 +1,7 @@
-"""A repository is a stranger's text: nothing it configures is run, nothing is written into it, every bad name is refused."""
+"""A repository is untrusted input.
+
+No program that it configures is run, nothing is written into it, and every bad name is refused.
+"""
 
 import os
 import shutil
@@ -18,7 +21,7 @@ pytestmark = pytest.mark.asyncio
 
 @pytest.fixture
 def canary(tmp_path: Path) -> Path:
-    """A program that leaves a trace when anybody runs it; the trace is `sang` beside it."""
+    """A program that leaves the file `sang` beside itself when it is run."""
     program = tmp_path / "canary"
     program.write_text(f'#!/bin/sh\necho "$0 $*" >> {tmp_path}/sang\ncat\n')
     program.chmod(0o755)
@@ -88,7 +91,7 @@ def plant(repo: GitRepo, canary: Path) -> None:
 
 
 async def test_the_canary_can_sing(tmp_path: Path, canary: Path) -> None:
-    """The fault is real: an ordinary `git status` runs it."""
+    """The attack is real: an ordinary `git status` runs the canary."""
     repo = GitRepo(tmp_path / "repo")
     repo.commit("src/a.py", "one")
     plant(repo, canary)
@@ -98,7 +101,7 @@ async def test_the_canary_can_sing(tmp_path: Path, canary: Path) -> None:
 
 @pytest.mark.parametrize("url", ["ext::{canary} %S", "ssh://host/x", "file:///nowhere", "git://127.0.0.1:1/x"])
 async def test_nothing_that_a_repository_configures_is_ever_run(tmp_path: Path, canary: Path, url: str) -> None:
-    """Looks, deltas, commit lists, an export, and a lazily fetched object: the canary never sings."""
+    """Looks, deltas, lists of commits, an export and a lazily fetched object do not run the canary."""
     repo = GitRepo(tmp_path / "repo")
     old = repo.commit("src/a.py", "one")
     base = repo.id("main:src")
@@ -123,7 +126,7 @@ async def test_nothing_that_a_repository_configures_is_ever_run(tmp_path: Path, 
         assert len((await follower.look(each, base=old)).pending) == 1
         await follower.source.export(level, result.version, str(tmp_path / "export"))
         assert (tmp_path / "export/b.py").read_text() == "two"
-    # An object that the "partial clone" lacks would be fetched through the configured transport.
+    # git would fetch the missing object of this partial clone through the configured transport.
     shutil.rmtree(repo.path / ".git/objects" / base[:2])
     async with Follower() as follower:
         missing = await follower.look(follower.follow(repo.path, "src", branch="main"), base=base)
@@ -132,7 +135,7 @@ async def test_nothing_that_a_repository_configures_is_ever_run(tmp_path: Path, 
 
 
 async def test_a_bare_repository_hidden_in_a_checkout_is_not_discovered(tmp_path: Path, canary: Path) -> None:
-    """Only a spec that names it may use it."""
+    """Only a spec that names this repository may use it."""
     inner = GitRepo(tmp_path / "work")
     inner.commit("src/a.py", "one")
     subprocess.run(["git", "clone", "-q", "--bare", inner.path, tmp_path / "nested/evil"], check=True)
@@ -145,7 +148,10 @@ async def test_a_bare_repository_hidden_in_a_checkout_is_not_discovered(tmp_path
 async def test_a_repository_of_another_owner_is_refused_until_the_person_trusts_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Dubious ownership is a problem with words, and the person's own safe.directory still counts."""
+    """Another owner is a problem with a message.
+
+    The person's own `safe.directory` setting lifts it.
+    """
     if os.geteuid() != 0:
         pytest.skip("only root can give a repository to somebody else")
     repo = GitRepo(tmp_path / "repo")
@@ -166,7 +172,7 @@ async def test_a_repository_of_another_owner_is_refused_until_the_person_trusts_
 async def test_an_environment_that_points_elsewhere_is_not_obeyed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A hook that starts the daemon exports GIT_DIR; it must not redirect every look."""
+    """A hook that starts the daemon exports GIT_DIR. It must not redirect the daemon's looks."""
     repo, other = GitRepo(tmp_path / "repo"), GitRepo(tmp_path / "other")
     repo.commit("src/a.py", "one")
     other.commit("src/a.py", "other")
@@ -178,7 +184,7 @@ async def test_an_environment_that_points_elsewhere_is_not_obeyed(
 
 
 async def test_nothing_is_written_into_the_repository(tmp_path: Path) -> None:
-    """No file is created, opened for writing, renamed or removed below .git while it is polled and looked at."""
+    """Polls and looks create, rename or remove no file below `.git`, and open none for writing."""
     strace = shutil.which("strace")
     if strace is None:
         pytest.skip("strace is not installed")
@@ -245,7 +251,7 @@ def _interpreter_folder() -> str:
     ],
 )
 async def test_a_branch_that_is_an_option_or_an_expression_is_refused(tmp_path: Path, branch: str) -> None:
-    """Also where such a ref exists."""
+    """The name is refused although such a ref exists."""
     repo = GitRepo(tmp_path)
     repo.commit("src/a.py", "one")
     (tmp_path / ".git/refs/heads/-x").write_text(repo.id("main") + "\n")
@@ -259,7 +265,7 @@ async def test_a_branch_that_is_an_option_or_an_expression_is_refused(tmp_path: 
 
 @pytest.mark.parametrize("path", ["-src", "a\nb", "../../etc", "a\0b"])
 async def test_a_path_that_cannot_be_one_is_refused(tmp_path: Path, path: str) -> None:
-    """It never reaches git."""
+    """The path never reaches git."""
     GitRepo(tmp_path).commit("src/a.py", "one")
     with pytest.raises(GitRefusal):
         check_path(path)
@@ -270,7 +276,7 @@ async def test_a_path_that_cannot_be_one_is_refused(tmp_path: Path, path: str) -
 
 
 async def test_unusual_names_are_paths_like_any_other(tmp_path: Path) -> None:
-    """Spaces, glob signs, quotes and bytes that are no UTF-8."""
+    """The names have spaces, glob characters, quotes and bytes that are not UTF-8."""
     repo = GitRepo(tmp_path)
     repo.commit("my src/[a]*?.py", "one")
     async with Follower() as follower:
@@ -289,7 +295,7 @@ async def test_unusual_names_are_paths_like_any_other(tmp_path: Path) -> None:
 
 
 async def test_a_git_that_does_not_answer_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A config that includes a FIFO would hang every git for ever."""
+    """A config that includes a FIFO makes every git command hang."""
     repo = GitRepo(tmp_path / "repo")
     repo.commit("src/a.py", "one")
     os.mkfifo(tmp_path / "fifo")
@@ -302,7 +308,7 @@ async def test_a_git_that_does_not_answer_is_given_up(tmp_path: Path, monkeypatc
 
 
 async def test_a_partial_clone_that_lacks_the_tree_is_unknown_and_not_deleted(tmp_path: Path) -> None:
-    """What the commit names and nobody has is not "absent"."""
+    """A tree that the commit names and the clone lacks is unknown, not absent."""
     repo = GitRepo(tmp_path)
     commit = repo.commit("src/a.py", "one")
     tree = repo.id("main:src")

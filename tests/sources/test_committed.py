@@ -1,4 +1,7 @@
-"""Two versions of a commits binding beside each other: the contents of what differs, by real git, within bounds; and why not, in words."""
+"""The comparison of two versions of a commits binding.
+
+Real git gives the contents on both sides, within bounds. If there is no comparison, a message says why.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ async def follower() -> AsyncIterator[Follower]:
 
 
 async def test_what_differs_between_two_versions_comes_with_both_sides(repo: GitRepo, follower: Follower) -> None:
-    """By their ids alone: whatever the branch, the index and the working tree hold by now."""
+    """The comparison uses only the ids of the versions. The branch, the index and the working tree have moved on."""
     repo.write("src/gone.py", "x\n")
     repo.commit("src/a.py", "one\n")
     repo("add", "-A")
@@ -60,7 +63,10 @@ async def test_what_differs_between_two_versions_comes_with_both_sides(repo: Git
 
 
 async def test_what_is_no_text_to_compare_says_what_it_is(repo: GitRepo, follower: Follower) -> None:
-    """Too large, a link, a submodule, another mode; names beyond the bound on contents are told all the same."""
+    """Files too large, links, submodules and changed modes get a description in place of a text.
+
+    Paths beyond the bound on contents are still listed.
+    """
     repo.commit("src/tool.sh", "#!/bin/sh\n")
     old = repo.id("HEAD:src")
     os.chmod(repo.path / "src/tool.sh", 0o755)
@@ -79,7 +85,10 @@ async def test_what_is_no_text_to_compare_says_what_it_is(repo: GitRepo, followe
 
 
 async def test_an_old_tree_that_is_gone_is_said_and_nothing_is_guessed(repo: GitRepo, follower: Follower) -> None:
-    """Rewritten and collected: no diff, and a word why. A binding nobody follows has none either."""
+    """The old tree was rewritten and pruned, so there is no diff, and a message says why.
+
+    A binding that is not followed has no diff either.
+    """
     repo.commit("src/a.py", "one\n")
     repo.commit("src/a.py", "secret\n")
     old = repo.id("HEAD:src")
@@ -94,7 +103,10 @@ async def test_an_old_tree_that_is_gone_is_said_and_nothing_is_guessed(repo: Git
 
 
 async def test_each_commit_shows_what_that_one_did(repo: GitRepo, follower: Follower, tmp_path: Path) -> None:
-    """Beside its first parent, not beside what was seen before; the first commit of all added everything."""
+    """The comparison is with the commit's first parent, not with the version seen before.
+
+    The first commit of a history added every file.
+    """
     first = repo.commit("src/a.py", "one\n")
     second = repo.commit("src/a.py", "two\n")
     repo.commit("src/a.py", "three\n")

@@ -1,4 +1,6 @@
-"""The declarations watched: one batch of differences per look, nothing when nothing changed, the last good spec kept."""
+"""The declarations report each look's differences as one batch, nothing if nothing changed, and keep the last good
+spec.
+"""
 
 import os
 from collections.abc import Iterator
@@ -17,7 +19,7 @@ GOOD = "objective: {}\nrun: {{command: [echo]}}\n"
 
 
 class Project:
-    """A folder of specs on disk, and what its declarations reported since the last look."""
+    """A folder of specs on disk, and the reports of its declarations since the last look."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -37,7 +39,7 @@ class Project:
         return list(self.reports)
 
     def batch(self) -> tuple[dict[str, str | None], tuple[str, ...], dict[str, str]]:
-        """The one SpecsRead of a look: objectives declared, names removed, words refused."""
+        """Return the only SpecsRead of a look: declared objectives, removed names and refusals."""
         (report,) = self.look()
         assert isinstance(report, SpecsRead)
         return {d.spec.name: d.spec.objective for d in report.declared}, report.removed, report.refused
@@ -62,19 +64,19 @@ def test_the_first_look_reports_everything(project: Project) -> None:
 
 
 def test_the_first_look_at_an_empty_folder_is_reported_too(tmp_path: Path) -> None:
-    """The core must learn that nothing is declared, or sessions of the log would stay armed."""
+    """The core must learn that nothing is declared. Otherwise sessions of the log would stay armed."""
     assert Project(tmp_path).look()[1] == SpecsRead()
 
 
 def test_nothing_new_is_no_report(project: Project) -> None:
-    """A look that finds nothing new, a touch included, says nothing."""
+    """A look that finds nothing new reports nothing, also after a touch."""
     project.look()
     os.utime(project.specs / "a.yaml")
     assert project.look() == []
 
 
 def test_differences_come_as_one_batch(project: Project) -> None:
-    """An edit, a new file, a vanished one and a broken one are one report."""
+    """An edit, a new file, a removed file and a broken file are one report."""
     project.look()
     project.write("a", GOOD.format("one, edited"))
     project.write("c", GOOD.format("three"))
@@ -86,7 +88,7 @@ def test_differences_come_as_one_batch(project: Project) -> None:
 
 
 def test_a_changed_comment_is_declared_by_its_digest(project: Project) -> None:
-    """The text is part of the record even where the spec means the same."""
+    """The text is part of the record even if the spec means the same."""
     project.look()
     project.write("a", "# why\n" + GOOD.format("one"))
     assert project.batch() == ({"a": "one"}, (), {})
@@ -94,7 +96,10 @@ def test_a_changed_comment_is_declared_by_its_digest(project: Project) -> None:
 
 @pytest.mark.parametrize("text", ["", "objective: [", "objective: x\nrun: {}\n"])
 def test_a_broken_file_keeps_its_last_good_spec(project: Project, text: str) -> None:
-    """Half a save is refused with words; it neither removes nor declares, and the next look mends it."""
+    """A half-saved file is refused with a message, and neither removes nor declares the session.
+
+    The look after the repair lifts the refusal.
+    """
     project.look()
     project.write("a", text)
     declared, removed, refused = project.batch()
@@ -106,7 +111,7 @@ def test_a_broken_file_keeps_its_last_good_spec(project: Project, text: str) -> 
 
 
 def test_a_broken_file_that_vanishes_is_removed(project: Project) -> None:
-    """Its last good spec goes with it, and so does a refusal that never was a spec."""
+    """The session of a broken file is removed with the file, and so is the refusal of a file that never was valid."""
     project.write("never", "a: [")
     project.look()
     project.write("a", "a: [")
@@ -117,7 +122,10 @@ def test_a_broken_file_that_vanishes_is_removed(project: Project) -> None:
 
 
 def test_an_edited_agent_wakes_no_one(project: Project) -> None:
-    """An agent's file applies from the next wake: its edit declares nothing, its mistake is told and taken back."""
+    """An agent's file applies from the next wake.
+
+    An edit of it declares no session. A mistake in it is reported, and withdrawn when it is mended.
+    """
     project.write("agents/hr", "prompt: Be careful.")
     project.write("a", "agent: hr\n" + GOOD.format("one"))
     project.look()
@@ -140,7 +148,10 @@ def test_an_edited_agent_wakes_no_one(project: Project) -> None:
 
 
 def test_agents_are_told_before_the_specs_that_ask_them(project: Project) -> None:
-    """A session finds its agent there, at the first reading and at every other; the file of a prompt is watched, too."""
+    """Agents are reported before the specs, at the first reading and at each later one.
+
+    The file of a prompt is watched, too.
+    """
     (project.folder / "role.md").write_text("Be exact.")
     project.write("agents/docs", "prompt: {file: role.md}\nmodel: openai:a")
     project.write("a", "agent: docs\nobjective: x\nrun: {prompt: Do it.}")
@@ -155,7 +166,7 @@ def test_agents_are_told_before_the_specs_that_ask_them(project: Project) -> Non
 
 
 def test_an_agent_that_vanishes_holds_its_sessions_at_their_last_spec(project: Project) -> None:
-    """The session is refused with words, not removed, and declared again when the agent returns."""
+    """The session is refused with a message, not removed. It is declared again when the agent returns."""
     project.write("agents/hr", "prompt: x")
     project.write("a", "agent: hr\n" + GOOD.format("one"))
     project.look()
@@ -169,7 +180,7 @@ def test_an_agent_that_vanishes_holds_its_sessions_at_their_last_spec(project: P
 
 
 def test_settings_are_read_again(project: Project) -> None:
-    """A new wakeful.yaml is one report; a broken one keeps the last good settings and says why."""
+    """A new wakeful.yaml is one report. A broken one keeps the last good settings, and the report says why."""
     project.look()
     path = project.folder / "wakeful.yaml"
     path.write_text("concurrency: 7")
@@ -183,7 +194,10 @@ def test_settings_are_read_again(project: Project) -> None:
 
 
 def test_new_defaults_are_declared_in_every_session_they_change(project: Project) -> None:
-    """`defaults` of wakeful.yaml reach the sessions without an edit of their files, and only those that differ."""
+    """`defaults` of wakeful.yaml reach the sessions without an edit of their files.
+
+    Only the sessions whose spec differs are declared.
+    """
     project.write("a", "priority: 9\n" + GOOD.format("one"))
     project.look()
     (project.folder / "wakeful.yaml").write_text("defaults: {priority: 9}")
@@ -191,7 +205,7 @@ def test_new_defaults_are_declared_in_every_session_they_change(project: Project
 
 
 def test_the_folders_to_watch_are_named(project: Project) -> None:
-    """Every folder of specs, and the one in which wakeful.yaml and sessions.d/ itself may come and go."""
+    """These are every folder of specs, and the folder in which wakeful.yaml and sessions.d/ may appear or vanish."""
     project.look()
     names = [os.path.relpath(folder, project.folder) for folder in project.declarations.folders()]
     assert names == ["sessions.d", "sessions.d/hr", "."]
@@ -201,7 +215,7 @@ def test_the_folders_to_watch_are_named(project: Project) -> None:
 
 
 def test_a_folder_that_was_moved_away_removes_its_sessions_and_brings_them_back(project: Project) -> None:
-    """Without the folder nothing is declared; when it returns everything is."""
+    """Without the folder nothing is declared. When it returns, all sessions are."""
     project.look()
     away = project.specs.rename(project.folder / "away")
     assert project.batch() == ({}, ("a", "hr/b"), {})
@@ -211,7 +225,7 @@ def test_a_folder_that_was_moved_away_removes_its_sessions_and_brings_them_back(
 
 @contextmanager
 def out_of_reach(folder: Path) -> Iterator[None]:
-    """Nobody may look into the folder, and root, who always may, is somebody else meanwhile."""
+    """Make the folder unreadable, and act as an ordinary user if the test runs as root."""
     folder.chmod(0)
     try:
         with acting_as(65534) if os.geteuid() == 0 else nullcontext():
@@ -221,7 +235,10 @@ def out_of_reach(folder: Path) -> Iterator[None]:
 
 
 def test_a_folder_that_cannot_be_listed_is_not_an_empty_one(project: Project) -> None:
-    """Cannot be seen is not gone: the sessions stand, the folder is refused with words, and all is well when it is back."""
+    """An unreadable folder is not a deleted one.
+
+    Its sessions stay, and the folder is refused with a message until it is readable again.
+    """
     project.look()
     with out_of_reach(project.folder):
         declared, removed, refused = project.batch()
@@ -234,7 +251,10 @@ def test_a_folder_that_cannot_be_listed_is_not_an_empty_one(project: Project) ->
 
 
 def test_a_reopened_session_is_declared_once_more(project: Project) -> None:
-    """Whoever opens a session again needs its declaration although its file did not change, or to hear that the file is gone."""
+    """A session that is opened again needs its declaration although its file did not change.
+
+    If the file is gone, the report says so.
+    """
     project.look()
     project.reports.clear()
     project.declarations.report_again("a")
@@ -247,7 +267,7 @@ def test_a_reopened_session_is_declared_once_more(project: Project) -> None:
 
 
 def test_a_reopened_session_whose_file_is_broken_is_not_said_to_be_gone(project: Project) -> None:
-    """The problem is told once more, with the last good spec where this daemon knows one."""
+    """The problem is reported once more, with the last good spec if this daemon knows one."""
     project.write("hr/b", "nonsense: 1\n")
     project.look()
     project.write("a", "nonsense: 1\n")

@@ -1,4 +1,7 @@
-"""Declarations kept read by hints: also where the project's folder goes away and comes back, hints alone tell soon."""
+"""The watch of the declarations.
+
+Hints alone report a change soon, also after the project's folder was moved away and came back.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ GOOD = "objective: {}\nrun: {{command: [echo]}}\n"
 
 
 class Watched:
-    """A project deep in a folder, its watch, and the names that are declared as far as it was reported."""
+    """A project deep in a folder, its watch, and the sessions that its reports declare."""
 
     def __init__(self, folder: Path) -> None:
         self.project = folder / "work/project"
@@ -59,7 +62,7 @@ class Watched:
 
 @pytest_asyncio.fixture
 async def watched(tmp_path: Path) -> AsyncIterator[Watched]:
-    """Without polling: hints alone tell."""
+    """A watched project without polling, so that only hints report changes."""
     watched = Watched(tmp_path)
     if watched.watch.take(await watched.watch.look()):
         await watched.watch.read()
@@ -70,11 +73,14 @@ async def watched(tmp_path: Path) -> AsyncIterator[Watched]:
 
 @pytest.mark.parametrize("moved", ["work", "work/project", "work/project/sessions.d"])
 async def test_a_folder_renamed_away_and_back_is_declared_soon(watched: Watched, tmp_path: Path, moved: str) -> None:
-    """Wherever on the way to the specs: its sessions are declared again when it is back, and edits are heard as before."""
+    """The folder may be any on the way to the specs.
+
+    Its sessions are declared again when it is back, and later edits are noticed.
+    """
     for _ in range(2):
         (tmp_path / moved).rename(tmp_path / "away")
         if moved == "work":
-            # Of folders further up nobody is told: a poll finds that they are gone.
+            # A folder further up is not watched. A poll finds that it is gone.
             await watched.watch.read()
         await watched.says()
         (tmp_path / "away").rename(tmp_path / moved)
@@ -84,7 +90,7 @@ async def test_a_folder_renamed_away_and_back_is_declared_soon(watched: Watched,
 
 
 async def test_a_folder_that_is_back_at_once_is_heard_as_before(watched: Watched, tmp_path: Path) -> None:
-    """Its watch died although nobody missed it."""
+    """The watch of the folder ended, although no look missed the folder."""
     watched.project.rename(tmp_path / "away")
     (tmp_path / "away").rename(watched.project)
     (watched.project / SETTINGS_FILE).write_text("defaults: {objective: of all}\n")
@@ -95,7 +101,7 @@ async def test_a_folder_that_is_back_at_once_is_heard_as_before(watched: Watched
 
 
 async def test_a_folder_made_anew_step_by_step_is_declared(watched: Watched, tmp_path: Path) -> None:
-    """Removed with all that was in it, as by a checkout of another branch."""
+    """The folder is removed with its contents, as by a checkout of another branch."""
     shutil.rmtree(tmp_path / "work")
     await watched.says()
     for folder in ("work", "work/project", "work/project/sessions.d"):
@@ -108,7 +114,7 @@ async def test_a_folder_made_anew_step_by_step_is_declared(watched: Watched, tmp
 async def test_a_poll_comes_soon_while_a_folder_is_missing(
     watched: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where a poll is rare because there is much to read, it is not rare while there is nothing."""
+    """Polls may be rare because there is much to read. While the folder is missing they are frequent."""
     monkeypatch.setattr(Declarations, "poll_seconds", 3600.0)
     monkeypatch.setattr(declarations, "LEAST_POLL_SECONDS", 0.05)
     keeping = asyncio.create_task(watched.watch.keep())
@@ -125,7 +131,7 @@ async def test_a_poll_comes_soon_while_a_folder_is_missing(
 async def test_a_reading_that_is_asked_for_during_another_follows_it(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was saved after a reading began is declared when the one that was asked for is over."""
+    """A spec that is saved after a reading began is declared by the reading that was requested meanwhile."""
     may_go_on, begun = threading.Event(), threading.Event()
     look = Declarations.look
 
@@ -151,7 +157,7 @@ async def test_a_reading_that_is_asked_for_during_another_follows_it(
 async def test_a_reading_that_began_before_a_rename_is_made_again(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else the old name would be declared once more, as a session of its own."""
+    """Otherwise the old name would be declared once more, as a session of its own."""
     may_go_on, begun = threading.Event(), threading.Event()
     look = Declarations.look
 

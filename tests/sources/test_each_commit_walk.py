@@ -1,7 +1,8 @@
-"""Which commits `each_commit` means: over random graphs of real repositories, what is pending is what an independent walk finds.
+"""The pending commits of `each_commit` are those that an independent walk finds, over random graphs.
 
-The walk here knows only parents and contents. The graphs have several roots, merges of two and three, merges that change the
-path themselves, commits that change nothing, changes of the mode alone, and dates that run backwards.
+The walk here knows only parents and contents. The graphs have several roots, merges of two and three, and merges that
+change the path themselves. They also have commits that change nothing, changes of the mode alone, and dates that run
+backwards.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ CONTENTS = (None, ("100644", "one"), ("100644", "two"), ("100755", "two"))
 
 @dataclass
 class Graph:
-    """What was committed, by number: parents and what stood at the path. `ids` are git's."""
+    """A random history: for each commit by number its parents and the content at the path.
+
+    `ids` are the commits' ids in git.
+    """
 
     parents: list[tuple[int, ...]] = field(default_factory=list)
     contents: list[tuple[str, str] | None] = field(default_factory=list)
@@ -46,7 +50,9 @@ class Graph:
         return found
 
     def list_line(self, head: int, seen: set[int]) -> list[int]:
-        """From the head along first parents, as far as nothing of it was seen: those that differ from their first parent."""
+        """List the commits from the head along first parents, down to a seen one, that differ from their first
+        parent.
+        """
         line = []
         one: int | None = head
         while one is not None and one not in seen:
@@ -57,7 +63,7 @@ class Graph:
         return line[::-1]
 
     def find_all(self, head: int, seen: set[int]) -> set[int]:
-        """Every commit that was not seen and differs from each of its parents."""
+        """Return every commit that was not seen and differs from each of its parents."""
         return {
             one
             for one in self.reach({head}) - seen
@@ -72,7 +78,7 @@ def draw_graph(repo: GitRepo, dice: random.Random) -> Graph:
     for number in range(COMMITS):
         count = min(number, dice.choices((0, 1, 2, 3), (1, 12, 7, 1))[0])
         parents = tuple(dice.sample(range(max(0, number - 5), number), min(count, min(number, 5))))
-        # Mostly what a parent has: a merge that changes the path itself is one kind among others.
+        # The content is mostly that of a parent, so only some merges change the path themselves.
         inherited = [graph.contents[parent] for parent in parents]
         content = dice.choice([*inherited, *inherited, dice.choice(CONTENTS)]) if inherited else dice.choice(CONTENTS)
         graph.parents.append(parents)
@@ -99,7 +105,10 @@ async def look(repository: Repository, graph: Graph, head: int, base: str | None
 @pytest.mark.parametrize("path", ["dir/path", "dir"])
 @pytest.mark.parametrize("line", ["first-parent", "all"])
 async def test_what_is_pending_is_what_an_independent_walk_finds(tmp_path: Path, line: str, path: str) -> None:
-    """From any commit to any of its descendants; and taken one by one, each comes once, after what it was made of."""
+    """The head is any commit, and the base is the head or any ancestor of it.
+
+    Taken one by one, each pending commit comes once, and after its ancestors.
+    """
     dice = random.Random(f"{line} {path}")
     repo = GitRepo(tmp_path / "repo")
     compared = 0
@@ -141,7 +150,10 @@ async def test_what_is_pending_is_what_an_independent_walk_finds(tmp_path: Path,
 
 @pytest.mark.parametrize("line", ["first-parent", "all"])
 async def test_a_first_look_leaves_nothing_of_the_past_pending(tmp_path: Path, line: str) -> None:
-    """What is there when a session begins is its beginning, on whatever branch it was made; what comes later is pending."""
+    """The commits that exist at the first look are the starting point, on whatever branch they were made.
+
+    Later commits are pending.
+    """
     dice = random.Random(line)
     repo = GitRepo(tmp_path / "repo")
     for _ in range(GRAPHS // 4):
@@ -160,7 +172,7 @@ async def test_a_first_look_leaves_nothing_of_the_past_pending(tmp_path: Path, l
                         found = await look(repository, graph, later, first, line, "dir/path")
                         pending = {graph.ids.index(find_commit(version)) for version in found.pending}
                         seen = graph.reach({head})
-                        # On the line of first parents nothing is known but the last commit that touched the path.
+                        # On the line of first parents, only the last commit that touched the path is known.
                         known = seen if line == "all" else graph.reach({graph.ids.index(find_commit(first))})
                         expected = graph.find_all(later, known) if line == "all" else set(graph.list_line(later, known))
                         assert pending == expected
@@ -169,7 +181,7 @@ async def test_a_first_look_leaves_nothing_of_the_past_pending(tmp_path: Path, l
 
 
 async def test_a_merge_that_changes_the_path_itself_is_not_lost_where_the_branch_follows_it(tmp_path: Path) -> None:
-    """HEAD was on the merged branch, and moved forward to the merge: the merge is a commit of its line like any."""
+    """HEAD was on the merged branch and moved forward to the merge. The merge is then pending like any commit."""
     repo = GitRepo(tmp_path / "repo")
     repo.commit("src/a", "1")
     repo("checkout", "-q", "-b", "side")

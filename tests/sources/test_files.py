@@ -1,6 +1,6 @@
-"""The file source over real inotify: every way a file can change is noticed, and nothing that is no change is.
+"""The file source over real inotify: it notices every way to change a file, and reports nothing that is not a change.
 
-Each test compares with `truth`: what a source without memory and without hints finds at that moment.
+Each test compares with `truth`: the version that a source without memory and without hints finds at that moment.
 """
 
 from __future__ import annotations
@@ -111,12 +111,12 @@ SAVES = [
 @pytest.mark.parametrize("save", SAVES)
 @pytest.mark.parametrize("pattern", ["data/file.txt", "data/*.txt", "**/*.txt"])
 async def test_every_way_to_save_is_one_change(tmp_path: Path, save: Callable[[Path], None], pattern: str) -> None:
-    """One new version, the right one, for a literal path and for a pattern."""
+    """The result is one new version, and the right one, for a literal path and for a pattern."""
     async with open_world(tmp_path) as world:
         path = world.root / "data/file.txt"
         path.parent.mkdir()
         path.write_text("before")
-        # What a replaced folder leaves behind is a path of its own, and not what is asked about here.
+        # The files of a replaced folder move to other paths, which this test does not follow.
         exclude = ("old", "beside")
         key = await world.follow(pattern, exclude=exclude)
         before = world.version(key)
@@ -132,7 +132,7 @@ def _all_changes(world: World, key: str) -> list[object]:
 
 @pytest.mark.parametrize("hints", ["inotify", "watchfiles"])
 async def test_both_watchers_notice_what_happens_in_a_tree(tmp_path: Path, hints: str) -> None:
-    """Whichever is chosen, what was noticed in the end is what is there."""
+    """With either watcher, the version that was noticed in the end is the version on disk."""
     async with open_world(tmp_path, choose_hints(hints)) as world:
         key = await world.follow("**/*.txt")
         for number in range(5):
@@ -204,7 +204,10 @@ async def meet_by_reading_again(world: World, path: Path) -> None:
 
 
 async def meet_by_sweep(world: World, path: Path) -> None:
-    """Every path's stat is compared once in a while. Nothing but the sweep asks here for what is still queued."""
+    """The sweep compares the stat of every path from time to time.
+
+    In this test only the sweep asks the watcher for queued reports.
+    """
     await eventually_async(lambda: world.timers, what="a hint")
 
 
@@ -226,8 +229,8 @@ async def test_a_change_of_attributes_is_no_write_whatever_meets_it_before_its_l
     meet: Callable[[World, Path], Awaitable[None]],
     pace: Pace,
 ) -> None:
-    """Rule 17: what compares stats finds that one moved; what was reported of it counts."""
-    # A look is made when the test asks for it.
+    """Rule 17: a comparison of stats finds that one changed. The watcher's report decides whether that was a write."""
+    # A look happens only when the test asks for it.
     monkeypatch.setattr(files_world, "QUIET_SECONDS", 3600.0)
     async with open_world(tmp_path, pace=pace) as world:
         path = world.root / "file"
@@ -246,7 +249,7 @@ async def test_a_change_of_attributes_is_no_write_whatever_meets_it_before_its_l
 
 
 async def test_attributes_that_one_target_found_changed_are_no_write_to_another(tmp_path: Path) -> None:
-    """Rules 10 and 17: what was reported of a path is told with it."""
+    """Rules 10 and 17: the report of a path goes to every target that matches the path."""
     async with open_world(tmp_path) as world:
         path = world.root / "file"
         path.write_text("same")
@@ -258,7 +261,7 @@ async def test_attributes_that_one_target_found_changed_are_no_write_to_another(
 
 
 async def test_after_lost_reports_nobody_knows_whether_a_file_was_written(tmp_path: Path) -> None:
-    """Rule 17: that no write was reported tells nothing then."""
+    """Rule 17: after lost reports, a missing report of a write proves nothing."""
     async with open_world(tmp_path) as world:
         path = world.root / "file"
         path.write_text("same")
@@ -274,7 +277,7 @@ async def test_after_lost_reports_nobody_knows_whether_a_file_was_written(tmp_pa
 async def test_a_write_of_the_same_content_moves_the_stamp_and_not_the_version(
     tmp_path: Path, change: Callable[[Path], None]
 ) -> None:
-    """Rule 17: what was between the two nobody knows."""
+    """Rule 17: the content may have been another one between the two writes."""
     async with open_world(tmp_path) as world:
         path = world.root / "file"
         path.write_text("same")
@@ -289,7 +292,7 @@ async def test_a_write_of_the_same_content_moves_the_stamp_and_not_the_version(
 async def test_where_stats_alone_are_known_an_equal_content_is_a_doubt(
     tmp_path: Path, change: Callable[[Path], None]
 ) -> None:
-    """Rule 17: nobody reported what happened; the core decides what a doubt is worth."""
+    """Rule 17: without reports the source only raises the doubt. The core decides what a doubt means."""
     async with open_world(tmp_path, choose_hints("poll"), pace=POLLED) as world:
         path = world.root / "file"
         path.write_text("same")
@@ -303,7 +306,7 @@ async def test_where_stats_alone_are_known_an_equal_content_is_a_doubt(
 
 
 async def test_without_hints_a_look_that_is_asked_for_finds_what_is_there(tmp_path: Path) -> None:
-    """What a run left is recorded when it ends, and not at the next poll."""
+    """The outputs of a run are recorded when it ends, not at the next poll."""
     async with open_world(tmp_path, choose_hints("poll")) as world:
         path = world.root / "out"
         path.write_text("before")
@@ -315,7 +318,7 @@ async def test_without_hints_a_look_that_is_asked_for_finds_what_is_there(tmp_pa
 
 
 async def test_a_file_that_is_open_for_writing_is_looked_at_when_it_is_closed(tmp_path: Path) -> None:
-    """Half of it is no version: the look waits, says so, and finds the whole."""
+    """A half-written file is not a version: the look waits, says so, and then finds the whole file."""
     async with open_world(tmp_path) as world:
         path = world.root / "data"
         path.write_text("whole\n")
@@ -331,7 +334,7 @@ async def test_a_file_that_is_open_for_writing_is_looked_at_when_it_is_closed(tm
 
 
 async def test_a_second_writer_keeps_a_file_open_although_the_first_has_closed_it(tmp_path: Path) -> None:
-    """The watcher reports one close: the kernel knows of the other."""
+    """The watcher reports one close. The kernel still counts the other writer."""
     async with open_world(tmp_path) as world:
         path = world.root / "data"
         path.write_text("")
@@ -348,7 +351,10 @@ async def test_a_second_writer_keeps_a_file_open_although_the_first_has_closed_i
 async def test_a_file_that_stays_open_is_waited_for_no_longer_than_that(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
-    """A log is held open for ever: its readers hear of what it holds all the same, and sooner the next time."""
+    """A log may stay open for ever.
+
+    Its readers are woken with its current content all the same, and sooner the next time.
+    """
     monkeypatch.setattr(open_files, bound, 0.0)
     async with open_world(tmp_path) as world:
         path = world.root / "log"
@@ -365,7 +371,7 @@ async def test_a_file_that_stays_open_is_waited_for_no_longer_than_that(
 
 
 async def test_a_settle_max_that_the_spec_names_bounds_the_wait_for_a_close(tmp_path: Path) -> None:
-    """Who names it wants to be told by then."""
+    """An explicit settle_max is the longest time that the reader accepts."""
     async with open_world(tmp_path) as world:
         path = world.root / "log"
         path.write_text("")
@@ -377,7 +383,7 @@ async def test_a_settle_max_that_the_spec_names_bounds_the_wait_for_a_close(tmp_
 
 
 async def test_a_look_for_what_a_run_left_takes_open_files_as_they_are(tmp_path: Path) -> None:
-    """The run has ended: what it wrote is asked for now."""
+    """The run has ended, so its outputs are needed now."""
     async with open_world(tmp_path) as world:
         path = world.root / "out"
         path.write_text("")
@@ -392,7 +398,7 @@ async def test_a_look_for_what_a_run_left_takes_open_files_as_they_are(tmp_path:
 
 
 async def test_what_was_written_a_moment_ago_and_is_not_closed_is_heard_when_asked(tmp_path: Path) -> None:
-    """Rule 17: a report that is withheld because its writer is at work must not be missed at the end of a run."""
+    """Rule 17: a report is withheld while its writer has the file open. The end of a run must not miss it."""
     async with open_world(tmp_path) as world:
         path = world.root / "in"
         path.write_text("")
@@ -405,7 +411,7 @@ async def test_what_was_written_a_moment_ago_and_is_not_closed_is_heard_when_ask
 
 
 async def test_the_executable_bit_counts_and_other_bits_do_not(tmp_path: Path) -> None:
-    """A version is free of what a checkout on another machine would not reproduce (rule 6)."""
+    """A version has no property that a checkout on another machine would not reproduce (rule 6)."""
     async with open_world(tmp_path) as world:
         path = world.root / "script"
         path.write_text("#!/bin/sh\n")
@@ -421,7 +427,7 @@ async def test_the_executable_bit_counts_and_other_bits_do_not(tmp_path: Path) -
 
 
 async def test_a_version_is_free_of_host_and_place(tmp_path: Path) -> None:
-    """The same files under another root have the same version; the order they were made in does not matter."""
+    """The same files under another root have the same version, in whatever order they were made."""
     async with open_world(tmp_path) as world:
         for root, names in (("one", "abc"), ("two", "cba")):
             for name in names:
@@ -434,7 +440,7 @@ async def test_a_version_is_free_of_host_and_place(tmp_path: Path) -> None:
 
 
 async def test_changes_name_what_was_added_modified_and_removed(tmp_path: Path) -> None:
-    """Between two known versions, each path once."""
+    """The changes are those between two known versions, each path once."""
     async with open_world(tmp_path) as world:
         for name in ("kept", "modified", "removed"):
             (world.root / name).write_text(name)
@@ -454,7 +460,7 @@ async def test_changes_name_what_was_added_modified_and_removed(tmp_path: Path) 
 
 
 async def test_a_return_to_the_old_content_is_a_return_to_the_old_version(tmp_path: Path) -> None:
-    """Sums are subtracted exactly: what was undone leaves no trace in the version."""
+    """A removed part is subtracted exactly, so a change that was undone leaves no trace in the version."""
     async with open_world(tmp_path) as world:
         for number in range(20):
             (world.root / f"{number}").write_text(str(number))
@@ -467,7 +473,7 @@ async def test_a_return_to_the_old_content_is_a_return_to_the_old_version(tmp_pa
 
 
 async def test_one_batch_of_hints_is_one_observation(tmp_path: Path) -> None:
-    """Every target that means a path is named in the same report (rule 10)."""
+    """One report names every target that matches the path (rule 10)."""
     async with open_world(tmp_path) as world:
         path = world.root / "shared"
         path.write_text("1")
@@ -478,7 +484,7 @@ async def test_one_batch_of_hints_is_one_observation(tmp_path: Path) -> None:
 
 
 async def test_a_change_found_by_one_look_dirties_all_others_that_mean_the_path(tmp_path: Path) -> None:
-    """In the same result, before any hint came (rule 10)."""
+    """The other targets are named in the same result, before any hint came (rule 10)."""
     async with open_world(tmp_path, choose_hints("poll")) as world:
         path = world.root / "shared"
         path.write_text("1")
@@ -493,7 +499,10 @@ async def test_a_change_found_by_one_look_dirties_all_others_that_mean_the_path(
 
 
 async def test_deep_folders_made_at_once_lose_nothing(tmp_path: Path) -> None:
-    """`mkdir -p` and a file in it, 300 times, faster than anybody can arm (watchfiles alone loses half of them)."""
+    """The test makes 300 deep folders with a file in each, faster than they can be armed.
+
+    watchfiles alone loses half of them.
+    """
     async with open_world(tmp_path) as world:
         key = await world.follow("**/file")
         for number in range(300):
@@ -505,7 +514,7 @@ async def test_deep_folders_made_at_once_lose_nothing(tmp_path: Path) -> None:
 
 
 async def test_what_is_written_into_a_new_folder_is_heard_before_the_look(tmp_path: Path) -> None:
-    """A new folder is armed when it is reported, so that a long unpacking counts as not yet quiet."""
+    """A new folder is armed when it is reported, so a long unpacking counts as not yet quiet."""
     async with open_world(tmp_path) as world:
         await world.follow("**")
         (world.root / "new/deeper").mkdir(parents=True)
@@ -516,7 +525,7 @@ async def test_what_is_written_into_a_new_folder_is_heard_before_the_look(tmp_pa
 
 
 async def test_a_populated_folder_moved_in_is_seen_with_all_it_holds(tmp_path: Path) -> None:
-    """inotify reports one name; the files below are found, and later changes in them heard."""
+    """inotify reports one name. The look finds the files below it, and later changes in them are reported."""
     async with open_world(tmp_path) as world:
         outside = tmp_path / "outside"
         (outside / "deep").mkdir(parents=True)
@@ -535,7 +544,7 @@ async def test_a_populated_folder_moved_in_is_seen_with_all_it_holds(tmp_path: P
 
 @pytest.mark.parametrize("pattern", ["data/file", "data/**", "**/file"])
 async def test_a_replaced_root_is_watched_again(tmp_path: Path, pattern: str) -> None:
-    """While it is missing nothing is known (rule 5); what stands there afterwards is seen and heard."""
+    """While the root is missing the version is unknown (rule 5). Its replacement is read and watched."""
     async with open_world(tmp_path) as world:
         (world.root / "data").mkdir()
         (world.root / "data/file").write_text("1")
@@ -552,7 +561,7 @@ async def test_a_replaced_root_is_watched_again(tmp_path: Path, pattern: str) ->
 
 
 async def test_a_replaced_folder_above_the_target_is_noticed(tmp_path: Path) -> None:
-    """Renaming `a` tells nothing to a watch on `a/b`: every folder from root down is armed."""
+    """A watch on `a/b` reports nothing when `a` is renamed. Therefore every folder from the root down is armed."""
     async with open_world(tmp_path) as world:
         (world.root / "a/b").mkdir(parents=True)
         (world.root / "a/b/file").write_text("1")
@@ -567,7 +576,10 @@ async def test_a_replaced_folder_above_the_target_is_noticed(tmp_path: Path) -> 
 
 
 async def test_a_literal_path_that_is_not_there_is_absent_and_awaited(tmp_path: Path) -> None:
-    """With a fixed version, also while its folders are missing; each of them may come in its own time."""
+    """A missing path has a fixed version, also while its parent folders are missing.
+
+    Each of these may appear at its own time.
+    """
     async with open_world(tmp_path) as world:
         key = await world.follow("not/yet/there.csv")
         assert (world.version(key), world.last(key).is_absent) == ("absent", True)
@@ -583,7 +595,7 @@ async def test_a_literal_path_that_is_not_there_is_absent_and_awaited(tmp_path: 
 
 
 async def test_a_literal_path_may_turn_out_to_be_a_folder(tmp_path: Path) -> None:
-    """Then it means what is below it, and may become a file again."""
+    """The target then covers everything below the folder. It may become a file again."""
     async with open_world(tmp_path) as world:
         (world.root / "data").mkdir()
         (world.root / "data/file").write_text("1")
@@ -598,7 +610,7 @@ async def test_a_literal_path_may_turn_out_to_be_a_folder(tmp_path: Path) -> Non
 
 
 async def test_an_empty_folder_and_a_missing_one_hold_no_files(tmp_path: Path) -> None:
-    """A pattern that matches nothing has a version: nothing, which is not `absent` and not unknown."""
+    """A pattern without matches has a version of its own, which is neither `absent` nor unknown."""
     async with open_world(tmp_path) as world:
         key = await world.follow("inbox/*")
         empty = world.version(key)
@@ -610,7 +622,7 @@ async def test_an_empty_folder_and_a_missing_one_hold_no_files(tmp_path: Path) -
 
 
 async def test_excluded_paths_are_neither_seen_nor_hinted(tmp_path: Path) -> None:
-    """Default excludes, the binding's own, and what the session itself writes (rule 7)."""
+    """Excluded are the default names, the binding's own excludes, and the outputs of the session itself (rule 7)."""
     async with open_world(tmp_path) as world:
         key = await world.follow("**", exclude=("build", "docs/*.html"), hidden=("out/report.csv",))
         before = world.version(key)
@@ -626,7 +638,7 @@ async def test_excluded_paths_are_neither_seen_nor_hinted(tmp_path: Path) -> Non
 
 
 async def test_a_default_exclude_written_out_is_meant(tmp_path: Path) -> None:
-    """Who binds `notes.tmp` by its name gets it."""
+    """A binding that names `notes.tmp` explicitly follows it."""
     async with open_world(tmp_path) as world:
         key = await world.follow("notes.tmp")
         await world.hinted(lambda: (world.root / "notes.tmp").write_text("1"))
@@ -634,7 +646,7 @@ async def test_a_default_exclude_written_out_is_meant(tmp_path: Path) -> None:
 
 
 async def test_comparing_by_stat_or_names_reads_no_content(tmp_path: Path) -> None:
-    """`stat` sees size and time, `names` only what there is."""
+    """`stat` compares size and time, and `names` only the existing names."""
     async with open_world(tmp_path) as world:
         path = world.root / "huge"
         path.write_text("1")
@@ -653,7 +665,10 @@ async def test_comparing_by_stat_or_names_reads_no_content(tmp_path: Path) -> No
 
 
 async def test_a_pattern_may_reach_outside_of_root(tmp_path: Path) -> None:
-    """Relative with `..`, or absolute; the names in its version do not depend on the place where it can be helped."""
+    """The pattern is relative with `..`, or absolute.
+
+    The names in the version of a relative one do not depend on the place.
+    """
     async with open_world(tmp_path) as world:
         shared = tmp_path / "shared"
         shared.mkdir()
@@ -669,7 +684,7 @@ async def test_a_pattern_may_reach_outside_of_root(tmp_path: Path) -> None:
 
 
 async def test_what_is_forgotten_is_no_longer_watched(tmp_path: Path) -> None:
-    """The last target of a folder takes its watch along, and a look asked for it reports nothing."""
+    """The watch of a folder ends with its last target. A look at a forgotten target reports nothing."""
     async with open_world(tmp_path) as world:
         (world.root / "a").mkdir()
         (world.root / "b").mkdir()
@@ -688,7 +703,7 @@ async def test_what_is_forgotten_is_no_longer_watched(tmp_path: Path) -> None:
 
 
 async def test_following_twice_and_again_after_forgetting_is_harmless(tmp_path: Path) -> None:
-    """The same key is the same target; a new life begins with a first look."""
+    """The same key is the same target. After forget, a target begins with a first look."""
     async with open_world(tmp_path) as world:
         (world.root / "file").write_text("1")
         key = await world.follow("file")
@@ -701,7 +716,7 @@ async def test_following_twice_and_again_after_forgetting_is_harmless(tmp_path: 
 
 
 async def test_why_says_what_a_path_means_to_whom(tmp_path: Path) -> None:
-    """Matched, excluded, nearly matched, or none of anybody's business."""
+    """A path is matched, excluded, nearly matched, or unrelated."""
     async with open_world(tmp_path) as world:
         (world.root / "data").mkdir()
         path = world.root / "data/a.csv"

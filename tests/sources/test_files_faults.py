@@ -1,6 +1,6 @@
-"""When hints fail: lost, late, refused or never sent, the truth is still found; and when the daemon was not there at all.
+"""The true version is found although hints are lost, late, refused or never sent, and after a downtime of the daemon.
 
-A fault test proves that its fault fired: the overflow was reported, the limit was reached, the write gave no event.
+A fault test proves that its fault fired: the overflow was reported, the limit was reached, or the write gave no event.
 """
 
 from __future__ import annotations
@@ -36,11 +36,14 @@ from wakeful.sources.hints.contract import Lost
 pytestmark = pytest.mark.asyncio
 
 
-# -- lost ---------------------------------------------------------------------------------------------------------------
+# -- lost --------------------------------------------------------------------------------------------------------------
 
 
 async def test_after_an_overflow_everything_is_found(tmp_path: Path) -> None:
-    """More files at once than the kernel's queue holds, while nobody reads: the loss is told, and all are seen."""
+    """The test makes more files at once than the kernel's queue holds.
+
+    The loss is reported, and every file is found.
+    """
     queue = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
     batches: list[object] = []
 
@@ -55,7 +58,7 @@ async def test_after_an_overflow_everything_is_found(tmp_path: Path) -> None:
         (world.root / "data").mkdir()
         key, other = await world.follow("data/*"), await world.follow("other")
         count = queue // 2 + 200
-        # The loop does not turn before the last one is there, as if the daemon had been stopped.
+        # The loop does not turn before the last file exists, as if the daemon had been stopped.
         for number in range(count):
             os.close(os.open(world.root / f"data/{number:x}", os.O_CREAT | os.O_WRONLY))
         (world.root / "other").write_text("changed behind the overflow")
@@ -66,14 +69,14 @@ async def test_after_an_overflow_everything_is_found(tmp_path: Path) -> None:
 
 
 async def swept(world: World, key: str, before: str | None) -> None:
-    """Wait until the sweep has led to another version; the watcher told nothing of it."""
+    """Wait until the sweep has led to another version, and assert that the watcher reported nothing."""
     await eventually_async(lambda: world.version(key) != before, what="another version")
     world.source.hear()
     assert world.watcher.told == []
 
 
 async def test_a_write_through_a_hard_link_elsewhere_is_found_by_the_sweep(tmp_path: Path) -> None:
-    """No watcher reports it: the event belongs to a folder nobody watches."""
+    """No watcher reports the write, because its event belongs to a folder that is not watched."""
     async with open_world(tmp_path, pace=SWEPT) as world:
         (world.root / "file").write_text("1")
         (tmp_path / "elsewhere").mkdir()
@@ -86,7 +89,7 @@ async def test_a_write_through_a_hard_link_elsewhere_is_found_by_the_sweep(tmp_p
 
 
 async def test_a_write_through_mmap_is_found_by_the_sweep(tmp_path: Path) -> None:
-    """The kernel reports no event for it while the mapping is open, and counts it as open for writing."""
+    """The kernel reports no event for it while the mapping is open, and counts the file as open for writing."""
     async with open_world(tmp_path, pace=SWEPT) as world:
         path = world.root / "file"
         path.write_bytes(b"1" * 4096)
@@ -99,7 +102,7 @@ async def test_a_write_through_mmap_is_found_by_the_sweep(tmp_path: Path) -> Non
 
 
 async def test_a_file_whose_creation_nobody_reported_is_found_by_the_sweep(tmp_path: Path) -> None:
-    """A folder that is not as it was listed is listed again."""
+    """The sweep lists a folder again when its mtime differs from the recorded one."""
     async with open_world(tmp_path, pace=SWEPT) as world:
         (world.root / "data").mkdir()
         key = await world.follow("data/*")
@@ -111,7 +114,7 @@ async def test_a_file_whose_creation_nobody_reported_is_found_by_the_sweep(tmp_p
 
 
 async def test_the_sweep_forgets_paths_nobody_means(tmp_path: Path) -> None:
-    """The cache does not grow with every file there ever was."""
+    """The cache does not grow with every file that ever existed."""
     async with open_world(tmp_path, pace=SWEPT) as world:
         (world.root / "file").write_text("1")
         key = await world.follow("*")
@@ -121,7 +124,7 @@ async def test_the_sweep_forgets_paths_nobody_means(tmp_path: Path) -> None:
 
 
 async def test_a_round_of_the_sweep_is_spread_over_ten_minutes(tmp_path: Path) -> None:
-    """Each second takes its share, and never more than a millisecond."""
+    """Each second visits its share of the paths, and takes at most a millisecond."""
     assert sweep.SLICE_SECONDS <= 0.001 and sweep.USUAL_PACE.round_seconds <= 600
     visited: list[str] = []
     seen = {str(tmp_path / str(number)): Seen(b"", "f", b"", 0) for number in range(1500)}
@@ -129,14 +132,14 @@ async def test_a_round_of_the_sweep_is_spread_over_ten_minutes(tmp_path: Path) -
     # The first slice begins the round.
     rounds.slice()
     for second in range(1, 502):
-        # However slow the machine is: this is about the share.
+        # The time limit is generous, because this test is about the share of paths.
         rounds.slice(limit_seconds=60.0)
         assert len(visited) == min(3 * second, 1501)
     assert sorted(visited) == sorted([*seen, str(tmp_path)])
 
 
 async def test_a_slice_of_the_sweep_ends_when_its_time_is_over(tmp_path: Path) -> None:
-    """A slow disk gets a longer round, and the loop no longer slice."""
+    """A slow disk makes the round longer, and not the slice."""
     visited: list[str] = []
     seen = {str(tmp_path / str(number)): Seen(b"", "f", b"", 0) for number in range(1500)}
     rounds = Sweep(seen, dict, lambda path: bool(visited.append(path)))
@@ -146,11 +149,13 @@ async def test_a_slice_of_the_sweep_ends_when_its_time_is_over(tmp_path: Path) -
 
 
 async def test_content_that_changed_within_one_timestamp_is_read_again(tmp_path: Path) -> None:
-    """The racy-clean rule: hashed too soon after its change, a file is read once more, although its stat is the same."""
+    """The racy-clean rule: a file that was hashed too soon after its change is read once more, although its stat is
+    the same.
+    """
     async with open_world(tmp_path, pace=REREAD) as world:
         path = world.root / "file"
         path.write_text("1")
-        # As on a file system with a coarse clock: other content was hashed under the very same stat key.
+        # As on a file system with a coarse clock: other content was hashed under the same stat key.
         seen = forge(world, path)
         key = await world.follow("file")
         assert world.version(key) != await world.truth("file"), "the forgery was believed"
@@ -161,7 +166,7 @@ async def test_content_that_changed_within_one_timestamp_is_read_again(tmp_path:
 
 
 async def test_an_old_file_is_not_read_twice(tmp_path: Path) -> None:
-    """Older than the margin when it was hashed: its stat key is enough from then on."""
+    """The file was older than the margin when it was hashed, so its stat key is enough from then on."""
     async with open_world(tmp_path) as world:
         path = world.root / "file"
         path.write_text("1")
@@ -173,7 +178,7 @@ async def test_an_old_file_is_not_read_twice(tmp_path: Path) -> None:
 
 
 def forge(world: World, path: Path) -> Seen:
-    """A memory of this path that is wrong about its content and cannot be told from a right one."""
+    """Put a cache entry for this path that has a wrong digest and looks valid."""
     key = read_key(str(path))
     assert key is not None
     seen = Seen(key, "f", b"\1" * DIGEST_BYTES, time.time_ns() + 2 * RACY_NANOSECONDS)
@@ -182,11 +187,11 @@ def forge(world: World, path: Path) -> Seen:
     return seen
 
 
-# -- refused ------------------------------------------------------------------------------------------------------------
+# -- refused -----------------------------------------------------------------------------------------------------------
 
 
 async def test_without_hints_changes_are_polled(tmp_path: Path) -> None:
-    """`hints: poll` says so in every result and still notices everything."""
+    """With `hints: poll` every result says so, and every change is still noticed."""
     async with open_world(tmp_path, choose_hints("poll"), pace=POLLED) as world:
         (world.root / "data").mkdir()
         key, literal = await world.follow("data/**"), await world.follow("file")
@@ -200,7 +205,7 @@ async def test_without_hints_changes_are_polled(tmp_path: Path) -> None:
 
 
 async def test_a_network_file_system_is_polled_and_not_watched(tmp_path: Path) -> None:
-    """Other machines write there behind our kernel; the longest mount point decides."""
+    """Other machines write there without events in this kernel. The longest matching mount point decides."""
     table = tmp_path / "mountinfo"
     table.write_text(
         "22 1 0:1 / / rw - ext4 /dev/sda rw\n"
@@ -217,7 +222,7 @@ async def test_a_network_file_system_is_polled_and_not_watched(tmp_path: Path) -
         assert world.last(far).degraded == "polling: nfs4 file system"
         assert world.last(fuse).degraded == "polling: fuse.sshfs file system"
         assert world.last(local).degraded is None
-        # Reached through the remote folder, which may be replaced unheard.
+        # The path leads through the remote folder, which may be replaced without an event.
         assert world.last(near).degraded == "polling: nfs4 file system"
 
 
@@ -248,7 +253,10 @@ asyncio.run(main())
 
 
 async def test_at_the_watch_limit_the_rest_is_polled_until_there_is_room(tmp_path: Path) -> None:
-    """Never silently partial: the binding says so, misses nothing, and is watched again when it can be."""
+    """A binding is never watched in part without a message.
+
+    It says so, misses no change, and is watched again when there is room.
+    """
     if subprocess.run(["unshare", "-Ur", "true"], capture_output=True, check=False).returncode:
         pytest.skip("user namespaces are not available: the watch limit cannot be lowered for this test alone")
     tests = str(Path(__file__).parent.parent)
@@ -261,7 +269,7 @@ async def test_at_the_watch_limit_the_rest_is_polled_until_there_is_room(tmp_pat
 
 
 async def test_polls_come_often_while_things_change_and_rarely_while_they_do_not() -> None:
-    """Between 2 and 30 seconds; one that takes long makes room in proportion."""
+    """The interval is between 2 and 30 seconds. It grows in proportion to the time that a poll takes."""
     polls = Polls()
     polls.begin("a", 0.0)
     assert polls.take_due(1.9) == [] and polls.take_due(2.0) == ["a"]
@@ -278,11 +286,14 @@ async def test_polls_come_often_while_things_change_and_rarely_while_they_do_not
     assert polls.take_due(1000.0) == []
 
 
-# -- git ----------------------------------------------------------------------------------------------------------------
+# -- git ---------------------------------------------------------------------------------------------------------------
 
 
 async def test_a_look_waits_while_git_rewrites_the_working_tree(tmp_path: Path) -> None:
-    """Held with the operation's name, then hinted and looked at once it is over; files elsewhere are not held."""
+    """The look is held with the operation's name, and repeated after a hint when the operation is over.
+
+    Files outside the repository are not held.
+    """
     async with open_world(tmp_path) as world:
         git(world.root, "init", "-q", "-b", "main")
         (world.root / "file").write_text("base")
@@ -310,7 +321,7 @@ async def test_a_look_waits_while_git_rewrites_the_working_tree(tmp_path: Path) 
 
 
 async def test_a_hold_ends_after_ten_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lock left behind by a crash does not hide a folder for ever, and is not waited for twice."""
+    """A lock that a crash left behind does not hide a folder for ever, and is not waited for twice."""
     async with open_world(tmp_path) as world:
         (world.root / ".git").mkdir()
         (world.root / ".git/index.lock").touch()
@@ -337,7 +348,7 @@ async def test_a_hold_ends_after_ten_minutes(tmp_path: Path, monkeypatch: pytest
     ],
 )
 async def test_each_operation_is_told_by_its_marker(tmp_path: Path, marker: str, reason: str) -> None:
-    """Without running git."""
+    """The source recognises the operation without running git."""
     git_dir = tmp_path / ".git"
     git_dir.mkdir()
     assert busy_reason(str(git_dir)) is None
@@ -349,7 +360,10 @@ async def test_each_operation_is_told_by_its_marker(tmp_path: Path, marker: str,
 
 
 async def test_the_git_folder_of_a_worktree_is_its_own(tmp_path: Path) -> None:
-    """Found through its `.git` file, from any folder below, also one that does not exist; and nothing outside of any."""
+    """The git folder is found through the `.git` file, from any folder below it, also a missing one.
+
+    Outside of any repository there is none.
+    """
     git(tmp_path, "init", "-q", "main")
     git(tmp_path / "main", "commit", "-q", "--allow-empty", "-m", "base")
     git(tmp_path / "main", "worktree", "add", "-q", "../tree")
@@ -360,11 +374,11 @@ async def test_the_git_folder_of_a_worktree_is_its_own(tmp_path: Path) -> None:
     assert Repositories().git_dir(str(tmp_path / "odd")) is None
 
 
-# -- down ---------------------------------------------------------------------------------------------------------------
+# -- down --------------------------------------------------------------------------------------------------------------
 
 
 async def test_an_edit_while_the_daemon_was_down_has_a_known_delta(tmp_path: Path) -> None:
-    """The version before and the changed paths come from what an earlier daemon kept."""
+    """The previous version and the changed paths come from the cache of an earlier daemon."""
     async with open_world(tmp_path) as world:
         (world.root / "data").mkdir()
         for name in ("kept", "modified", "removed"):
@@ -387,13 +401,13 @@ async def test_an_edit_while_the_daemon_was_down_has_a_known_delta(tmp_path: Pat
 
 
 async def test_after_a_restart_nothing_is_read_that_did_not_change(tmp_path: Path) -> None:
-    """The same version as before, without opening a file."""
+    """The version is the same as before, and no file is opened."""
     async with open_world(tmp_path) as world:
         path = world.root / "file"
         path.write_text("1")
         os.utime(path, (1, 1))
         await world.follow("*", key="k")
-        # Hashed well after its last change, as almost every file is.
+        # As for almost every file, the hash was made long after the last change.
         seen = world.cache.seen[str(path)]
         seen.hashed_at += 2 * RACY_NANOSECONDS
         world.cache.put(str(path), seen)
@@ -406,7 +420,7 @@ async def test_after_a_restart_nothing_is_read_that_did_not_change(tmp_path: Pat
 
 
 async def test_without_a_complete_memory_the_delta_is_unknown(tmp_path: Path) -> None:
-    """A list of changes that might lack one is not given."""
+    """A list of changes that might be incomplete is not reported."""
     async with open_world(tmp_path) as world:
         for name in ("a", "b"):
             (world.root / name).write_text(name)
@@ -421,7 +435,7 @@ async def test_without_a_complete_memory_the_delta_is_unknown(tmp_path: Path) ->
 
 @pytest.mark.parametrize("damage", [b"", b"not a database", b"SQLite format 3\0" + b"\xff" * 4096])
 async def test_a_broken_cache_is_rebuilt_silently(tmp_path: Path, damage: bytes) -> None:
-    """It is only a cache: the truth is hashed again, and the next start has it."""
+    """The cache is not the truth: the files are hashed again, and the next start has the new cache."""
     async with open_world(tmp_path) as world:
         (world.root / "file").write_text("1")
         await world.follow("*", key="k")
@@ -438,7 +452,7 @@ async def test_a_broken_cache_is_rebuilt_silently(tmp_path: Path, damage: bytes)
 
 
 async def test_a_state_folder_that_cannot_be_written_costs_only_the_cache(tmp_path: Path) -> None:
-    """Looking works without any memory."""
+    """Looks work without any cache."""
     cache = StatCache(tmp_path / "missing/folder")
     told: list[TargetsHinted | TargetLooked] = []
     source = FileSource(told.append, asyncio.get_running_loop(), tmp_path / "missing", choose_hints("inotify"), cache)
@@ -451,7 +465,7 @@ async def test_a_state_folder_that_cannot_be_written_costs_only_the_cache(tmp_pa
 
 
 async def test_a_path_that_holds_a_secret_is_left_out_of_the_cache_and_the_others_are_kept(tmp_path: Path) -> None:
-    """The next daemon compares with what was kept, mounts included."""
+    """The next daemon compares with the remaining entries, mounts included."""
     cache = StatCache(tmp_path, lambda text: b"hunter2hunter2" in text)
     for name in ("plain", "hunter2hunter2"):
         path = tmp_path / name

@@ -1,4 +1,7 @@
-"""A share that is not mounted is not deleted files: rule 5 over real mounts, watched and polled, over restarts."""
+"""Files on a share that is not mounted are not deleted files.
+
+Rule 5 over real mounts, with watches and polls, and across restarts.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ Mount = Callable[[], None]
 
 
 class Share:
-    """A file system at `root/share`, with a file in it; what lies below the mount point is empty."""
+    """A file system with one file in it, mounted at `root/share`. The folder below the mount point is empty."""
 
     def __init__(self, folder: Path, kind: str) -> None:
         self.point = folder / "root/share"
@@ -28,7 +31,7 @@ class Share:
         self._source.mkdir()
         self._kind = kind
         if kind == "tmpfs":
-            # Kept mounted elsewhere, as a server keeps its files.
+            # Mounted a second time elsewhere, so that the files survive an unmount.
             subprocess.run(["mount", "-t", "tmpfs", "none", str(self._source)], check=True)
         (self._source / "folder").mkdir()
         (self._source / "folder/data.csv").write_text("1,2,3\n")
@@ -68,7 +71,10 @@ def is_unknown(world: World, key: str) -> bool:
 async def test_an_unmounted_share_is_unknown_and_not_deleted(
     tmp_path: Path, share: Share, pattern: str, hints: str
 ) -> None:
-    """Also where nothing but the mount table tells; and when it is back it is what it was, or what became of it."""
+    """This holds also if only the mount table shows the unmount.
+
+    After the next mount the version is the old one, or that of the changed files.
+    """
     async with open_world(tmp_path, choose_hints(hints), pace=POLLED) as world:
         key = await world.follow(pattern)
         before = world.version(key)
@@ -83,7 +89,10 @@ async def test_an_unmounted_share_is_unknown_and_not_deleted(
 
 
 async def test_a_daemon_started_while_a_share_is_not_mounted_knows_of_it(tmp_path: Path, share: Share) -> None:
-    """What lay there is remembered beside what was seen; and it is found again when it is mounted."""
+    """The cache stores the mounts of a target beside its files.
+
+    The share is found again when it is mounted.
+    """
     async with open_world(tmp_path, pace=POLLED) as world:
         before = world.version(await world.follow("share/**", key="share"))
         await world.follow("*.txt", key="beside")
@@ -97,7 +106,7 @@ async def test_a_daemon_started_while_a_share_is_not_mounted_knows_of_it(tmp_pat
 
 
 async def test_files_deleted_on_a_share_are_deleted(tmp_path: Path, share: Share) -> None:
-    """As long as it is mounted it is like any folder."""
+    """A mounted share is like any folder."""
     async with open_world(tmp_path, pace=POLLED) as world:
         key = await world.follow("share/**/*.csv")
         await world.hinted(lambda: (share.point / "folder/data.csv").unlink())
@@ -106,7 +115,7 @@ async def test_files_deleted_on_a_share_are_deleted(tmp_path: Path, share: Share
 
 
 async def test_a_share_mounted_later_is_seen(tmp_path: Path, share: Share) -> None:
-    """Nothing was there before; from then on it is missed when it goes."""
+    """The version was that of an empty share. Once it was mounted, an unmount makes it unknown."""
     share.unmount()
     async with open_world(tmp_path, pace=POLLED) as world:
         key = await world.follow("**/*.csv")

@@ -1,4 +1,6 @@
-"""Files that are not plain files, names that are not text, folders that may not be read: none of them blocks, lies or kills."""
+"""Special files, names that are not text and unreadable folders: none of them blocks a look, falsifies it or ends
+the daemon.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ pytestmark = pytest.mark.asyncio
 
 
 async def test_a_link_is_its_text_and_the_content_it_leads_to(tmp_path: Path) -> None:
-    """Retargeted, or its file changed somewhere else: both are changes, and both are heard."""
+    """A new target of the link and a change of the target's content are both changes, and both are hinted."""
     async with open_world(tmp_path) as world:
         for name in ("one", "two"):
             (tmp_path / f"outside-{name}").mkdir()
@@ -47,7 +49,7 @@ async def test_a_link_is_its_text_and_the_content_it_leads_to(tmp_path: Path) ->
 
 
 async def test_a_dangling_link_and_a_loop_of_links_are_their_text(tmp_path: Path) -> None:
-    """Neither an error nor a deletion, and what a dangling one leads to may still come."""
+    """They are neither errors nor deletions. The target of a dangling link may appear later."""
     async with open_world(tmp_path) as world:
         (world.root / "dangling").symlink_to("nowhere")
         (world.root / "loop").symlink_to("loop")
@@ -60,7 +62,10 @@ async def test_a_dangling_link_and_a_loop_of_links_are_their_text(tmp_path: Path
 
 
 async def test_a_link_and_its_target_may_swap_roles(tmp_path: Path) -> None:
-    """Each led to the other for a while: later edits of both are seen, and so are those of a neighbour in the same batch."""
+    """Each path was the link's target for a while.
+
+    Later edits of both are seen, and so are those of another path in the same batch.
+    """
     async with open_world(tmp_path) as world:
         one, two, beside = (world.root / name for name in ("one", "two", "beside"))
         one.write_text("content")
@@ -84,7 +89,7 @@ async def test_a_link_and_its_target_may_swap_roles(tmp_path: Path) -> None:
 
 
 async def test_a_link_to_itself_can_become_a_file(tmp_path: Path) -> None:
-    """It led to its own path: the file that takes its place is seen like any other."""
+    """The link led to its own path. The file that replaces it is seen like any other."""
     async with open_world(tmp_path) as world:
         link = world.root / "link"
         link.symlink_to("link")
@@ -104,7 +109,7 @@ async def test_a_link_to_itself_can_become_a_file(tmp_path: Path) -> None:
 async def test_a_defect_in_one_path_costs_nothing_but_that_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is told once, counted, and the rest of the batch is looked at."""
+    """The defect is reported once and counted, and the rest of the batch is looked at."""
     async with open_world(tmp_path) as world:
         broken, sound = await world.follow("a-broken"), await world.follow("z-sound")
         mark = Followed.mark
@@ -131,7 +136,7 @@ async def test_a_defect_in_one_path_costs_nothing_but_that_path(
 async def test_a_defect_in_a_look_makes_its_target_unknown_and_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    """Rule 5: what cannot be looked at is unknown, in words, and is tried again until it can be."""
+    """Rule 5: a target that cannot be looked at is unknown, with a message, and is tried again until it works."""
     async with open_world(tmp_path, pace=POLLED) as world:
         count = 3 if where == "on the loop" else 100
         for number in range(count):
@@ -156,7 +161,10 @@ async def test_a_defect_in_a_look_makes_its_target_unknown_and_no_other(
 
 
 async def test_a_linked_folder_is_entered_only_when_it_is_named(tmp_path: Path) -> None:
-    """A pattern does not wander out through a link; a literal prefix goes through it and follows its retargeting."""
+    """A wildcard does not follow a link out of the tree.
+
+    A literal prefix goes through it, and follows a change of its target.
+    """
     async with open_world(tmp_path) as world:
         for release in ("1", "2"):
             (tmp_path / f"releases/{release}").mkdir(parents=True)
@@ -177,7 +185,10 @@ async def test_a_linked_folder_is_entered_only_when_it_is_named(tmp_path: Path) 
 
 @pytest.mark.parametrize("pattern", ["through/file", "through/*", "through/deeper/*"])
 async def test_a_link_that_comes_later_completes_a_path(tmp_path: Path, pattern: str) -> None:
-    """A watcher reports the new link as a file; whoever's path leads through it looks again, also when it is gone."""
+    """The watcher reports the new link as a file.
+
+    Each target whose path leads through it is looked at again, also when the link is removed.
+    """
     async with open_world(tmp_path) as world:
         (tmp_path / "elsewhere/deeper").mkdir(parents=True)
         (tmp_path / "elsewhere/file").write_text("1")
@@ -210,7 +221,7 @@ async def test_a_root_that_is_a_link_is_followed_when_it_moves(tmp_path: Path) -
 
 
 async def test_a_fifo_a_socket_and_a_device_count_by_their_kind(tmp_path: Path) -> None:
-    """Nothing waits for a writer that never comes."""
+    """No look waits for a writer."""
     async with open_world(tmp_path) as world:
         os.mkfifo(world.root / "fifo")
         with socket.socket(socket.AF_UNIX) as listener:
@@ -227,7 +238,7 @@ async def test_a_fifo_a_socket_and_a_device_count_by_their_kind(tmp_path: Path) 
 
 
 async def test_names_that_are_no_text_or_hold_a_newline_are_names(tmp_path: Path) -> None:
-    """They count, they change, and they are reported in text that any encoder takes."""
+    """Such names count and can change. They are reported in text that any encoder accepts."""
     async with open_world(tmp_path) as world:
         key = await world.follow("**")
         folder = world.root / os.fsdecode(b"f\xfeolder")
@@ -243,7 +254,7 @@ async def test_names_that_are_no_text_or_hold_a_newline_are_names(tmp_path: Path
 
 
 async def test_a_name_too_long_to_look_up_is_unknown_and_not_deleted(tmp_path: Path) -> None:
-    """What cannot be told is said in words with the path, and is no version (rule 5)."""
+    """The problem names the path, and the target has no version (rule 5)."""
     async with open_world(tmp_path) as world:
         key = await world.follow("x" * 300)
         assert world.version(key) is None
@@ -253,7 +264,10 @@ async def test_a_name_too_long_to_look_up_is_unknown_and_not_deleted(tmp_path: P
 @pytest.mark.parametrize("before", ["link", "file", "socket"])
 @pytest.mark.parametrize("after", ["link", "file", "socket", "folder"])
 async def test_what_changes_its_kind_after_the_stat_is_looked_at_again(tmp_path: Path, before: str, after: str) -> None:
-    """Between the stat and the reading another thing takes the name: it is seen as what it is now, and nothing is called unreadable."""
+    """Something else takes the name between the stat and the reading.
+
+    The look reports its present kind, and no path counts as unreadable.
+    """
 
     def make(kind: str) -> None:
         match kind:
@@ -278,7 +292,7 @@ async def test_what_changes_its_kind_after_the_stat_is_looked_at_again(tmp_path:
 
 
 async def test_a_large_file_is_hashed_off_the_loop(tmp_path: Path) -> None:
-    """The loop goes on while a thread reads, and the result is the same as for a small one."""
+    """The loop goes on while a thread reads. The result is the same as for a small file."""
     async with open_world(tmp_path) as world:
         path = world.root / "large"
         path.write_bytes(os.urandom(1 << 20) * 8)
@@ -292,7 +306,10 @@ async def test_a_large_file_is_hashed_off_the_loop(tmp_path: Path) -> None:
 
 
 async def test_a_huge_file_holds_up_no_other_target(tmp_path: Path) -> None:
-    """Two targets too large for the loop: the one with 64 small files answers while a terabyte of the other is still being read."""
+    """Both targets are too large for the loop.
+
+    The one with 64 small files is answered while a terabyte of the other is still being read.
+    """
     async with open_world(tmp_path) as world:
         with (world.root / "huge").open("wb") as file:
             file.truncate(1 << 40)
@@ -307,11 +324,11 @@ async def test_a_huge_file_holds_up_no_other_target(tmp_path: Path) -> None:
             world.look(target.key)
         await eventually_async(lambda: len(world.results) == 3, what="the small targets looked at")
         assert "huge" not in world.results
-        # A stop does not wait for it either.
+        # Closing the world does not wait for the huge file either.
 
 
 async def test_a_file_that_changes_while_it_is_read_is_said_to_be_unstable(tmp_path: Path) -> None:
-    """What was read is reported, and the target stays dirty until it stands still (rule 12)."""
+    """The content that was read is reported, and the target stays dirty until the file stands still (rule 12)."""
     async with open_world(tmp_path) as world:
         path = world.root / "growing"
         path.write_bytes(b"\0" * (32 << 20))
@@ -359,10 +376,13 @@ asyncio.run(main())
 
 
 async def test_what_may_not_be_read_is_unknown_and_not_deleted() -> None:
-    """A file, a folder and what lies in it: no version, and the path in the words (rule 5)."""
+    """An unreadable file or folder, and a file in such a folder, has no version.
+
+    The problem names the path (rule 5).
+    """
     if os.geteuid() != 0:
         pytest.skip("needs root, to leave behind a file that another user may not read")
-    # Not below tmp_path: its parents are closed to everybody but root.
+    # Not below tmp_path, because only root may enter its parent folders.
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(temporary)
         root.chmod(0o755)
@@ -389,7 +409,7 @@ async def test_what_may_not_be_read_is_unknown_and_not_deleted() -> None:
 
 
 async def test_a_problem_that_ends_is_noticed(tmp_path: Path) -> None:
-    """Whoever was unknown is looked at again by itself."""
+    """The source looks again by itself at a target whose version was unknown."""
     async with open_world(tmp_path) as world:
         (world.root / "data").symlink_to("data")
         key = await world.follow("data/file")
@@ -403,7 +423,9 @@ async def test_a_problem_that_ends_is_noticed(tmp_path: Path) -> None:
 
 
 async def test_the_state_folder_is_never_watched_walked_or_read(tmp_path: Path) -> None:
-    """Whatever covers it: a pattern, its own path, a link to it, a link into it, another name for it."""
+    """The way to the state folder may be a pattern, its own path, a link to it, a link into it, or another name for
+    it.
+    """
     async with open_world(tmp_path) as world:
         state = tmp_path / "state"
         (state / "log.db").write_text("private")

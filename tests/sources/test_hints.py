@@ -1,6 +1,6 @@
-"""One contract, every watcher: what is armed is reported, what is not is not, and no loss is silent.
+"""One contract for every watcher: it reports changes in armed folders, none in other folders, and every loss.
 
-The suite runs unchanged over inotify and watchfiles; what only one of them can promise stands at the end.
+The suite runs unchanged over inotify and watchfiles. Promises that only one of them can keep are tested at the end.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.asyncio
 
 
 class Heard:
-    """A watcher and everything it reported."""
+    """A watcher and all its reports."""
 
     def __init__(self, setting: str) -> None:
         self.batches: list[tuple[Dirt, ...]] = []
@@ -89,7 +89,10 @@ def turn_executable(path: Path) -> None:
 async def test_every_way_to_change_a_file_is_reported(
     heard: Heard, tmp_path: Path, change: Callable[[Path], None]
 ) -> None:
-    """Written, replaced, appended to, removed or made executable: its name is reported under its folder."""
+    """The file is written, replaced, appended to, removed or made executable.
+
+    The report has its name under its folder.
+    """
     path = tmp_path / "file"
     path.write_text("before")
     assert heard.hints.arm([str(tmp_path)]) == {}
@@ -99,7 +102,7 @@ async def test_every_way_to_change_a_file_is_reported(
 
 
 async def test_a_new_file_and_a_new_folder_are_reported(heard: Heard, tmp_path: Path) -> None:
-    """The folder itself, not what is in it: trees are the business of whoever arms."""
+    """The report names the folder itself, not its contents. The caller that arms follows the trees."""
     heard.hints.arm([str(tmp_path)])
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").touch()
@@ -108,7 +111,7 @@ async def test_a_new_file_and_a_new_folder_are_reported(heard: Heard, tmp_path: 
 
 
 async def test_only_armed_folders_are_reported(heard: Heard, tmp_path: Path) -> None:
-    """Neither a folder below an armed one, nor one that was disarmed again."""
+    """A folder below an armed one and a folder that was disarmed again are not reported."""
     for name in ("armed", "disarmed", "armed/below"):
         (tmp_path / name).mkdir()
     heard.hints.arm([str(tmp_path / "armed"), str(tmp_path / "disarmed")])
@@ -123,7 +126,7 @@ async def test_only_armed_folders_are_reported(heard: Heard, tmp_path: Path) -> 
 
 
 async def test_a_folder_armed_later_is_watched_as_well(heard: Heard, tmp_path: Path) -> None:
-    """And those armed before go on being watched."""
+    """The folders that were armed before are still watched."""
     folders = [tmp_path / f"folder{number}" for number in range(6)]
     for folder in folders:
         folder.mkdir()
@@ -136,7 +139,7 @@ async def test_a_folder_armed_later_is_watched_as_well(heard: Heard, tmp_path: P
 
 
 async def test_arming_again_is_harmless(heard: Heard, tmp_path: Path) -> None:
-    """It reports nothing by itself, or a look that arms would lead to a look without end."""
+    """Arming again reports nothing by itself. Otherwise a look that arms would lead to endless looks."""
     heard.hints.arm([str(tmp_path)])
     assert heard.hints.arm([str(tmp_path)]) == {}
     (tmp_path / "file").touch()
@@ -149,7 +152,7 @@ async def test_arming_again_is_harmless(heard: Heard, tmp_path: Path) -> None:
 
 
 async def test_what_cannot_be_armed_comes_back_with_a_reason(heard: Heard, tmp_path: Path) -> None:
-    """And does not keep the others from being armed."""
+    """The other folders are armed nevertheless."""
     (tmp_path / "file").touch()
     (tmp_path / "folder").mkdir()
     problems = heard.hints.arm([str(tmp_path / "missing"), str(tmp_path / "folder"), str(tmp_path / "file")])
@@ -159,7 +162,7 @@ async def test_what_cannot_be_armed_comes_back_with_a_reason(heard: Heard, tmp_p
 
 
 async def test_a_removed_folder_is_reported_gone_and_can_be_armed_again(heard: Heard, tmp_path: Path) -> None:
-    """The new folder at the old path is another folder: without arming it again, nothing would be heard of it."""
+    """The new folder at the old path is another folder. It is not watched until it is armed again."""
     folder = tmp_path / "folder"
     folder.mkdir()
     heard.hints.arm([str(folder)])
@@ -173,7 +176,7 @@ async def test_a_removed_folder_is_reported_gone_and_can_be_armed_again(heard: H
 
 
 async def test_names_with_spaces_and_newlines_are_reported_as_they_are(heard: Heard, tmp_path: Path) -> None:
-    """No name is taken apart on its way."""
+    """A name is reported whole."""
     heard.hints.arm([str(tmp_path)])
     path = tmp_path / "new\nline and space"
     path.touch()
@@ -181,7 +184,7 @@ async def test_names_with_spaces_and_newlines_are_reported_as_they_are(heard: He
 
 
 async def test_a_name_that_is_no_text_is_reported_or_its_loss_is(heard: Heard, tmp_path: Path) -> None:
-    """A name in no encoding silences nobody: what comes after it is heard."""
+    """A name that is not text does not stop the reports of later changes."""
     heard.hints.arm([str(tmp_path)])
     path = tmp_path / os.fsdecode(b"bad\xff")
     path.touch()
@@ -191,7 +194,7 @@ async def test_a_name_that_is_no_text_is_reported_or_its_loss_is(heard: Heard, t
 
 
 async def test_nothing_is_reported_after_close(tmp_path: Path) -> None:
-    """A closed watcher is silent, whatever was on its way."""
+    """A closed watcher is silent, whatever reports were on their way."""
     for setting in ("inotify", "watchfiles"):
         heard = Heard(setting)
         heard.hints.arm([str(tmp_path)])
@@ -207,7 +210,7 @@ async def test_nothing_is_reported_after_close(tmp_path: Path) -> None:
 
 
 async def test_inotify_reports_a_moved_folder_gone(tmp_path: Path) -> None:
-    """The kernel's watch follows the folder to its new place; ours stays with the path."""
+    """The kernel's watch follows the folder to its new place. Ours stays with the path."""
     heard = Heard("inotify")
     folder = tmp_path / "folder"
     folder.mkdir()
@@ -224,7 +227,10 @@ async def test_inotify_reports_a_moved_folder_gone(tmp_path: Path) -> None:
 
 
 async def test_inotify_reports_one_folder_under_each_of_its_paths(tmp_path: Path) -> None:
-    """The kernel knows the folder, not its paths: armed through a link as well, both are told."""
+    """The kernel knows the folder, not its paths.
+
+    A folder that is also armed through a link is reported under both paths.
+    """
     heard = Heard("inotify")
     (tmp_path / "real").mkdir()
     (tmp_path / "alias").symlink_to("real")
@@ -241,7 +247,7 @@ async def test_inotify_reports_one_folder_under_each_of_its_paths(tmp_path: Path
 
 
 async def test_inotify_waits_for_a_writer_but_not_for_ever(tmp_path: Path) -> None:
-    """A saved file is reported once, when it is closed; a file that stays open is reported while it is."""
+    """A saved file is reported once, when it is closed. A file that stays open is reported while it is open."""
     heard = Heard("inotify")
     heard.hints.arm([str(tmp_path)])
     (tmp_path / "saved").write_text("content")
@@ -255,11 +261,15 @@ async def test_inotify_waits_for_a_writer_but_not_for_ever(tmp_path: Path) -> No
 
 
 async def test_inotify_says_that_its_queue_overflowed(tmp_path: Path) -> None:
-    """More events than the kernel keeps, while nobody reads: the loss is reported, and hearing goes on."""
+    """More events than the kernel's queue holds arrive before they are read.
+
+    The loss is reported, and later events are, too.
+    """
     queue = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
     heard = Heard("inotify")
     heard.hints.arm([str(tmp_path)])
-    # Nothing of this reaches the loop before the last file is there: two events for each, and none merges with the next.
+    # No event reaches the loop before the last file exists. Each file has two events, and no event merges with the
+    # next.
     for number in range(queue // 2 + 100):
         os.close(os.open(tmp_path / f"{number:x}", os.O_CREAT | os.O_WRONLY))
     await eventually_async(lambda: any(isinstance(dirt, Lost) for dirt in heard.dirt))
@@ -292,7 +302,7 @@ asyncio.run(main())
 
 
 async def test_inotify_says_that_the_watch_limit_is_reached(tmp_path: Path) -> None:
-    """Some folders are armed, the others come back with the name of the limit."""
+    """Some folders are armed. The others come back with the name of the limit."""
     if subprocess.run(["unshare", "-Ur", "true"], capture_output=True, check=False).returncode:
         pytest.skip("user namespaces are not available: the watch limit cannot be lowered for this test alone")
     command = ["unshare", "-Ur", sys.executable, "-c", LIMITED, str(tmp_path)]
@@ -310,7 +320,7 @@ async def test_without_hints_every_folder_comes_back(tmp_path: Path) -> None:
 
 
 async def test_a_system_that_gives_no_instance_is_polled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The instance limit of the user is no reason not to start."""
+    """The user's limit of inotify instances does not prevent a start."""
     monkeypatch.setattr(choice, "InotifyHints", _refuse)
     hints = choose_hints("auto")(asyncio.get_running_loop(), lambda batch: None)
     assert isinstance(hints, NoHints)
@@ -322,14 +332,14 @@ def _refuse(*arguments: object) -> InotifyHints:
 
 
 async def test_inotify_is_refused_in_words_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message says what to write instead."""
+    """The message says which setting to write instead."""
     monkeypatch.setattr(choice, "IS_LINUX", False)
     with pytest.raises(OperatorError, match="hints: auto"):
         choose_hints("inotify")
 
 
 async def test_inotify_reports_a_burst_in_few_batches(tmp_path: Path) -> None:
-    """However fast the saves come, only so many batches are told in one breath, and no name is missing."""
+    """A burst of saves gives only a limited number of batches in a given time, and no name is missing."""
     heard = Heard("inotify")
     heard.hints.arm([str(tmp_path)])
     loop = asyncio.get_running_loop()
@@ -346,7 +356,10 @@ async def test_inotify_reports_a_burst_in_few_batches(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("before", "after"), [("inotify", "watchfiles"), ("watchfiles", "auto"), ("poll", "inotify")])
 async def test_another_watcher_takes_over_while_folders_are_armed(tmp_path: Path, before: str, after: str) -> None:
-    """A loss is told, so that everything is looked at; what happens from then on is heard without arming again."""
+    """The switch reports a loss, so that everything is looked at.
+
+    Later events are reported without arming again.
+    """
     batches: list[tuple[Dirt, ...]] = []
     switch = HintsSwitch(before)
     hints = switch.make(asyncio.get_running_loop(), batches.append)
@@ -367,7 +380,10 @@ async def test_another_watcher_takes_over_while_folders_are_armed(tmp_path: Path
 
 
 async def test_what_the_new_watcher_cannot_watch_is_said_to_be_gone(tmp_path: Path) -> None:
-    """Whoever had it watched would wait for ever otherwise; and a setting this system cannot do changes nothing."""
+    """Otherwise the source would wait for events of such a folder for ever.
+
+    Choosing the same setting again changes nothing.
+    """
     batches: list[tuple[Dirt, ...]] = []
     switch = HintsSwitch("inotify")
     hints = switch.make(asyncio.get_running_loop(), batches.append)
@@ -383,7 +399,7 @@ async def test_what_the_new_watcher_cannot_watch_is_said_to_be_gone(tmp_path: Pa
 async def test_a_setting_this_system_cannot_do_leaves_the_watcher_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The words are for the operator; what was watched still is."""
+    """The error is for the operator. The watch continues as before."""
     batches: list[tuple[Dirt, ...]] = []
     switch = HintsSwitch("watchfiles")
     hints = switch.make(asyncio.get_running_loop(), batches.append)
@@ -399,7 +415,10 @@ async def test_a_setting_this_system_cannot_do_leaves_the_watcher_as_it_is(
 async def test_whoever_asks_what_was_not_told_yet_is_told_all_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many reads that takes, up to a turn's share: three events a file, and some 17 of them to a read."""
+    """`hear` reads as often as needed, up to the share of one turn.
+
+    A file has three events, and one read returns some 17 events.
+    """
     monkeypatch.setattr(inotify, "READ_BYTES", inotify.LONGEST_EVENT_BYTES * 2)
     heard = Heard("inotify")
     try:
@@ -414,7 +433,7 @@ async def test_whoever_asks_what_was_not_told_yet_is_told_all_of_it(
 
 
 def find_inotify() -> set[int]:
-    """The descriptors of this process that are inotify instances."""
+    """Return the descriptors of this process that are inotify instances."""
     found = set()
     for number in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
@@ -424,7 +443,10 @@ def find_inotify() -> set[int]:
 
 
 async def test_an_inotify_that_was_closed_under_it_is_begun_anew(tmp_path: Path) -> None:
-    """Whoever asks hears that events were lost, and no error; folders that were watched are watched again, and those that are gone are told."""
+    """`hear` reports a loss and raises no error.
+
+    Folders that were watched are watched again, and missing ones are reported as gone.
+    """
     before = find_inotify()
     heard = Heard("inotify")
     [instance] = find_inotify() - before
@@ -448,7 +470,9 @@ async def test_an_inotify_that_was_closed_under_it_is_begun_anew(tmp_path: Path)
 
 
 async def test_the_private_notifier_of_watchfiles_is_the_one_that_was_measured() -> None:
-    """With another minor version its constructor, its batches and its constants are to be looked at again, then named here."""
+    """With another minor version of watchfiles, check its constructor, batches and constants again, and then add it
+    here.
+    """
     assert importlib.metadata.version("watchfiles").split(".")[:2] in (["1", "2"], ["1", "3"])
     assert int(watchfiles.Change.deleted) == hints_by_watchfiles.DELETED
     parameters = inspect.signature(RustNotify).parameters

@@ -1,4 +1,4 @@
-"""One HTTP request: odd hosts are refused in words, and the body begins after the last header."""
+"""One HTTP request: impossible hosts are refused with a message, and the body begins after the last header."""
 
 import asyncio
 

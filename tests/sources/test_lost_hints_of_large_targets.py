@@ -1,4 +1,4 @@
-"""After lost hints the look at a large target tells what stands there when it is asked for."""
+"""After lost hints, a look at a large target reports the state on disk at the time of the look."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.asyncio
 
 @pytest.fixture(autouse=True)
 def no_end_of_settling(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A look is made when the test asks for it."""
+    """A look happens only when the test asks for it."""
     monkeypatch.setattr(files_world, "QUIET_SECONDS", 3600.0)
 
 
@@ -30,7 +30,7 @@ def plant(world: World, content: str) -> None:
 
 
 def lose_hints(world: World) -> None:
-    """What was written before is told before."""
+    """Lose hints. Earlier writes are reported first."""
     world.source.hear()
     world.watcher.lose()
 
@@ -41,7 +41,7 @@ async def look_at(world: World, key: str) -> None:
 
 
 def change_and_lose(world: World) -> None:
-    """Change everything, and lose the hints of it."""
+    """Change every file, and lose the hints of it."""
     plant(world, "changed")
     lose_hints(world)
 
@@ -64,7 +64,7 @@ async def test_what_was_written_since_is_told_by_the_look_that_is_asked_for(tmp_
         plant(world, "first")
         key = await world.follow(PATTERN)
         change_and_lose(world)
-        # The loop does not turn in between: the watcher knows, and has told nobody yet.
+        # The loop does not turn in between. The kernel has the events, and the watcher has not reported them yet.
         (world.root / "data" / "7.txt").write_text("changed once more")
         (world.root / "data" / "8.txt").unlink()
         (world.root / "data" / "new.txt").write_text("new")
@@ -113,7 +113,7 @@ async def test_hints_that_are_lost_twice_lead_to_one_look(tmp_path: Path) -> Non
 
 
 async def test_the_latest_look_is_stale_until_the_next_one(tmp_path: Path) -> None:
-    """Who keeps what runs found must know that the latest look is not the latest word."""
+    """The code that keeps the outputs of runs must know that the latest look is out of date."""
     async with open_world(tmp_path) as world:
         plant(world, "first")
         key = await world.follow(PATTERN)

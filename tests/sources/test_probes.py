@@ -1,4 +1,7 @@
-"""Probes: real commands, well and badly behaved; every ending is a version or words, and nothing is left running."""
+"""Probes with real commands that behave well and badly.
+
+Every ending is a version or a problem with a message, and no process remains.
+"""
 
 import asyncio
 import os
@@ -24,7 +27,7 @@ pytestmark = pytest.mark.asyncio
 
 @asynccontextmanager
 async def launch(target: ProbeTarget) -> AsyncIterator[subprocess.Popen[bytes]]:
-    """Stands for the runner, which would confine it (tests/runners/test_probing.py)."""
+    """A stand-in for the runner, which would confine the probe (tests/runners/test_probing.py)."""
     pipe = subprocess.PIPE
     yield subprocess.Popen(
         target.argv, cwd=target.root, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True
@@ -32,7 +35,7 @@ async def launch(target: ProbeTarget) -> AsyncIterator[subprocess.Popen[bytes]]:
 
 
 class Prober:
-    """Stands for the reactor."""
+    """A stand-in for the reactor."""
 
     def __init__(self, root: Path, **options: object) -> None:
         self.root = root
@@ -72,7 +75,7 @@ class Prober:
 
 
 async def test_the_version_is_a_digest_of_standard_output(tmp_path: Path) -> None:
-    """The same output is the same version, another output another, an empty one a version too."""
+    """The same output has the same version, another output another version. An empty output has a version, too."""
     (tmp_path / "value").write_text("1")
     async with Prober(tmp_path) as prober:
         key = prober.follow("cat", "value")
@@ -86,7 +89,7 @@ async def test_the_version_is_a_digest_of_standard_output(tmp_path: Path) -> Non
 
 
 async def test_arguments_reach_the_command_as_they_are(tmp_path: Path) -> None:
-    """No shell: nothing in an argument is obeyed."""
+    """No shell reads the arguments."""
     async with Prober(tmp_path) as prober:
         await prober.look(prober.follow("echo", "$(touch canary)", ";touch canary", "`touch canary`", "*"))
         assert list(tmp_path.iterdir()) == []
@@ -107,7 +110,7 @@ async def test_arguments_reach_the_command_as_they_are(tmp_path: Path) -> None:
     ],
 )
 async def test_what_does_not_succeed_is_unknown_with_words(tmp_path: Path, argv: tuple[str, ...], words: str) -> None:
-    """Unknown is no version: nothing wakes, and the reason can be read."""
+    """An unknown result is not a version: it wakes no session, and its problem gives the reason."""
     async with Prober(tmp_path) as prober:
         result = await prober.look(prober.follow(*argv))
         assert result.version is None
@@ -115,14 +118,14 @@ async def test_what_does_not_succeed_is_unknown_with_words(tmp_path: Path, argv:
 
 
 async def test_a_vanished_root_is_unknown(tmp_path: Path) -> None:
-    """The words name the folder, not the program."""
+    """The problem names the folder, not the program."""
     async with Prober(tmp_path) as prober:
         result = await prober.look(prober.follow("true", root=tmp_path / "gone"))
         assert "gone is not there" in result.problem
 
 
 async def test_long_complaints_are_kept_by_their_end(tmp_path: Path) -> None:
-    """What matters stands last, and a flood is not kept."""
+    """The last lines matter most, and a flood of output is not kept."""
     async with Prober(tmp_path) as prober:
         result = await prober.look(
             prober.follow("sh", "-c", "yes noise | head -c 3000000 >&2; echo the end >&2; exit 1")
@@ -134,7 +137,7 @@ async def test_long_complaints_are_kept_by_their_end(tmp_path: Path) -> None:
 async def test_a_probe_that_hangs_is_ended_with_everything_it_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SIGTERM is ignored by all of them; the group is killed."""
+    """All its processes ignore SIGTERM, so the whole group is killed."""
     monkeypatch.setattr(probes, "GRACE_SECONDS", 0.1)
     script = "trap '' TERM; sleep 300 & echo $$ $! > pids; while :; do sleep 300; done"
     async with Prober(tmp_path) as prober:
@@ -144,7 +147,7 @@ async def test_a_probe_that_hangs_is_ended_with_everything_it_started(
 
 
 async def test_what_a_probe_leaves_in_its_group_does_not_outlive_the_look(tmp_path: Path) -> None:
-    """A background process without our pipes would be invisible otherwise."""
+    """A background process that does not hold our pipes would otherwise go unnoticed."""
     async with Prober(tmp_path) as prober:
         result = await prober.look(prober.follow("sh", "-c", "sleep 300 >/dev/null 2>&1 & echo $! > pid; echo done"))
         assert result.version is not None
@@ -153,14 +156,17 @@ async def test_what_a_probe_leaves_in_its_group_does_not_outlive_the_look(tmp_pa
 
 
 async def test_a_grandchild_that_left_the_group_with_our_pipe_does_not_hold_the_look(tmp_path: Path) -> None:
-    """The look ends at its timeout, whoever still holds the other end."""
+    """The look ends at its timeout, although another process still holds the other end of the pipe."""
     async with Prober(tmp_path) as prober:
         pid = await hang(prober, "pid", "setsid sh -c 'echo $$ > pid; exec sleep 300' & echo done")
         os.kill(int(pid), signal.SIGKILL)
 
 
 async def hang(prober: Prober, name: str, script: str) -> str:
-    """What the script wrote into this file before its look was given up; it gets more time until it comes so far."""
+    """Return the text that the script wrote to this file before its look timed out.
+
+    The timeout grows until the script gets that far.
+    """
     for seconds in (0.5, 4.0, 32.0):
         result = await prober.look(prober.follow("sh", "-c", script, timeout=seconds, key=f"{seconds} s"))
         assert f"did not end within {seconds:g} s" in result.problem
@@ -170,7 +176,7 @@ async def hang(prober: Prober, name: str, script: str) -> str:
 
 
 async def test_only_a_few_run_at_once(tmp_path: Path) -> None:
-    """The others wait for a slot; all are answered."""
+    """The others wait for a slot, and all are answered."""
     async with Prober(tmp_path, at_once=2) as prober:
         script = "mkdir $0 && ls -d run-* | wc -l >> counts; sleep 0.1; rmdir $0; echo $0"
         keys = [prober.follow("sh", "-c", script, f"run-{number}") for number in range(6)]
@@ -182,7 +188,10 @@ async def test_only_a_few_run_at_once(tmp_path: Path) -> None:
 
 
 async def test_each_probe_hints_itself_again_and_again(tmp_path: Path) -> None:
-    """Once per check_every, the first time after a stable part of it; none after forget."""
+    """The first hint comes after a fraction of check_every that depends only on the key.
+
+    Later ones come once per check_every, and none after forget.
+    """
     async with Prober(tmp_path) as prober:
         quick, slow = prober.follow("true", every=0.1), prober.follow("false", every=300.0)
         begun = time.monotonic()
@@ -197,7 +206,7 @@ async def test_each_probe_hints_itself_again_and_again(tmp_path: Path) -> None:
 
 
 async def test_ten_thousand_probes_at_rest_are_one_timer(tmp_path: Path) -> None:
-    """No asyncio object per probe."""
+    """There is no asyncio object per probe."""
     async with Prober(tmp_path) as prober:
         before = len(asyncio.all_tasks())
         for number in range(10_000):
@@ -207,7 +216,7 @@ async def test_ten_thousand_probes_at_rest_are_one_timer(tmp_path: Path) -> None
 
 
 async def test_a_forgotten_probe_is_ended_and_reports_nothing(tmp_path: Path) -> None:
-    """Also in the middle of its run."""
+    """This holds also in the middle of its run."""
     async with Prober(tmp_path) as prober:
         key = prober.follow("sh", "-c", "echo $$ > pid; sleep 300")
         prober.source.look(key, 1)
@@ -218,7 +227,7 @@ async def test_a_forgotten_probe_is_ended_and_reports_nothing(tmp_path: Path) ->
 
 
 async def test_closing_ends_what_runs(tmp_path: Path) -> None:
-    """The daemon can stop while probes run."""
+    """The daemon may stop while probes run."""
     prober = Prober(tmp_path)
     key = prober.follow("sh", "-c", "echo $$ > pid; sleep 300")
     prober.source.look(key, 1)

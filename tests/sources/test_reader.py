@@ -1,4 +1,7 @@
-"""Looks at hundreds of paths are read by a second process, and find what they would have found alone."""
+"""A second process reads the paths of large looks.
+
+The result is the one that the daemon alone would find.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +28,15 @@ MANY = WORTH_ASKING + 100
 
 @pytest.fixture(autouse=True)
 def no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long the machine stalls: a reader that was asked is there until a test says otherwise."""
+    """Keep the readers alive until a test ends them, however long the machine stalls."""
     monkeypatch.setattr(reading, "REST_SECONDS", 600.0)
 
 
 def readers(owner: int | None = None) -> list[psutil.Process]:
-    """Those that live, of this process or of another: another test's child may be a zombie, and has no words any more."""
+    """Return the live reader processes of this process or of another.
+
+    A child of another test may be a zombie, which has no command line.
+    """
     found = []
     for one in psutil.Process(owner).children():
         with contextlib.suppress(psutil.Error):
@@ -169,11 +175,11 @@ time.sleep(600)
 
 
 def test_a_reader_ends_with_whoever_started_it() -> None:
-    """Killed, its owner ends nothing by itself."""
+    """The owner is killed, and so cannot end the reader itself."""
     with subprocess.Popen([sys.executable, "-c", STARTED], stdout=subprocess.PIPE) as owner:
         try:
             assert owner.stdout is not None and owner.stdout.readline() == b"started\n"
-            # A process that was just spawned bears its owner's name for a moment.
+            # A process that was just spawned has its owner's name for a moment.
             [reader] = eventually(lambda: readers(owner.pid), what="a reader")
         finally:
             owner.kill()

@@ -1,4 +1,4 @@
-"""Rule 6: a version is free of host and time, and one changed path costs no rehash of all the others."""
+"""Rule 6: a version does not depend on host and time, and one changed path does not rehash all the others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sources.files_world import open_world
 from wakeful.sources.files.entry import Seen
 from wakeful.sources.files.manifest import Manifest, Naming
 
-# Prints the version of data/** below a root, as a process with an environment of its own finds it.
+# Prints the version of data/** below a root, as a process with its own environment finds it.
 FIND_VERSION = """
 import asyncio, sys
 from pathlib import Path
@@ -31,7 +31,7 @@ asyncio.run(main())
 
 
 def write_project(root: Path, *, names: list[str], seconds: int) -> None:
-    """The same few files, made in this order, at this time."""
+    """Write a few files, always the same, in this order and with this mtime."""
     for name in names:
         path = root / "data" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,7 +53,7 @@ def find_version(folder: Path, **environ: str) -> str:
 
 
 def test_rule_6_the_same_content_has_the_same_version_on_any_host_at_any_time(tmp_path: Path) -> None:
-    """Rule 6: another root, inode, order, mtime, zone, locale and hash seed change nothing."""
+    """Rule 6: another root, inode, order, mtime, time zone, locale and hash seed change nothing."""
     names = ["a.csv", "deep/b.csv", "run.sh", "link"]
     here, there = tmp_path / "here", tmp_path / "some where/else"
     write_project(here / "root", names=names, seconds=1_000_000_000)
@@ -66,7 +66,7 @@ def test_rule_6_the_same_content_has_the_same_version_on_any_host_at_any_time(tm
 @pytest.mark.asyncio
 @pytest.mark.parametrize("aspect", ["name", "content", "type", "x bit", "one more"])
 async def test_rule_6_a_version_is_path_type_x_bit_and_content(tmp_path: Path, aspect: str) -> None:
-    """Rule 6: each of what makes a version changes it, and changed back it is the old one."""
+    """Rule 6: each part of a version changes it. When the part is changed back, the version is the old one."""
     async with open_world(tmp_path) as world:
         write_project(world.root, names=["a.csv", "b.csv"], seconds=1_000_000_000)
         key = await world.follow("data/*")
@@ -99,7 +99,7 @@ async def test_rule_6_a_version_is_path_type_x_bit_and_content(tmp_path: Path, a
 
 
 def count_steps(manifest: Manifest, path: str, seen: Seen) -> int:
-    """How many calls, of Python or C, it takes to exchange one member and name the new version."""
+    """Count the calls, of Python and of C, that replace one member and compute the new version."""
     steps = 0
 
     def count(frame: FrameType, event: str, argument: object) -> None:
@@ -122,7 +122,7 @@ def make_seen(text: str) -> Seen:
 
 
 def test_rule_6_one_changed_path_costs_the_same_among_10_and_10_000() -> None:
-    """Rule 6: the other members are not touched; what came of the steps is what a fresh start would find."""
+    """Rule 6: the other members are not touched. The version is the one that a fresh start would compute."""
     steps = {}
     for size in (10, 10_000):
         members = {f"/root/data/{number}": make_seen(str(number)) for number in range(size)}
@@ -131,5 +131,5 @@ def test_rule_6_one_changed_path_costs_the_same_among_10_and_10_000() -> None:
         steps[size] = count_steps(manifest, "/root/data/7", make_seen("other"))
         fresh = Manifest.of(naming, "content", (members | {"/root/data/7": make_seen("other")}).items())
         assert manifest.version == fresh.version
-    # A logarithm of the size would be allowed four times as many.
+    # Four times as many would be allowed for a cost that grows with the logarithm of the size.
     assert steps[10_000] <= 4 * steps[10]

@@ -1,4 +1,4 @@
-"""Services: real servers on loopback that answer, refuse, hang up, or accept and never say a word."""
+"""Services: real servers on loopback that answer, refuse, hang up, or accept and never send anything."""
 
 import asyncio
 import socket
@@ -24,7 +24,7 @@ Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]
 
 @asynccontextmanager
 async def serving(handle: Handler):
-    """A server on a port of loopback; gives the port."""
+    """Serve on a port of loopback, and yield the port."""
     server = await asyncio.start_server(handle, "127.0.0.1", 0)
     try:
         yield server.sockets[0].getsockname()[1]
@@ -61,20 +61,20 @@ async def speak_something_else(reader: asyncio.StreamReader, writer: asyncio.Str
     "status", ["200 OK", "204 No Content", "301 Moved", "401 Unauthorized", "404 Not Found", "405 Not Allowed"]
 )
 async def test_any_answer_of_http_below_500_is_up(status: str) -> None:
-    """A server that says no is a server that works."""
+    """A server that answers with a refusal works."""
     async with serving(answering(status)) as port:
         await check_service(f"http://127.0.0.1:{port}/health?deep=1", 60.0)
 
 
 async def test_an_answer_of_500_or_more_is_down() -> None:
-    """The words hold the status."""
+    """The message has the status."""
     async with serving(answering("503 Unavailable")) as port:
         with pytest.raises(ServiceDown, match="answered 503"):
             await check_service(f"http://127.0.0.1:{port}", 60.0)
 
 
 async def test_a_server_that_accepts_and_never_answers_is_down_for_http_and_up_for_tcp() -> None:
-    """The timeout ends the look, not the server."""
+    """The timeout ends the look and not the server."""
     async with serving(say_nothing) as port:
         begun = time.monotonic()
         with pytest.raises(ServiceDown, match="no answer within 0.2 s"):
@@ -94,7 +94,7 @@ async def test_what_does_not_speak_http_is_down(handle: Handler, words: str) -> 
 
 
 async def test_https_on_a_plain_port_is_down() -> None:
-    """A broken handshake is said in words."""
+    """A broken handshake is a message."""
     async with serving(speak_something_else) as port:
         with pytest.raises(ServiceDown, match="https://127"):
             await check_service(f"https://127.0.0.1:{port}", 60.0)
@@ -102,13 +102,13 @@ async def test_https_on_a_plain_port_is_down() -> None:
 
 @pytest.mark.parametrize("url", ["tcp://127.0.0.1:{port}", "http://127.0.0.1:{port}/", "unix:{path}/none"])
 async def test_where_nothing_listens_is_down(url: str, tmp_path: Path) -> None:
-    """Refused at once, with the system's words."""
+    """The connection is refused at once, and the message has the system's words."""
     with held_port() as held, pytest.raises(ServiceDown, match="refused|Connect call failed|No such file"):
         await check_service(url.format(port=held.getsockname()[1], path=tmp_path), 60.0)
 
 
 async def test_a_unix_socket_is_up_while_somebody_listens(tmp_path: Path) -> None:
-    """A socket file that nobody serves is down."""
+    """A socket file without a listening server is down."""
     path = tmp_path / "s"
     server = await asyncio.start_unix_server(say_nothing, path)
     await check_service(f"unix:{path}", 60.0)
@@ -134,13 +134,16 @@ async def test_a_unix_socket_is_up_while_somebody_listens(tmp_path: Path) -> Non
     ],
 )
 async def test_an_address_that_is_none_is_down_and_never_an_error(url: str) -> None:
-    """Bad input gets words."""
+    """A bad address gives a message."""
     with pytest.raises(ServiceDown):
         await check_service(url, 2.0)
 
 
 async def test_the_source_reports_up_and_down_and_hints_itself() -> None:
-    """Down is a version with words, up one without; each is checked again by itself."""
+    """Down is a version with a problem, up is one without.
+
+    The source hints each service again by itself.
+    """
     looked: list[LookResult] = []
     hinted: list[str] = []
 
@@ -176,7 +179,7 @@ def speaking_mcp(
     answer: bytes = b'event: message\r\ndata: {"jsonrpc": "2.0", "id": 1, "result": {}}\r\n\r\n',
     status: str = "200 OK",
 ) -> Handler:
-    """Answers the first request of the protocol, and notes what it is asked."""
+    """Answer the first request of the protocol, and record all requests."""
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         asked.append(await reader.readuntil(b"\r\n\r\n"))
@@ -188,7 +191,7 @@ def speaking_mcp(
 
 
 async def test_an_mcp_server_at_an_address_is_up_when_it_answers_the_first_request() -> None:
-    """Without a key; and the conversation that was begun for the check is ended again."""
+    """The check sends no key, and ends the protocol session that it began."""
     asked: list[bytes] = []
     async with serving(speaking_mcp(asked)) as port:
         await check_bound_server(
@@ -203,7 +206,7 @@ async def test_an_mcp_server_at_an_address_is_up_when_it_answers_the_first_reque
     [(b"<html>", "200 OK", "does not speak MCP"), (b"", "404 Not Found", "answered 404"), (b"", "502 Bad", "answered 502"), (b"", "401 Unauthorized", None)],
 )  # fmt: skip
 async def test_what_is_no_mcp_server_is_down(answer: bytes, status: str, words: str | None) -> None:
-    """One that wants a key is up."""
+    """A server that asks for a key is up."""
     async with serving(speaking_mcp([], answer, status)) as port:
         server = McpServer(name="x", url=f"http://127.0.0.1:{port}/mcp")
         if words is None:
@@ -214,7 +217,10 @@ async def test_what_is_no_mcp_server_is_down(answer: bytes, status: str, words: 
 
 
 async def test_an_mcp_program_is_up_when_it_is_there_and_is_never_started(tmp_path: Path) -> None:
-    """In PATH, or below root; a check has rights that no run has."""
+    """The program is in PATH, or below root.
+
+    A check would run it with rights that no run has, so it never starts it.
+    """
     program = tmp_path / "serve"
     for argv, words in (
         (("sh", "-c", "x"), None),

@@ -1,4 +1,4 @@
-"""A start with many known targets finds every change that was made while no daemon ran, and no other."""
+"""A start with many known targets finds every change that was made during the downtime, and no other."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def look_at_all(world: World) -> None:
 
 
 async def be_known(tmp_path: Path) -> None:
-    """An earlier daemon saw everything."""
+    """Let an earlier daemon look at every target."""
     async with open_world(tmp_path) as world:
         plant(world.root)
         follow_all(world)

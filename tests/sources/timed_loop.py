@@ -1,4 +1,4 @@
-"""The running loop with a record of the timers that were set through it. It is handed to a source as its loop."""
+"""The running loop with a record of the timers that were set through it. A test passes it to a source as its loop."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class TimedLoop:
-    """Every call goes to the running loop."""
+    """Passes every call to the running loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -34,6 +34,6 @@ class TimedLoop:
 
     @property
     def pending(self) -> list[asyncio.TimerHandle]:
-        """The timers that were neither fired nor cancelled."""
+        """The timers that have neither fired nor been cancelled."""
         self._timers = [timer for timer in self._timers if not timer.cancelled()]
         return self._timers

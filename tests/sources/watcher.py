@@ -1,4 +1,4 @@
-"""A real watcher whose reports a test can read, hold back, drop and add to. It is handed to a source as its watcher."""
+"""A real watcher whose reports a test can read, hold back, drop and add to. A test passes it to a source."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from wakeful.sources.hints.contract import Dirt, Hints, Lost, MakeHints, Report
 
 
 class Watcher:
-    """Implements `Hints` by the watcher of `make_hints`. `make` is handed to one source."""
+    """Implements `Hints` by the watcher of `make_hints`. One source gets `make`."""
 
     def __init__(self, make_hints: MakeHints) -> None:
         self._make_hints = make_hints
-        # Everything the real watcher reported.
+        # All reports of the real watcher.
         self.told: list[Dirt] = []
         # The folders that the source has armed and not disarmed, and all that it ever armed.
         self.armed: set[str] = set()
         self.ever_armed: set[str] = set()
-        # How often the source asked for queued events.
+        # The number of times the source asked for queued events.
         self.asked = 0
-        # Reports wait until the source asks for them: they are still in the queue.
+        # If True, reports wait in a queue until the source asks for them.
         self.is_late = False
-        # Reports never come, as on a file system that tells nothing.
+        # If True, reports never come, as on a file system without events.
         self.is_deaf = False
         self._queue: list[tuple[Dirt, ...]] = []
 

@@ -1,4 +1,4 @@
-"""Settings that a person accepted, while the file changed within the reach of a run."""
+"""Settings that a person accepted after the file changed in a place that a run could write."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Agents: what a file in agents/ says, what it may not say, and when it is read again."""
+"""Agents: the keys of a file in agents/, the refusals, and when a file is read again."""
 
 import os
 import re
@@ -87,7 +87,7 @@ def test_a_whole_agent_is_read_as_it_stands(tmp_path: Path) -> None:
 
 
 def test_a_small_agent_has_its_defaults(tmp_path: Path) -> None:
-    """A model alone is enough; the provider's usual key is what it needs."""
+    """A model alone is enough. The agent needs the usual key of the provider."""
     assert agent(tmp_path, "model: anthropic:claude-sonnet-4-5") == AgentSpec(name="a", models=(CLAUDE,))
     assert agent(tmp_path, "model: google:gemini-2.5-pro").secrets == ("GOOGLE_API_KEY",)
     assert agent(tmp_path, "model: openai-chat:gpt-4.1\nkey: house").secrets == ("house",)
@@ -96,7 +96,10 @@ def test_a_small_agent_has_its_defaults(tmp_path: Path) -> None:
 
 
 def test_an_external_agent_is_words_or_told_in_full(tmp_path: Path) -> None:
-    """Its key is one of the secrets of whoever it works for, and a session that was given to a model of ours needs none of it."""
+    """Its key is one of its secrets.
+
+    A session that prefers a model of ours needs none of it.
+    """
     found = agent(
         tmp_path,
         "acp: {command: [node, x/.bin/gemini, --acp], key: GEMINI_API_KEY, env: {A: b}, login: gemini-api-key, mode: plan, files: own}",
@@ -128,7 +131,7 @@ def test_an_external_agent_is_called_by_its_program_and_not_by_what_starts_it(
 
 
 def test_an_agent_without_a_model_owns_sessions_all_the_same(tmp_path: Path) -> None:
-    """It answers no prompt, and a session that has one says so where it names its agent."""
+    """The agent answers no prompt. A session with a prompt is refused at the name of its agent."""
     put(tmp_path, "agents/hr", "prompt: Be careful.")
     put(tmp_path, "a", "agent: hr\nobjective: x\nrun: {command: ['true']}")
     put(tmp_path, "b", "objective: x\nagent: hr\nrun: {prompt: Do it.}")
@@ -141,7 +144,7 @@ def test_an_agent_without_a_model_owns_sessions_all_the_same(tmp_path: Path) -> 
 
 
 def test_a_model_of_the_same_provider_is_reached_as_the_first_is(tmp_path: Path) -> None:
-    """And no key goes to an address that it was not named for."""
+    """No key is sent to an address that it was not named for."""
     text = "model: openai:a\nkey: house\nbase_url: https://h.example/v1\nfallback: "
     for fallback, key, url in (
         ("openai:b", "house", "https://h.example/v1"),
@@ -256,13 +259,13 @@ WRONG = [
 
 @pytest.mark.parametrize(("text", "words"), WRONG)
 def test_a_mistake_in_an_agent_is_named_where_it_stands(text: str, words: str, tmp_path: Path) -> None:
-    """Each gets its line, its column and the way out; the key itself is never repeated."""
+    """Each mistake has its line, its column and the remedy. The key itself is never repeated."""
     found = judge(tmp_path, text)
     assert (found.agent, [str(one) for one in found.problems]) == (None, [f"sessions.d/agents/a.yaml:{words}"])
 
 
 def test_a_key_that_others_would_overhear_is_warned_about(tmp_path: Path) -> None:
-    """Unencrypted is fine on this machine itself, and where no key is sent."""
+    """Unencrypted is fine on this machine, and where no key is sent."""
     text = "model: openai-compatible:x\nbase_url: http://{}/v1\n"
     assert not judge(tmp_path, text.format("box.lan:8000")).warnings
     assert not judge(tmp_path, text.format("127.0.0.1:8000") + "key: house").warnings
@@ -276,7 +279,7 @@ def test_a_key_that_others_would_overhear_is_warned_about(tmp_path: Path) -> Non
 
 
 def test_a_prompt_in_a_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
-    """Although the agent's own file did not; a change of nothing keeps the very same value."""
+    """The agent's own file did not change. An unchanged prompt keeps the same value."""
     (tmp_path / "role.md").write_text("One.")
     put(tmp_path, "agents/a", "prompt: {file: role.md}\nmodel: anthropic:claude-sonnet-4-5")
     first = read(tmp_path)
@@ -299,7 +302,7 @@ def test_a_prompt_in_a_file_is_read_again_when_it_changes(tmp_path: Path) -> Non
     ],
 )  # fmt: skip
 def test_what_is_no_prompt_of_the_project_is_refused(path: str, words: str, tmp_path: Path) -> None:
-    """A spec that others wrote is no way to have one's keys sent to a model."""
+    """A spec that others wrote must not send a person's keys to a model."""
     (tmp_path / "link.md").symlink_to("/etc/passwd")
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / "x").write_text("x")
@@ -316,7 +319,10 @@ def test_what_is_no_prompt_of_the_project_is_refused(path: str, words: str, tmp_
 
 
 def test_a_session_can_prefer_another_model(tmp_path: Path) -> None:
-    """One the agent declares is reached as declared, another as its provider usually is; the rest is what to turn to."""
+    """A model that the agent declares is reached as declared, and another one as usual for its provider.
+
+    The remaining models are the fallback.
+    """
     found = agent(tmp_path, "model: openai:a\nkey: house\nfallback: anthropic:b")
     first, second = found.models
     assert prefer_model(found, "anthropic:b").models == (second, first)
@@ -329,12 +335,12 @@ def test_a_session_can_prefer_another_model(tmp_path: Path) -> None:
     "text", ["", "openai", "openai:", "openai: x", "Openai:x", "openai:-x", "x:y", "openai:a b", "openai:" + "x" * 300]
 )
 def test_what_is_no_model_is_told_so(text: str) -> None:
-    """A provider and a name, and nothing else."""
+    """A model is a provider and a name, and nothing else."""
     assert split_model(text) is None
 
 
 def test_what_the_docs_tell_to_paste_is_right(tmp_path: Path) -> None:
-    """Every agent of docs/agents.md, external ones among them, is one."""
+    """Every agent of docs/agents.md is valid, external ones too."""
     text = (Path(__file__).parents[2] / "docs" / "agents.md").read_text()
     found = re.findall(r"```yaml\n# sessions\.d/agents/(\w+)\.yaml[^\n]*\n(.*?)```", text, re.DOTALL)
     assert {"docs", "local", "reviewer", "claude", "opencode", "codex", "gemini"} == {name for name, _ in found}
@@ -344,6 +350,6 @@ def test_what_the_docs_tell_to_paste_is_right(tmp_path: Path) -> None:
 
 
 def test_an_external_agent_gives_no_work_to_others(tmp_path: Path) -> None:
-    """It has tools of its own, and ours are not among them."""
+    """An external agent has its own tools, and ours are not among them."""
     (problem,) = judge(tmp_path, "acp: [some-agent]\nsubagents: [reviewer]\n").problems
     assert "an external agent gives no work to others here" in problem.text and problem.line == 2

@@ -1,4 +1,4 @@
-"""Where a file's name may stand among the words of a command: nowhere that a program takes it for code."""
+"""The words of a command in which the name of a file may appear: none that a program reads as code."""
 
 from __future__ import annotations
 

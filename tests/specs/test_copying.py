@@ -1,4 +1,4 @@
-"""A spec copied for another session: the same words, nothing written by two."""
+"""A spec that is copied for another session: the same text, and no output with two writers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def written(text: str) -> list[str]:
 
 
 def test_a_copy_keeps_words_and_comments_and_writes_nothing() -> None:
-    """What the first one writes is commented out, line by line, and everything else is as it was."""
+    """The outputs are commented out line by line, and the rest is unchanged."""
     text = copy_spec(PAYROLL.encode(), "payroll", "b")
     assert written(text) == []
     assert text.split("\n")[2:] == [
@@ -70,7 +70,7 @@ SHAPES = [
 
 @pytest.mark.parametrize("text", SHAPES)
 def test_every_shape_of_yaml_can_be_copied(text: str) -> None:
-    """Where lines cannot be commented out, the keys are written anew."""
+    """If lines cannot be commented out, the keys are written anew."""
     copy = copy_spec(text.encode(), "a", "b")
     before, _ = read_text(text.encode(), "b", "b.yaml", Surroundings("/"))
     after, _ = read_text(copy.encode(), "b", "b.yaml", Surroundings("/"))
@@ -80,12 +80,12 @@ def test_every_shape_of_yaml_can_be_copied(text: str) -> None:
 
 
 def test_without_outputs_the_copy_is_the_text_itself() -> None:
-    """Nothing is said about what is not there."""
+    """The heading does not mention outputs if there are none."""
     assert copy_spec(b"objective: x\n", "a", "b") == "# b: begun from a, with its facts and hand-off.\nobjective: x\n"
 
 
 def test_what_cannot_be_read_cannot_be_copied() -> None:
-    """The words are those of the first file."""
+    """The error names the first file."""
     with pytest.raises(SpecError, match="a.yaml:1:1"):
         copy_spec(b"", "a", "b")
     with pytest.raises(CallerError, match="is a template"):

@@ -1,4 +1,4 @@
-"""Readings kept over restarts: the same as reading anew, and never believed where something they depend on has changed."""
+"""The cache of readings: equal to a fresh reading, and not used if something they depend on has changed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def read(project: Path) -> ProjectReading:
-    """As the next daemon does: a reader of its own, and what it read is kept."""
+    """Read the project as the next daemon does, by its own reader, and store the reading in the cache."""
     reader = ProjectReader(project / "sessions.d", {}, project / "specs.cache")
     reading = reader.read()
     reader.keep()
@@ -81,7 +81,10 @@ def test_a_cache_that_cannot_be_written_is_no_error(project: Path) -> None:
 
 
 def test_defaults_that_change_while_it_lives_apply_to_what_was_kept_as_well(project: Path) -> None:
-    """Kept readings are of the defaults they were made under: a file may lie untouched since before the restart."""
+    """A cached reading belongs to the defaults it was made under.
+
+    The file may be untouched since before the restart.
+    """
     os.utime(project / "sessions.d" / "one.yaml", (1, 1))
     eventually(lambda: time.time() - (project / "sessions.d" / "one.yaml").stat().st_ctime > 2.1)
     read(project)

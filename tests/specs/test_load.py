@@ -1,4 +1,4 @@
-"""A folder of specs: names, defaults, isolation of bad files, and reading again only what changed."""
+"""A folder of specs: names, defaults, separate refusals of bad files, and a second reading of changed files only."""
 
 import os
 import time
@@ -91,7 +91,7 @@ run:
 
 
 def test_every_key_reaches_the_core_typed_and_resolved() -> None:
-    """A spec that uses everything becomes exactly the values the core expects, defaults included."""
+    """A spec with every key becomes exactly the values that the core expects, defaults included."""
     day = 86400.0
     assert parse(EVERYTHING) == SessionSpec(
         name="n",
@@ -136,7 +136,7 @@ def test_every_key_reaches_the_core_typed_and_resolved() -> None:
 
 
 def test_a_small_spec_has_its_defaults() -> None:
-    """A command alone gives the documented defaults, an implied mailbox and nothing else."""
+    """A command alone gives the documented defaults and an implied mailbox, and nothing else."""
     spec = parse("run: {command: [true]}")
     assert spec == SessionSpec(
         name="n", root="/project", bindings=(MessageBinding(name="message"),), run=CommandRun(argv=("true",))
@@ -145,7 +145,7 @@ def test_a_small_spec_has_its_defaults() -> None:
 
 
 def test_a_prompt_is_put_to_the_agent_and_not_tried_again_unless_told() -> None:
-    """Each try costs; everything else of a run is as for commands."""
+    """Each attempt costs money. The other keys of a run are as for commands."""
     spec = parse(
         "agent: docs\nrun: {prompt: Do it., timeout: 5m, check: [make, test]}\ntools: {shell: deny, mcp:git/log: ask}"
     )
@@ -155,12 +155,12 @@ def test_a_prompt_is_put_to_the_agent_and_not_tried_again_unless_told() -> None:
 
 
 def test_a_session_without_a_run_has_no_mailbox_of_its_own() -> None:
-    """A container that people talk in is not woken by what they say."""
+    """A session without a run is not woken by the messages in it."""
     assert parse("objective: talk").bindings == ()
 
 
 def test_home_is_found_and_the_zone_of_the_machine_is_the_default(private_environment: Path) -> None:
-    """`~` becomes the person's home, and a cron without a zone says which one it means."""
+    """`~` becomes the person's home, and a cron without a zone gets the zone of the machine."""
     spec = parse("root: ~\nbindings: {a: {file: ~/x/*.csv}, b: {cron: '0 6 * * *'}}")
     assert spec.root == str(private_environment)
     assert spec.bindings[0].pattern == f"{private_environment}/x/*.csv"
@@ -181,7 +181,7 @@ def test_home_is_found_and_the_zone_of_the_machine_is_the_default(private_enviro
 def test_the_machine_s_zone_is_named(
     environ: dict[str, str], target: str | None, zone: str | None, tmp_path: Path
 ) -> None:
-    """TZ goes before /etc/localtime, and a zone without a name is not guessed."""
+    """TZ takes precedence over /etc/localtime, and a zone without a name is not guessed."""
     localtime = tmp_path / "localtime"
     if target:
         localtime.symlink_to(f"/usr/share/zoneinfo/{target}")
@@ -212,19 +212,19 @@ PROGRAMS = [
 def test_the_script_a_command_names_is_bound(
     argv: tuple[str, ...], cwd: str | None, program: str | None, tmp_path: Path
 ) -> None:
-    """Only a script inside root is the session's program, however the command reaches it."""
+    """Only a script inside root is the session's program, however the command names it."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "plain").touch()
     assert find_program(argv, str(tmp_path), cwd) == program
 
 
 def test_an_absolute_path_inside_root_is_the_program_too(tmp_path: Path) -> None:
-    """How the path is written does not matter, where it leads does."""
+    """The spelling of the path does not matter. Its target does."""
     assert find_program((f"{tmp_path}/x.sh",), str(tmp_path), None) == "x.sh"
 
 
 def test_folders_become_part_of_the_name_and_agents_are_no_sessions(tmp_path: Path) -> None:
-    """`hr/payroll.yaml` is hr/payroll; agents/ declares agents; droppings of editors declare nothing."""
+    """`hr/payroll.yaml` is hr/payroll, and agents/ declares agents. Backup files of editors declare nothing."""
     write(tmp_path, "hr/payroll.yaml", "agent: hr\n" + PLAIN)
     write(tmp_path, "nightly.yaml", PLAIN)
     write(tmp_path, "v1.2@x.yaml", PLAIN)
@@ -265,7 +265,7 @@ def test_a_file_that_cannot_name_a_session_is_refused(file: str, words: str, tmp
 
 @pytest.mark.parametrize("name", [b"a\nb", b"a\x1b[31mb", b"a\xff\nb", "a\u2028b".encode()])
 def test_a_name_that_would_break_a_line_is_told_on_one(name: bytes, tmp_path: Path) -> None:
-    """Problems are shown one a line, and a file's name cannot make two of one, nor colour a terminal."""
+    """Each problem is shown on one line. The name of a file can neither break it nor colour a terminal."""
     write(tmp_path, "good.yaml", PLAIN)
     (Path(os.fsdecode(os.fsencode(tmp_path) + b"/sessions.d/" + name + b".yaml"))).write_text(PLAIN)
     (words,) = read(tmp_path).refused.values()
@@ -283,7 +283,7 @@ def test_a_name_of_bytes_that_are_no_text_is_refused_printably(tmp_path: Path) -
 
 
 def test_a_bad_file_disturbs_no_other(tmp_path: Path) -> None:
-    """Broken, empty, unreadable, huge and strange files are refused each for itself."""
+    """Broken, empty, unreadable, huge and special files are each refused separately."""
     write(tmp_path, "good.yaml", PLAIN)
     write(tmp_path, "broken.yaml", "a: [")
     write(tmp_path, "empty.yaml", "")
@@ -302,7 +302,7 @@ def test_a_bad_file_disturbs_no_other(tmp_path: Path) -> None:
 
 
 def test_a_file_of_another_suffix_is_pointed_out(tmp_path: Path) -> None:
-    """`.yml` is not read, and not passed over in silence either."""
+    """A `.yml` file is not read, and a warning says so."""
     write(tmp_path, "a.yml", PLAIN)
     assert [str(warning) for warning in read(tmp_path).warnings] == [
         "sessions.d/a.yml:1:1: ignored, because its name does not end in .yaml; rename it"
@@ -310,7 +310,7 @@ def test_a_file_of_another_suffix_is_pointed_out(tmp_path: Path) -> None:
 
 
 def test_an_agent_must_exist(tmp_path: Path) -> None:
-    """A session of an unknown agent is refused at the word; writing the agent's file mends it."""
+    """A session of an unknown agent is refused at that word. Writing the agent's file mends it."""
     write(tmp_path, "a.yaml", "objective: x\nagent: hrr\n")
     write(tmp_path, "b.yaml", "objective: x\nagent: legal\n")
     write(tmp_path, "agents/hr.yaml", "prompt: x")
@@ -324,7 +324,10 @@ def test_an_agent_must_exist(tmp_path: Path) -> None:
 
 
 def test_what_a_session_asks_of_its_agent_is_judged_with_both(tmp_path: Path) -> None:
-    """A server that it has not, and writes that could not be told apart; an edit of the agent's file mends either."""
+    """The refusals are an unknown server, and writes that cannot be attributed to a run.
+
+    An edit of the agent's file mends either.
+    """
     bindings = "bindings: {gh: {service: mcp:githb}, page: {file: p, access: both}}\n"
     write(tmp_path, "a.yaml", f"objective: x\nagent: hr\n{bindings}run: {{prompt: Do it.}}\n")
     write(tmp_path, "agents/hr.yaml", "model: openai:m\nmcp: {github: https://x}\ntools: {shell: ask}\n")
@@ -338,7 +341,7 @@ def test_what_a_session_asks_of_its_agent_is_judged_with_both(tmp_path: Path) ->
 
 
 def test_a_session_that_is_not_declared_is_pointed_out(tmp_path: Path) -> None:
-    """To wait for a session that does not exist is allowed, since it may come, but never silent."""
+    """A session may wait for one that does not exist yet, with a warning."""
     write(tmp_path, "a.yaml", PLAIN + "bindings:\n  up: {session: payrol}\n  other: {session: unheard-of}\n")
     write(tmp_path, "payroll.yaml", PLAIN)
     reading = read(tmp_path)
@@ -350,13 +353,16 @@ def test_a_session_that_is_not_declared_is_pointed_out(tmp_path: Path) -> None:
 
 
 def age(path: Path) -> None:
-    """Make a file look old enough to be trusted by its stat; its change time cannot be set, so that is waited for by no test."""
+    """Set the file's times to long ago, so that its stat is trusted.
+
+    Its change time cannot be set, and no test waits for it.
+    """
     long_ago = time.time_ns() - 10**12
     os.utime(path, ns=(long_ago, long_ago))
 
 
 def test_reading_again_returns_the_very_same_specs(tmp_path: Path) -> None:
-    """A file whose bytes did not change is not parsed again, whatever happened to its times."""
+    """A file whose bytes did not change is not parsed again, whatever its times are."""
     path = write(tmp_path, "a.yaml", PLAIN)
     write(tmp_path, "b.yaml", "a: [")
     first = read(tmp_path)
@@ -377,13 +383,13 @@ def test_an_edit_within_the_same_tick_is_seen(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_not_there_declares_nothing(tmp_path: Path) -> None:
-    """No folder is an empty folder."""
+    """A missing folder is like an empty folder."""
     assert read(tmp_path).sessions == {}
 
 
 @pytest.mark.long
 def test_ten_thousand_specs_load_and_reload(tmp_path: Path) -> None:
-    """A large folder is read whole, and read again without parsing; the times are printed, not judged."""
+    """A large folder is read whole, and read again without parsing. The times are printed, not judged."""
     folder = tmp_path / "sessions.d"
     folder.mkdir()
     for number in range(10_000):
@@ -400,7 +406,10 @@ def test_ten_thousand_specs_load_and_reload(tmp_path: Path) -> None:
 
 
 def test_people_and_retention_are_part_of_a_spec() -> None:
-    """Names and uids with their roles; what stays at hand. Neither is anything a run can notice."""
+    """People are names and uids with their roles, and retention limits the records that are kept.
+
+    A run can notice neither.
+    """
     spec = parse(PLAIN + "people: {ann: maintainer, 1001: observer}\nretention: {keep: 90d, runs: 500, size: 1GB}\n")
     assert spec.people == {"ann": "maintainer", "1001": "observer"}
     assert spec.retention == Retention(keep_seconds=90 * 86400.0, runs=500, size_bytes=10**9)
@@ -421,7 +430,7 @@ PEOPLE = [
 
 @pytest.mark.parametrize(("text", "words"), PEOPLE)
 def test_wrong_people_and_retention_are_refused_with_words(text: str, words: str) -> None:
-    """Each says what was expected."""
+    """Each message says what was expected."""
     with pytest.raises(RefusedSpec) as refusal:
         parse(PLAIN + text + "\n")
     assert str(refusal.value).endswith(words)

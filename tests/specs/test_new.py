@@ -1,4 +1,4 @@
-"""A new spec: it says what was answered, it checks, and it never replaces a file."""
+"""A new spec: it has the given answers, it passes `check`, and it never replaces a file."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ PROJECT = Surroundings("/project", "UTC")
 
 
 def test_a_spec_from_answers_reads_as_a_person_would_write_it() -> None:
-    """The text is commented, quotes only what must be, and names bindings after their files."""
+    """The text has comments, quotes only where needed, and bindings named after their files."""
     answers = Answers(
         files=("data/*.csv", "rates.yaml"), cron="0 6 1 * *", commits="src/", branch="main", writes=("out/report.md",),
         command=("python3", "report.py", "--all files"), objective="Report: monthly.", priority=70,
@@ -53,7 +53,7 @@ TEXT = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\x0
 
 @given(st.lists(TEXT, min_size=1, max_size=4), st.lists(TEXT, max_size=3), TEXT)
 def test_any_answer_comes_back_as_it_was_given(words: list[str], files: list[str], objective: str) -> None:
-    """Whatever the characters, the spec says exactly what was answered, or is refused in words."""
+    """Whatever the characters, the spec has exactly the given answers, or is refused with a message."""
     try:
         text = render_spec("x", Answers(command=tuple(words), files=tuple(files), objective=objective))
     except SpecError:
@@ -63,14 +63,14 @@ def test_any_answer_comes_back_as_it_was_given(words: list[str], files: list[str
     assert spec.run.argv == tuple(words)
     assert spec.objective == objective.strip()
     found = [binding.pattern for binding in spec.bindings if isinstance(binding, FileBinding)]
-    # Only `~` itself and what lies below it is a home folder: `~0` is a name.
+    # Only `~` itself and paths below it are a home folder: `~0` is a name.
     assert [pattern for pattern in found if not pattern.startswith("/")] == [
         file for file in files if not f"{file}/".startswith(("/", "~/"))
     ]
 
 
 def test_a_script_keeps_its_lines() -> None:
-    """Several lines become a block, freed of the indentation they were pasted with."""
+    """Several lines become a block, without the indentation they were pasted with."""
     text = render_spec(
         "x", Answers(script="\n    set -x\n    for i in 1 2; do\n      echo $i: x\n    done\n", every="5m")
     )
@@ -83,13 +83,13 @@ def test_a_script_keeps_its_lines() -> None:
     "name", ["", "-x", ".x", "a b", "a//b", "../x", "/x", "agents/x", "x@", "a/-b", "x" * 201, "a\nb", "a\x00"]
 )
 def test_a_name_that_cannot_be_one_is_refused(name: str) -> None:
-    """A bad name is told before anything is written."""
+    """A bad name is refused before anything is written."""
     with pytest.raises(CallerError):
         render_spec(name, Answers())
 
 
 def test_an_answer_that_cannot_stand_in_a_spec_is_refused() -> None:
-    """Bad values are refused with the words of `check`."""
+    """Bad values are refused with the messages of `check`."""
     with pytest.raises(SpecError, match="is not a duration"):
         render_spec("x", Answers(every="soon"))
     with pytest.raises(CallerError, match="a command and a script"):
@@ -97,7 +97,7 @@ def test_an_answer_that_cannot_stand_in_a_spec_is_refused() -> None:
 
 
 def test_a_file_that_exists_is_never_replaced(tmp_path: Path) -> None:
-    """Writing twice keeps the first, leaves nothing half written, and the folder checks."""
+    """A second write keeps the first file and leaves no half-written one, and the folder passes `check`."""
     specs = tmp_path / "sessions.d"
     path = write_new(specs, "hr/a", Answers(files=("a.csv",), cron="@daily"))
     before = path.read_text()
@@ -118,7 +118,7 @@ def test_an_unknown_agent_is_told_before_the_file_is_written(tmp_path: Path) -> 
 
 
 def test_a_prompt_is_put_to_an_agent(tmp_path: Path) -> None:
-    """The text stands as it was given, whatever signs it holds; without an agent there is nobody to ask."""
+    """The prompt keeps its text, whatever characters it has. Without an agent it is refused."""
     text = render_spec("page", Answers(prompt='Say "what": {changed}\nand why.', agent="docs"))
     spec, _ = read_text(text.encode(), "page", "page.yaml", Surroundings("/"))
     assert (

@@ -1,4 +1,7 @@
-"""From what a run was denied to the lines of a spec that allow it: they read back as what they say."""
+"""The lines of a spec that allow the denied accesses of a run.
+
+Read back, they mean exactly these paths and addresses.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +31,13 @@ def deny(*paths: str, access: str = "read", is_folder: bool = False) -> list[Den
 
 
 def paste(denied: list[Denied], text: str = "run: {command: [x]}\n") -> tuple[list[str], SessionSpec]:
-    """The lines, and the spec that has them instead of what it said under the same keys."""
+    """Return the lines, and a spec that has these lines for its keys."""
     lines = spell(suggest(read_spec(text), denied, root="/project", home="/home/me"))
     return lines, read_spec("run: {command: [x]}\n" + "\n".join(lines))
 
 
 def test_what_lies_in_root_is_bound_and_what_lies_elsewhere_allowed() -> None:
-    """A change of the project's own files should wake; that of others' need not."""
+    """A change of the project's own files should wake the session. A change of other files need not."""
     lines, spec = paste(
         deny("/project/lib/figures.py", "/opt/model.bin")
         + deny("/project/out/log.txt", "/var/lib/tool/state", access="write")
@@ -51,7 +54,7 @@ def test_what_lies_in_root_is_bound_and_what_lies_elsewhere_allowed() -> None:
 
 
 def test_what_the_spec_says_already_stays() -> None:
-    """`allow` and `network` are told whole, and names of bindings are not given twice."""
+    """`allow` and `network` are written out whole, and names of bindings are not used twice."""
     denied = [
         *deny("/home/me/notes", "/project/other/rates.txt"),
         Denied(access="connect", what="x", place="[::1]:8080"),
@@ -65,12 +68,12 @@ def test_what_the_spec_says_already_stays() -> None:
 
 @pytest.mark.parametrize(("place", "network"), [("*", True), ("10.0.0.1:5432", ("10.0.0.1:5432",))])
 def test_an_address_is_named_where_it_is_known(place: str, network: object) -> None:
-    """Where it is not, the network as a whole is all that can be said."""
+    """Without a known address, only the whole network can be allowed."""
     assert paste([Denied(access="connect", what="x", place=place)])[1].confinement.network == network
 
 
 def test_many_files_of_a_folder_are_the_folder_but_never_all_of_root() -> None:
-    """Nor a folder of others."""
+    """A folder outside of root is not opened as a whole either."""
     lines, _ = paste(
         deny(
             *(f"/project/lib/{n}.py" for n in range(9)),
@@ -83,7 +86,7 @@ def test_many_files_of_a_folder_are_the_folder_but_never_all_of_root() -> None:
 
 
 def test_what_lies_in_another_is_not_told_twice() -> None:
-    """A folder to be made holds what is made in it, and what is written is read, too."""
+    """A folder that the run makes includes its files, and a written file may also be read."""
     lines, _ = paste(
         deny("/project/made", access="write", is_folder=True)
         + deny("/project/made/a", "/project/made/b", access="write")
@@ -97,7 +100,7 @@ def test_what_lies_in_another_is_not_told_twice() -> None:
     ["a b", "true", "no", "null", "12", "1e3", "-x", "~", "~/x", "~root", "a: b", "a #b", "{a", "a}", "[a]", "a,b", "'a'", 'a"b', "ü", "&a", "!a", "@a", "%a", "|", ">", "- a", "0x1f", ".inf", "2026-01-01", "a\u202eb", "=", "<<"],
 )  # fmt: skip
 def test_a_strange_name_reads_back_as_itself(name: str) -> None:
-    """Inside root and elsewhere: whatever YAML would make of it, the spec means this file and no other."""
+    """The name lies inside root or elsewhere. Whatever YAML makes of it, the spec means this file only."""
     _, spec = paste(deny(f"/project/{name}", f"/opt/data/{name}"))
     patterns = [f"/project/{one.pattern}" for one in spec.files] + list(spec.confinement.allow_read)
     assert sorted(patterns) == sorted((f"/project/{name}", f"/opt/data/{name}"))
@@ -105,12 +108,12 @@ def test_a_strange_name_reads_back_as_itself(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["*", "a*b", "what?", "back\\slash"])
 def test_a_name_that_a_spec_takes_for_a_pattern_is_left_out(name: str) -> None:
-    """Pasted, it would open more than was asked for."""
+    """As a pattern, the pasted line would open more than the run needs."""
     assert paste(deny(f"/project/{name}", f"/opt/{name}"))[0] == []
 
 
 def test_a_device_is_allowed_by_itself() -> None:
-    """Not the folder that holds all of them."""
+    """The folder of all devices is not opened."""
     assert paste(deny("/dev/ptmx", access="write") + deny("/dev/shm", access="write", is_folder=True))[0] == [
         "allow:",
         "  write: [/dev/ptmx, /dev/shm]",
@@ -118,7 +121,7 @@ def test_a_device_is_allowed_by_itself() -> None:
 
 
 def test_what_every_binding_leaves_out_is_allowed_instead() -> None:
-    """A repository's own files wake nobody."""
+    """A change of a repository's own files wakes no session."""
     assert paste(deny("/project/.git/config"))[0] == ["allow:", "  read: [/project/.git/config]"]
 
 
@@ -138,7 +141,7 @@ def test_what_every_binding_leaves_out_is_allowed_instead() -> None:
     ],
 )
 def test_a_cache_is_allowed_and_no_output(path: str, cache: str) -> None:
-    """Whatever of it was asked for, to be read or written, and as a whole."""
+    """The cache is allowed as a whole, whichever part of it was read or written."""
     for access in ("read", "write"):
         assert paste(deny(path, access=access))[0] == ["allow:", f"  write: [{cache}]"]
     assert paste(deny(path, f"{path}/b", access="write") + deny(path))[0] == ["allow:", f"  write: [{cache}]"]
@@ -173,5 +176,5 @@ def test_the_folder_around_the_project_is_not_opened_for_one_file() -> None:
 
 
 def test_nothing_is_suggested_for_what_should_not_be_opened() -> None:
-    """It has no place, only words."""
+    """Such a denial has no place to open, only a message."""
     assert paste([Denied(access="read", what="/home/me/.ssh/id", words="it may hold secrets")])[0] == []

@@ -1,4 +1,4 @@
-"""What `check` warns about because nothing keeps it: budgets without a count, questions without anybody."""
+"""Warnings of `check` about promises that cannot be kept: budgets without a count, and questions without a person."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_budget_of_money_needs_a_price_of_every_model_and_program() -> None:
         ),
         ({"bindings": (CLOCK, MAIL), "tools": {"shell": "deny"}}, {"shell": "ask"}, None),
         ({"bindings": (CLOCK, MAIL), "ask_timeout_seconds": 60.0}, {"shell": "ask"}, None),
-        # Somebody saved the file, or wrote the message.
+        # A person saved the file, or wrote the message.
         ({"bindings": (CLOCK, read("in"), MAIL)}, {"shell": "ask"}, None),
         ({"bindings": (MAIL,)}, {"shell": "ask"}, None),
     ],

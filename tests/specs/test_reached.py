@@ -1,4 +1,4 @@
-"""Which run may have written a spec: by the time of its change, and by what the run could write."""
+"""Whether a run may have written a spec: by the time of the change, and by the places that the run could write."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_run_that_ended_since_the_last_reading_counts_and_one_before_it_does_n
 
 
 def test_a_run_that_ends_while_specs_are_read_counts_at_the_next_reading(tmp_path: Path) -> None:
-    """It may have written a file after that was read, and before the reading was over."""
+    """The run may write a file after the file was read, and before the whole reading is over."""
     core, path = known(spec(tmp_path, level="none"), is_open=True), str(tmp_path / "x.yaml")
     one = find_writers(core)
     one.begin()
@@ -92,7 +92,7 @@ def test_a_run_that_ends_while_specs_are_read_counts_at_the_next_reading(tmp_pat
 
 @pytest.mark.parametrize(("is_filed", "known"), [(True, "text"), (False, None)])
 def test_what_a_bundle_says_of_its_text_is_not_known(is_filed: bool, known: str | None) -> None:
-    """Else a run could plant the file of which a loaded session says that it was in force."""
+    """Otherwise a run could plant the file that a loaded session names as its declaration."""
     core = Core(
         [Session(id="id", name="s", opened_at=0, declaration=Declaration(text_digest="text", is_filed=is_filed))]
     )
@@ -100,7 +100,7 @@ def test_what_a_bundle_says_of_its_text_is_not_known(is_filed: bool, known: str 
 
 
 def test_a_confined_run_could_write_what_its_outputs_open(tmp_path: Path) -> None:
-    """Beside an output, unless that is shielded; not elsewhere."""
+    """The run can write beside its output unless that is shielded, and nowhere else."""
     specs = str(tmp_path / "sessions.d" / "x.yaml")
     assert not could_write(spec(tmp_path, "out/report.md"), specs, is_guarded=False)
     assert could_write(spec(tmp_path, "report.md"), specs, is_guarded=False)

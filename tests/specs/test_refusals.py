@@ -1,4 +1,7 @@
-"""A spec that cannot be taken: where, what was found, what was expected, what to do. One row, one mistake."""
+"""The refusal of a spec says where the mistake is, what was found, what was expected and what to do.
+
+One row is one mistake.
+"""
 
 from pathlib import Path
 
@@ -149,7 +152,7 @@ VALUES = [
     ),
 ]
 
-# Each stands after `bindings:\n  code: `, so that column 9 of line 2 is its beginning.
+# Each stands after `bindings:\n  code: `, so it begins in column 9 of line 2.
 BINDINGS = [
     ("{commits: src/, brnach: main}", "2:25: unknown key 'brnach' in binding 'code'; did you mean 'branch'?"),
     ("{fil: a}", "2:10: unknown key 'fil' in binding 'code'; did you mean 'file'?"),
@@ -259,13 +262,13 @@ NAMES = [
 
 @pytest.mark.parametrize(("text", "words"), KEYS + VALUES + NAMES)
 def test_a_mistake_is_named_where_it_stands(text: str, words: str) -> None:
-    """Each mistake in a session gets its line, its column and the way out."""
+    """Each mistake in a session gets its line, its column and the remedy."""
     assert refusal(text) == f"f.yaml:{words}"
 
 
 @pytest.mark.parametrize(("binding", "words"), BINDINGS)
 def test_a_mistake_in_a_binding_is_named_where_it_stands(binding: str, words: str) -> None:
-    """Each mistake in a binding gets its line, its column and the way out."""
+    """Each mistake in a binding gets its line, its column and the remedy."""
     assert refusal(f"bindings:\n  code: {binding}") == f"f.yaml:{words}"
 
 
@@ -276,14 +279,14 @@ LATER = [
 
 @pytest.mark.parametrize("text", LATER)
 def test_a_key_of_a_later_version_is_answered_not_yet(text: str) -> None:
-    """What this version cannot do is never accepted silently, and never called unknown."""
+    """A key of a later version is never accepted silently, and never called unknown."""
     words = refusal(text)
     assert ": not yet: " in words
     assert "unknown" not in words
 
 
 def test_what_is_read_and_written_needs_strict_isolation() -> None:
-    """Elsewhere nobody can tell a run's own writes from those of others."""
+    """Without it, a run's own writes cannot be told from those of others."""
     text = "bindings: {a: {file: b, access: both}}\n"
     assert refusal(text).startswith("f.yaml:1:33: access 'both' needs isolation: strict")
     spec = read_text(f"isolation: strict\n{text}".encode(), "n", "f", PROJECT)[0]
@@ -295,7 +298,7 @@ def test_what_is_read_and_written_needs_strict_isolation() -> None:
 
 
 def test_a_workspace_stands_for_root_and_nothing_is_written_past_it() -> None:
-    """Neither by a binding nor by allow: it could not be kept apart from what is real."""
+    """Neither a binding nor `allow` may write outside: such a write could not be kept apart from the real files."""
     run = "run: {command: [a], workspace: copy}\n"
     assert refusal(f"{run}bindings: {{a: {{file: ../b, access: write}}}}").startswith(
         "f.yaml:2:22: '../b' lies outside of root"
@@ -311,7 +314,7 @@ def test_a_workspace_stands_for_root_and_nothing_is_written_past_it() -> None:
 
 
 def test_a_workspace_is_one_of_two_kinds() -> None:
-    """And a worktree without a repository is warned about where the spec is read."""
+    """A worktree without a repository is warned about when the spec is read."""
     assert "workspace is 'clone'; expected worktree or copy" in refusal("run: {command: [a], workspace: clone}")
     [warning] = [
         one for one in warnings("objective: x\nrun: {command: [a], workspace: worktree}") if "git repository" in one
@@ -321,7 +324,7 @@ def test_a_workspace_is_one_of_two_kinds() -> None:
 
 
 def test_all_mistakes_of_a_file_come_at_once() -> None:
-    """An author sees every mistake of a kind in one go, in their places."""
+    """The author sees all mistakes of a kind at once, in their places."""
     assert refusal("priority: x\nrun:\n  command: a b\n  retires: 3\n").splitlines() == [
         "f.yaml:1:11: priority: 'x' is not a whole number",
         "f.yaml:3:12: command: a command is a list of words, never a shell string; write [a, b], or use script",
@@ -335,7 +338,7 @@ def test_hundreds_of_mistakes_are_told_by_twenty() -> None:
 
 
 def test_a_machine_without_a_named_zone_asks_for_one() -> None:
-    """A cron that would depend on an unnameable zone is refused; one with its own zone is not."""
+    """A cron that would depend on a zone without a name is refused. A cron with its own zone is not."""
     nameless = Surroundings("/project", None)
     words = "f.yaml:1:22: this machine's time zone has no name; add a timezone such as Asia/Shanghai or UTC"
     assert refusal("bindings: {a: {cron: '0 6 * * *'}}", nameless) == words
@@ -376,7 +379,7 @@ WARNINGS = [
 
 @pytest.mark.parametrize(("text", "words"), WARNINGS)
 def test_a_doubtful_spec_is_taken_with_a_warning(text: str, words: str) -> None:
-    """What can be run but is probably not meant is said, and stands in no one's way."""
+    """A spec that can run but is probably a mistake gives a warning, and is accepted."""
     assert warnings(text) == [f"f.yaml:{words}"]
 
 
@@ -400,7 +403,7 @@ def as_flow(value: object) -> str:
 
 @given(st.dictionaries(WORDS, VALUES_OF_ANY_SHAPE, max_size=5))
 def test_any_shape_is_taken_or_refused_with_its_place(value: dict[str, object]) -> None:
-    """Known keys with values of any shape never end in anything but a spec or a SpecError that names the file."""
+    """Known keys with values of any shape give a spec, or a SpecError that names the file."""
     try:
         spec, _ = read_text(as_flow(value).encode(), "n", "f.yaml", Surroundings(str(Path("/project")), "UTC"))
     except SpecError as error:

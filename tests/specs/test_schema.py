@@ -1,4 +1,4 @@
-"""The JSON Schema for editors: it accepts what the daemon accepts, and marks what the daemon refuses."""
+"""The JSON Schema for editors accepts what the daemon accepts, and marks what the daemon refuses."""
 
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,14 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 def is_valid(text: str, kind: str = "session") -> bool:
-    """As an editor does it: YAML types the values, then the schema judges them."""
+    """Judge a text as an editor does: YAML types the values, then the schema judges them."""
     value: Any = yaml.load(text, Loader=yaml.CSafeLoader)
     return jsonschema.Draft202012Validator(json_schema(kind)).is_valid(value)
 
 
 @pytest.mark.parametrize("kind", ["session", "agent", "daemon"])
 def test_the_schema_is_one(kind: str) -> None:
-    """Each of the three is valid JSON Schema 2020-12, and every key of it has a description."""
+    """Each of the three is valid JSON Schema 2020-12, and each of its keys has a description."""
     schema = json_schema(kind)
     jsonschema.Draft202012Validator.check_schema(schema)
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
@@ -31,7 +31,7 @@ def test_the_schema_is_one(kind: str) -> None:
 
 
 def test_the_schema_has_every_key() -> None:
-    """No key of a session and no kind of binding is left out."""
+    """The schema has every key of a session and every kind of binding."""
     schema = json_schema()
     assert set(schema["properties"]) == set(SessionKeys.model_fields)
     assert len(schema["properties"]["bindings"]["additionalProperties"]["oneOf"]) == len(BINDING_MODELS)
@@ -70,18 +70,18 @@ BAD = [
 
 @pytest.mark.parametrize("text", GOOD)
 def test_an_editor_accepts_a_good_spec(text: str) -> None:
-    """What the daemon reads has no red line under it."""
+    """An editor shows no error for a spec that the daemon accepts."""
     assert is_valid(text)
 
 
 @pytest.mark.parametrize("text", BAD)
 def test_an_editor_marks_a_bad_spec(text: str) -> None:
-    """What the daemon refuses is marked while it is typed."""
+    """An editor marks, while a person types, a spec that the daemon refuses."""
     assert not is_valid(text)
 
 
 def test_the_examples_are_valid() -> None:
-    """The specs that come with the project satisfy their own schema."""
+    """The specs that come with the project are valid by their own schema."""
     sessions = sorted((REPOSITORY / "sessions.d").glob("*.yaml"))
     agents = sorted((REPOSITORY / "sessions.d" / "agents").glob("*.yaml"))
     assert sessions and agents
@@ -103,12 +103,12 @@ AGENT = "prompt: x\nmodel: openai:a\nsettings: {temperature: 0.2, max_output: 40
     ],
 )  # fmt: skip
 def test_an_agent_has_a_schema_too(text: str, is_good: bool) -> None:
-    """Editors know an agent's keys as the daemon does."""
+    """Editors know the keys of an agent."""
     assert is_valid(text, "agent") == is_good
 
 
 def test_the_settings_have_a_schema_too() -> None:
-    """wakeful.yaml is judged with its defaults, which are a session of which anything may be missing."""
+    """The schema covers wakeful.yaml with its defaults, which are a session without any required key."""
     assert is_valid(
         "concurrency: 4\npools: {gpu: 1}\ndefaults: {run: {timeout: 5m}, priority: 3}\nlimits: {output: 2MB}", "daemon"
     )

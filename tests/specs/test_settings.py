@@ -1,4 +1,4 @@
-"""wakeful.yaml and the places of the daemon: what is said, where it is looked for, what is refused."""
+"""wakeful.yaml and the places of the daemon: the values, the order of the search, and the refusals."""
 
 import os
 import re
@@ -54,14 +54,14 @@ hints: poll
 
 @pytest.mark.parametrize("text", [None, "", "# nothing yet\n\n"])
 def test_no_settings_are_the_defaults(text: str | None, tmp_path: Path) -> None:
-    """Neither a missing file nor one of comments is an error; commands may use every core."""
+    """Neither a missing file nor one of comments is an error. Commands may use every core."""
     settings, problems = settings_of(tmp_path, text)
     assert (settings, problems) == (default_settings(), [])
     assert settings.concurrency == len(os.sched_getaffinity(0))
 
 
 def test_a_person_s_own_file_is_used_where_the_project_has_none(tmp_path: Path) -> None:
-    """$XDG_CONFIG_HOME/wakeful/wakeful.yaml counts only until one lies beside sessions.d/."""
+    """$XDG_CONFIG_HOME/wakeful/wakeful.yaml counts only while there is none beside sessions.d/."""
     own = Path(os.environ["XDG_CONFIG_HOME"]) / "wakeful"
     own.mkdir(parents=True)
     (own / "wakeful.yaml").write_text("concurrency: 9")
@@ -185,12 +185,15 @@ BAD = [
 
 @pytest.mark.parametrize(("text", "words"), BAD)
 def test_a_mistake_in_the_settings_is_named_where_it_stands(text: str, words: str, tmp_path: Path) -> None:
-    """wakeful.yaml is refused in the same words as a spec, and the defaults hold meanwhile."""
+    """wakeful.yaml is refused in the same words as a spec, and meanwhile the defaults apply."""
     assert settings_of(tmp_path, text) == (default_settings(), [f"wakeful.yaml:{words}"])
 
 
 def test_defaults_are_merged_under_every_spec(tmp_path: Path) -> None:
-    """A spec's own keys win; run merges by key, bindings by name, and no session gets a run it did not ask for."""
+    """A spec's own keys take precedence. `run` merges by key, bindings by name.
+
+    No session gets a run from the defaults alone.
+    """
     folder = tmp_path / "sessions.d"
     folder.mkdir()
     (tmp_path / "wakeful.yaml").write_text(
@@ -210,7 +213,7 @@ def test_defaults_are_merged_under_every_spec(tmp_path: Path) -> None:
 
 
 def test_a_default_that_does_not_fit_a_spec_is_shown_where_it_stands(tmp_path: Path) -> None:
-    """A mistake that only the merge makes names the line of wakeful.yaml."""
+    """A mistake that exists only after the merge is reported at the line of the spec."""
     folder = tmp_path / "sessions.d"
     folder.mkdir()
     (tmp_path / "wakeful.yaml").write_text("defaults:\n  bindings:\n    a-b: {file: x}\n")
@@ -231,7 +234,7 @@ def places(cwd: Path, flags: dict[str, str | None] | None = None, **environ: str
 
 
 def test_places_fall_back_to_the_person_s_folders(tmp_path: Path) -> None:
-    """Without flags, variables and ./sessions.d everything lies where XDG says."""
+    """Without flags, variables and ./sessions.d everything lies in the XDG folders."""
     assert places(tmp_path) == Places(
         specs=Path("/home/ann/.config/wakeful/sessions.d"),
         state=Path("/home/ann/.local/state/wakeful"),
@@ -240,13 +243,13 @@ def test_places_fall_back_to_the_person_s_folders(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_specs_here_is_the_one(tmp_path: Path) -> None:
-    """./sessions.d goes before the person's own."""
+    """./sessions.d takes precedence over the person's own folder."""
     (tmp_path / "sessions.d").mkdir()
     assert places(tmp_path).specs == tmp_path / "sessions.d"
 
 
 def test_flags_go_before_variables_and_variables_before_systemd(tmp_path: Path) -> None:
-    """Each place has one order of precedence, and relative paths count from the current folder."""
+    """Each place has one order of precedence. Relative paths start from the current folder."""
     environ = {
         "WAKEFUL_SPECS": "~/specs", "WAKEFUL_STATE": "/v/state", "WAKEFUL_SOCKET": "/v/sock", "WAKEFUL_HTTP": "127.0.0.1:8420",
         "STATE_DIRECTORY": "/var/lib/wakeful:/var/lib/other", "RUNTIME_DIRECTORY": "/run/wakeful", "XDG_RUNTIME_DIR": str(tmp_path),
@@ -262,14 +265,14 @@ def test_flags_go_before_variables_and_variables_before_systemd(tmp_path: Path) 
 
 
 def test_the_runtime_folder_is_used_only_while_it_exists() -> None:
-    """A login that ended leaves the variable and takes the folder; the socket then lies in the state folder."""
+    """The end of a login removes the folder but not the variable. The socket is then in the state folder."""
     cwd = Path("/")
     assert places(cwd, XDG_RUNTIME_DIR="/not/there", XDG_STATE_HOME="/s").socket == Path("/s/wakeful/wakeful.sock")
     assert places(cwd, XDG_RUNTIME_DIR="/tmp").socket == Path("/tmp/wakeful.sock")
 
 
 def test_a_socket_path_the_system_cannot_hold_is_refused() -> None:
-    """The limit of 107 bytes is told before anything tries to listen."""
+    """The limit of 107 bytes is reported before the daemon tries to listen."""
     with pytest.raises(
         OperatorError, match=r"has 108 bytes, and the system allows 107: /x+; choose a shorter one with --socket"
     ):
@@ -279,7 +282,7 @@ def test_a_socket_path_the_system_cannot_hold_is_refused() -> None:
 
 @pytest.mark.parametrize("text", ["8420", "host:", ":80", "127.0.0.1:99999", "127.0.0.1:x", "host:80", "127.0.0.1:-1"])
 def test_an_address_that_is_none_is_refused(text: str) -> None:
-    """--http takes HOST:PORT or off, and says so."""
+    """--http accepts HOST:PORT or off, and the message says so."""
     with pytest.raises(OperatorError, match="expected HOST:PORT"):
         places(Path("/"), {"http": text})
 
@@ -294,12 +297,12 @@ def test_an_address_that_is_none_is_refused(text: str) -> None:
     ],
 )
 def test_an_address_is_taken_as_it_is_written(text: str, found: object) -> None:
-    """Brackets around IPv6, localhost, and port 0 for any that is free."""
+    """An address may have brackets around IPv6, be localhost, or have port 0 for any free port."""
     assert places(Path("/"), {"http": text}).http == found
 
 
 def test_http_is_an_address_or_keys(tmp_path: Path) -> None:
-    """The short form, the long one, whose paths count from the file, and off."""
+    """The setting has a short form, a long form whose paths start from the file's folder, and `off`."""
     assert settings_of(tmp_path, "http: 127.0.0.1:8420")[0].http == HttpSettings(listen=TcpAddress("127.0.0.1", 8420))
     text = (
         'http: {listen: "[::]:8443", hosts: [W.example:8443], beyond_loopback: true, certificate: c.pem, key: /k.pem}'
@@ -316,7 +319,7 @@ def test_http_is_an_address_or_keys(tmp_path: Path) -> None:
 
 
 def test_the_flag_says_where_and_the_file_says_how() -> None:
-    """--http moves the port; hosts and the certificate of the file stay. off by either is off."""
+    """--http changes the address. The hosts and the certificate of the file stay. `off` in either place means off."""
     said, file = TcpAddress("127.0.0.1", 1), HttpSettings(listen=TcpAddress("::1", 2), hosts=("w.example",))
     assert choose_http(said, file) == HttpSettings(listen=said, hosts=("w.example",))
     assert choose_http(said, "off") == choose_http(said, None) == HttpSettings(listen=said)
@@ -325,7 +328,7 @@ def test_the_flag_says_where_and_the_file_says_how() -> None:
 
 
 def test_a_level_alone_moves_the_other_only_where_it_must(tmp_path: Path) -> None:
-    """A hard level alone keeps the warning below it, a warning alone keeps the hard level above it."""
+    """A hard level alone keeps the warning level below it. A warning level alone keeps the hard level above it."""
     text = "limits:\n  message: {warn: 1KB}\n  fact: {hard: 2KB}\n  facts: {warn: 50_000}\n  records: 2,000,000\n"
     limits = settings_of(tmp_path, text)[0].limits
     assert (limits.message, limits.fact) == (Levels(1_000, 256 * 1024), Levels(2_000, 2_000))
@@ -335,13 +338,13 @@ def test_a_level_alone_moves_the_other_only_where_it_must(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("said", ["0", "{hard: 0}", "0B"])
 def test_keeping_contents_of_files_can_be_bounded_and_switched_off(tmp_path: Path, said: str) -> None:
-    """These have no level that warns: what is beyond is listed as not kept."""
+    """These limits have no warning level. Contents beyond them are listed as not kept."""
     limits = settings_of(tmp_path, f"limits: {{kept_file: 1MB, kept_run: {said}, kept_files: 0}}\n")[0].limits
     assert (limits.kept_file.hard, limits.kept_run.hard, limits.kept_files.hard) == (1_000_000, 0, 0)
 
 
 def test_every_limit_is_in_the_schema_and_told_in_words() -> None:
-    """One place names them; nothing that has a level is missing where people look."""
+    """One table names the limits, and the schema and the messages have all of them."""
     keys = json_schema("daemon")["$defs"]["LimitKeys"]["properties"]
     assert list(keys) == list(MEANINGS) == list(Limits.__struct_fields__)
     for name, levels in ((name, Limits().of(name)) for name in MEANINGS):

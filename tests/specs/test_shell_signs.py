@@ -1,4 +1,7 @@
-"""Signs of a shell: told in a line that a person typed, and in the words of a command, but never where a program reads them itself."""
+"""Shell syntax in a line that a person typed and in the words of a command.
+
+It is not reported for a program that reads it itself.
+"""
 
 from pathlib import Path
 
@@ -30,7 +33,7 @@ from wakeful.specs.command_words import find_signs, has_shell_sign
     ],
 )
 def test_a_line_for_a_shell_is_known(line: str) -> None:
-    """Each kind of sign by itself."""
+    """Each kind of shell syntax is found by itself."""
     assert has_shell_sign(line)
 
 
@@ -50,7 +53,7 @@ def test_a_line_for_a_shell_is_known(line: str) -> None:
     ],
 )
 def test_a_plain_line_stays_a_command(line: str) -> None:
-    """What stands in quotes is text, and so is a sign in the middle of a word."""
+    """Quoted text is plain text, and so is a special character in the middle of a word."""
     assert not has_shell_sign(line)
 
 
@@ -82,7 +85,10 @@ def test_a_plain_line_stays_a_command(line: str) -> None:
     ],
 )
 def test_words_for_a_shell_are_found_in_a_command(words: list[str], seen: list[str], tmp_path: Path) -> None:
-    """A glob counts where it finds files, or where a binding says the same; programs that read such signs themselves are left alone."""
+    """A glob counts if it matches files, or if a binding has the same pattern.
+
+    Programs that read such characters themselves are left alone.
+    """
     (tmp_path / "a.csv").write_text("x")
     found = [words[sign.place] for sign in find_signs(words, str(tmp_path), ("later/*.csv",))]
     assert found == seen

@@ -1,4 +1,4 @@
-"""Skills of an agent: folders of instructions as files declare them, what is wrong with them, and when they are read again."""
+"""Skills of an agent: folders of instructions as files declare them, their refusals, and when they are read again."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ def skills(folder: Path, text: str = AGENT) -> tuple[Skill, ...]:
 
 
 def test_a_folder_of_skills_is_read_with_all_its_files(tmp_path: Path) -> None:
-    """Keys that other programs know are let be; hidden files and what programs leave are no part of a skill."""
+    """Unknown keys are ignored. Hidden files and caches of programs are not part of a skill."""
     for path in (
         "skills/style/SKILL.md",
         "skills/style/references/words.md",
@@ -78,7 +78,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("text", "words"), WRONG)
 def test_a_bad_skill_is_named_with_its_place(text: str, words: str, tmp_path: Path) -> None:
-    """At the folder in the agent's file, then the place in the skill, and the way out."""
+    """The message has the place in the agent's file, the place in the skill, and the remedy."""
     write(tmp_path, "skills/style/SKILL.md", text)
     found = judge(tmp_path, AGENT)
     assert found.agent is None
@@ -111,7 +111,7 @@ def test_a_list_of_skills_that_cannot_be_is_refused(text: str, words: str, tmp_p
 
 
 def test_links_in_a_skill_are_left_out_and_told(tmp_path: Path) -> None:
-    """A file that lies elsewhere was not written for this skill."""
+    """A file outside the skill's folder was not written for this skill."""
     write(tmp_path, "skills/style/SKILL.md")
     (tmp_path / "skills" / "style" / "passwd").symlink_to("/etc/passwd")
     found = judge(tmp_path, AGENT)
@@ -126,8 +126,8 @@ def test_links_in_a_skill_are_left_out_and_told(tmp_path: Path) -> None:
 def test_a_skill_is_read_again_when_one_of_its_files_changes_or_comes(
     tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Although the agent's own file did not change; a look at what stands keeps the very same value."""
-    # Else all that was written in the last two seconds is read again, and nothing is shown.
+    """The agent's own file did not change. Without a change the value is the same object."""
+    # Otherwise files written in the last two seconds are always read again, and the test would show nothing.
     monkeypatch.setattr(folder_reading, "RACY_NANOSECONDS", 0)
     monkeypatch.setattr(prompt_file, "RACY_NANOSECONDS", 0)
     write(tmp_path, "skills/style/SKILL.md")

@@ -1,4 +1,4 @@
-"""Templates: one session for each file of a glob, whatever the files are called."""
+"""Templates: one session for each file that a glob matches, whatever the names of the files."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def one(folder: Path, *files: str, template: str) -> SessionSpec:
 
 
 def test_each_file_of_the_glob_is_a_session_with_its_path_and_stem_filled_in(tmp_path: Path) -> None:
-    """`ticket@<stem>` per file; the template itself is no session."""
+    """Each file gives the session `ticket@<stem>`. The template itself is not a session."""
     reading = read(project(tmp_path, "tickets/17.md", "tickets/18.md", "tickets/notes.txt"))
     assert sorted(reading.sessions) == ["ticket@17", "ticket@18"] and not reading.problems
     spec = reading.sessions["ticket@17"]
@@ -51,7 +51,7 @@ def test_each_file_of_the_glob_is_a_session_with_its_path_and_stem_filled_in(tmp
 
 
 def test_sessions_come_and_go_with_their_files_and_the_others_stay_the_very_same(tmp_path: Path) -> None:
-    """A reading that finds nothing new compares by identity."""
+    """Callers detect an unchanged spec by identity."""
     first = read(project(tmp_path, "tickets/a.md", "tickets/b.md"))
     (tmp_path / "tickets/b.md").rename(tmp_path / "tickets/c.md")
     second = read(tmp_path, first)
@@ -68,7 +68,7 @@ def test_a_template_in_a_sub_folder_names_its_sessions_below_it(tmp_path: Path) 
 
 
 def test_doubled_braces_are_braces_and_keys_are_left_alone(tmp_path: Path) -> None:
-    """Escapes as in format strings."""
+    """Braces are escaped as in format strings."""
     spec = one(
         tmp_path, "t/a.md", template='for_each: t/*.md\nrun: {command: [printf, "{{print $1}} {stem}", "{path}"]}\n'
     )
@@ -122,7 +122,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("text", "words"), WRONG, ids=[words[:40] for _, words in WRONG])
 def test_what_is_wrong_in_a_template_is_told_once_with_its_place(text: str, words: str, tmp_path: Path) -> None:
-    """Also where no file matches yet."""
+    """This holds also if no file matches yet."""
     for files in ((), ("t/a.md", "t/b.md")):
         reading = read(project(tmp_path, *files, template=f"for_each: t/*.md\n{text}\n"))
         assert [str(problem) for problem in reading.problems["sessions.d/ticket@.yaml"]] == [
@@ -132,14 +132,14 @@ def test_what_is_wrong_in_a_template_is_told_once_with_its_place(text: str, word
 
 
 def test_a_script_keeps_its_own_braces(tmp_path: Path) -> None:
-    """Shell is full of them, and nothing is put into it."""
+    """Shell code has many braces, and no value is put into a script."""
     text = "for_each: t/*.md\nrun:\n  env: {FILE: '{path}'}\n  script: |\n    f() { echo \"${FILE}\"; }; f\n"
     spec = one(tmp_path, "t/a.md", template=text)
     assert spec.run is not None and "${FILE}" in getattr(spec.run, "text", "") and spec.run.env == {"FILE": "t/a.md"}
 
 
 def test_for_each_without_the_mark_and_the_mark_without_for_each_are_refused(tmp_path: Path) -> None:
-    """Each says what to rename or to add."""
+    """Each message says what to rename or to add."""
     project(tmp_path, template="objective: x\n")
     (tmp_path / "sessions.d/plain.yaml").write_text("objective: x\nfor_each: t/*.md\n")
     told = read(tmp_path).refused
@@ -153,14 +153,14 @@ def test_for_each_without_the_mark_and_the_mark_without_for_each_are_refused(tmp
 
 @pytest.mark.parametrize("name", ["@.yaml", "a@b@.yaml"])
 def test_a_template_has_one_mark_behind_a_word(name: str, tmp_path: Path) -> None:
-    """Else nobody could tell to which template a name belongs."""
+    """Otherwise the template of a name would be ambiguous."""
     project(tmp_path)
     (tmp_path / "sessions.d" / name).write_text(TICKET)
     assert "has one @, at its end and behind a word" in read(tmp_path).problems[f"sessions.d/{name}"][0].text
 
 
 def test_the_same_stem_in_two_folders_is_refused_and_says_both(tmp_path: Path) -> None:
-    """The other files are sessions all the same."""
+    """The other files are sessions nevertheless."""
     reading = read(
         project(tmp_path, "t/a/x.md", "t/b/x.md", "t/b/y.md", template="for_each: t/**/*.md\nobjective: x\n")
     )
@@ -171,20 +171,23 @@ def test_the_same_stem_in_two_folders_is_refused_and_says_both(tmp_path: Path) -
 
 
 def test_names_with_spaces_and_signs_are_made_fit_and_the_stem_stays_as_it_is(tmp_path: Path) -> None:
-    """A session's name can be typed; what a run is given is the truth."""
+    """A session's name can be typed. The run gets the real name of the file."""
     spec = one(tmp_path, "tickets/Fix: login bug (2).md", template=TICKET)
     assert spec.name == "ticket@Fix-login-bug-2" and spec.objective == "Answer the ticket Fix: login bug (2)."
 
 
 def test_a_file_name_is_data_never_yaml(tmp_path: Path) -> None:
-    """Quotes, colons and braces of a file's name stay where they were put."""
+    """Quotes, colons and braces in the name of a file stay part of the value."""
     name = '"], priority: 99, x: {stem} #.md'
     spec = one(tmp_path, f"t/{name}", template='for_each: t/*.md\nrun: {command: [cat, "{path}"]}\nobjective: x\n')
     assert spec.priority == 50 and isinstance(spec.run, CommandRun) and spec.run.argv == ("cat", f"t/{name}")
 
 
 def test_a_file_name_is_no_part_of_a_prompt(tmp_path: Path) -> None:
-    """A name can be chosen by strangers, and a prompt is what an agent obeys; other braces stand as they are."""
+    """A stranger may choose the name of a file, and an agent obeys its prompt.
+
+    Other braces in a prompt stay as they are.
+    """
     template = "for_each: t/*.md\nobjective: x\nagent: a\nrun: {prompt: %s}\n"
     project(tmp_path, "t/a.md", template=template % '"Answer {path}."')
     (tmp_path / "sessions.d" / "agents").mkdir()
@@ -206,7 +209,7 @@ ODD = [b"new\nline.md", b"\xff\xfe.md", b"-rf.md", b"---.md", b"\x1b[31m.md", b"
 
 @pytest.mark.parametrize("name", ODD, ids=[str(i) for i in range(len(ODD))])
 def test_odd_file_names_are_refused_with_words_and_harm_nobody(name: bytes, tmp_path: Path) -> None:
-    """One line each, printable, and the others are declared."""
+    """Each refusal is one printable line, and the other files are declared."""
     project(tmp_path, "tickets/good.md")
     with open(os.path.join(os.fsencode(tmp_path), b"tickets", name), "wb"):
         reading = read(tmp_path)
@@ -218,7 +221,7 @@ def test_odd_file_names_are_refused_with_words_and_harm_nobody(name: bytes, tmp_
 
 
 def test_hidden_files_and_what_editors_leave_are_no_sessions(tmp_path: Path) -> None:
-    """As in sessions.d itself."""
+    """The same names are ignored as in sessions.d itself."""
     reading = read(
         project(
             tmp_path,
@@ -234,13 +237,13 @@ def test_hidden_files_and_what_editors_leave_are_no_sessions(tmp_path: Path) -> 
 
 
 def test_many_unfit_files_are_counted_not_listed(tmp_path: Path) -> None:
-    """A wrong glob gives a page, not a book."""
+    """A wrong glob gives a short list, not a long one."""
     reading = read(project(tmp_path, *(f"tickets/-{i}.md" for i in range(50))))
     assert len(reading.refused) == 21 and "30 more files cannot be sessions" in reading.refused["ticket@…"]
 
 
 def test_a_spec_of_its_own_takes_a_session_out_of_its_template(tmp_path: Path) -> None:
-    """ticket@a.yaml is how one of a thousand is made different."""
+    """ticket@a.yaml gives one of a thousand sessions a spec of its own."""
     project(tmp_path, "tickets/a.md", "tickets/b.md")
     (tmp_path / "sessions.d/ticket@a.yaml").write_text("objective: special\n")
     reading = read(tmp_path)
@@ -257,7 +260,7 @@ def test_links_round_in_circles_end(tmp_path: Path) -> None:
 
 
 def test_defaults_are_merged_under_a_template_and_keep_their_braces(tmp_path: Path) -> None:
-    """What wakeful.yaml says is the same for every spec."""
+    """The defaults of wakeful.yaml are the same for every spec."""
     project(tmp_path, "tickets/a.md")
     (tmp_path / "wakeful.yaml").write_text("defaults:\n  priority: 7\n  run: {env: {FORMAT: '{json}'}}\n")
     spec = ProjectReader(tmp_path / "sessions.d", {}).read().declared["ticket@a"].spec
@@ -265,7 +268,7 @@ def test_defaults_are_merged_under_a_template_and_keep_their_braces(tmp_path: Pa
 
 
 def test_what_a_value_becomes_is_judged_for_each_file(tmp_path: Path) -> None:
-    """A number from a file's name may be none."""
+    """A value from the name of a file may not be a number."""
     reading = read(
         project(tmp_path, "t/5.md", "t/five.md", template="for_each: t/*.md\nobjective: x\npriority: '{stem}'\n")
     )
@@ -276,7 +279,7 @@ def test_what_a_value_becomes_is_judged_for_each_file(tmp_path: Path) -> None:
 
 
 def test_the_folders_of_a_glob_are_told_also_where_they_are_not_there_yet(tmp_path: Path) -> None:
-    """So that a change there is heard."""
+    """A watch on these folders reports a change there."""
     project(tmp_path)
     assert str(tmp_path) in read(tmp_path).folders
     (tmp_path / "tickets").mkdir()
@@ -284,7 +287,7 @@ def test_the_folders_of_a_glob_are_told_also_where_they_are_not_there_yet(tmp_pa
 
 
 def test_only_files_that_come_and_go_are_news(tmp_path: Path) -> None:
-    """What is written inside a ticket is a matter of bindings, not of declarations."""
+    """The content of a ticket concerns bindings, not declarations."""
     reading = ProjectReader(project(tmp_path, "tickets/a.md") / "sessions.d", {}).read()
     folder = str(tmp_path / "tickets")
     (tmp_path / "tickets/b.md").touch()
@@ -295,6 +298,6 @@ def test_only_files_that_come_and_go_are_news(tmp_path: Path) -> None:
 
 
 def test_names_tell_their_template() -> None:
-    """The first mark of the last part counts."""
+    """The first @ of the last part counts."""
     names = ["ticket@17", "hr/ticket@a@b", "ticket@", "plain", "a@b/plain"]
     assert [find_template(name) for name in names] == ["ticket@", "hr/ticket@", "ticket@", None, None]

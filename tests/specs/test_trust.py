@@ -1,4 +1,4 @@
-"""Trust as specs say it: the label of a binding, the three legs that do not go together, and who besides us can write a file."""
+"""Trust in specs: the label of a binding, the combination that is refused, and the other users who can write a file."""
 
 from __future__ import annotations
 
@@ -49,19 +49,19 @@ def test_nothing_else_is_a_label() -> None:
     ],
 )
 def test_untrusted_input_secrets_and_a_way_out_are_refused_together(way: str, words: str) -> None:
-    """With the place, and all three by name; any two of them are taken."""
+    """The refusal has the place and names all three. Any two of them are accepted."""
     legs = ["bindings: {mail: {file: mail.txt, trust: untrusted}}", "secrets: [token]", way]
     told = refusal(RUN + "\n".join(legs) + "\n")
     assert told == (
         f"f.yaml:3:42: untrusted input (mail), secrets (token) and a way out ({words}) do not go together; drop one of them, or part the session in two"
     )
-    # What nothing confines reads every secret there is, listed or not.
+    # An unconfined run can read every secret, listed or not.
     for left in (0, 2) if words == "isolation: none" else range(3):
         read(RUN + "\n".join(leg for number, leg in enumerate(legs) if number != left) + "\n")
 
 
 def test_who_fetches_pages_hears_strangers_and_has_a_way_out() -> None:
-    """So a secret is one thing too many; without one it is taken."""
+    """With a secret such a session is refused, without one it is accepted."""
     told = refusal(f"{RUN}secrets: [token]\nfetch: [docs.example.org]\n")
     assert (
         told
@@ -100,7 +100,7 @@ def test_who_fetches_pages_hears_strangers_and_has_a_way_out() -> None:
     ],
 )
 def test_every_granted_read_counts_and_not_secrets_alone(read_by: str, words: str) -> None:
-    """With untrusted input and the network; without one of these it is taken."""
+    """The session also has untrusted input and the network. Without one of these it is accepted."""
     keys = {"run": "run: {command: ['true']}", "bindings": "bindings: {}", "network": "network: true"}
     keys |= {read_by.partition(":")[0]: read_by}
     mail = "mail: {file: mail.txt, trust: untrusted}"
@@ -148,7 +148,7 @@ def test_pinning_everything_is_a_setting(tmp_path: Path) -> None:
     assert "trust" in str(read_settings(tmp_path / "sessions.d", {})[2][0])
 
 
-# -- who else can write ----------------------------------------------------------------------------
+# -- other writers ---------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -161,13 +161,13 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_folder_of_ones_own_is_nobody_elses(folder: Path) -> None:
-    """/tmp above it is sticky: nobody renames there what is not theirs."""
+    """/tmp above it is sticky: other users cannot rename the folder there."""
     assert find_others(str(folder)) is None
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o757, 0o1777])
 def test_a_folder_that_everybody_can_write_says_so_and_what_mends_it(folder: Path, mode: int) -> None:
-    """The sticky bit keeps others from taking specs away, not from adding some."""
+    """The sticky bit prevents others from removing specs, not from adding some."""
     folder.chmod(mode)
     assert find_others(str(folder)) == f"everybody can write {folder} (chmod o-w {folder})"
 
@@ -208,7 +208,7 @@ def test_what_belongs_to_another_user_is_theirs(folder: Path) -> None:
 
 
 def test_a_group_of_others_can_write_and_a_group_of_ones_own_is_oneself(folder: Path) -> None:
-    """Most systems give every account a group of its own, and a umask that lets it write."""
+    """Most systems give every account its own group, and a umask that lets the group write."""
     if os.geteuid() != 0:
         pytest.skip("only root can give files to groups")
     folder.chmod(0o775)

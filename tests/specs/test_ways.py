@@ -1,6 +1,7 @@
-"""The ways to specs: what a run may have put there is doubted, with the folders and links that lead to it. Without a run it counts.
+"""The folders and links that lead to specs are doubted if a run may have put them there. Otherwise they count.
 
-Every case is tried twice: asked about runs, and asked about none, which is the house without this defence.
+Every case is tried twice: once with runs that could have written, and once without any, which shows the behaviour
+without this defence.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ AGENT = "model: anthropic:claude-sonnet-4-5\nkey: k\nprompt: {file: prompts/role
 
 
 class House:
-    """A project, and a run that can write in some folders from a moment on."""
+    """A project, and a run that can write in some folders from a certain time on."""
 
     def __init__(self, folder: Path) -> None:
         folder.chmod(0o700)
@@ -50,7 +51,7 @@ class House:
         return target
 
     def restart(self) -> None:
-        """The next daemon: it knows the ledger, and what the log says was declared."""
+        """Start the next daemon. It has the ledger, and the earlier declarations from the log."""
         around = DaemonLookups(runs=self, find_known=self.known.get)
         self.ledger = Ledger(self.folder / "ledger")
         self.reader = SpecFolderReader(self.specs, self.ledger, {}, around=around)
@@ -64,13 +65,13 @@ class House:
         return "run 3 of obey" if self.began_us and changed_at >= self.began_us else None
 
     def read(self) -> dict[str, str | None]:
-        """Sessions, and why they may not count."""
+        """Return the sessions, each with the reason why it needs trust, or None."""
         found = self.reader.read().declared
         self.known |= {name: one.text_digest for name, one in found.items() if one.needs_trust is None}
         return {name: one.needs_trust for name, one in found.items()}
 
     def begin_run(self, *writable: Path) -> None:
-        """Everything that is there is older: a tick of the file system's clock has passed."""
+        """Begin a run. All existing files are older, because a tick of the file system's clock has passed."""
         now = time.time_ns() // 1000
         probe = self.folder / "tick"
         while True:
@@ -86,7 +87,7 @@ def house(tmp_path: Path) -> House:
 
 
 def prepare(house: House) -> None:
-    """Earlier runs left this: inside of their reach, and outside."""
+    """Make folders that earlier runs left, inside and outside of the run's reach."""
     for folder in ("prep", "prep/deep", "../elsewhere", "../elsewhere/deep", "../prepared/sessions.d/deep"):
         (house.house / folder).mkdir(parents=True)
         house.put(f"{folder}/evil.yaml", EVIL)
@@ -142,12 +143,12 @@ def test_what_is_older_than_the_run_that_put_it_there_does_not_count(
     house.begin_run(house.folder if plant == "the project replaced" else house.house)
     act(house)
     if is_restarted:
-        # The run is the last one that the log knows, and no reading came between it and the daemon's end.
+        # The run is the last one in the log. No reading came between its end and the end of the daemon.
         house.restart()
     found = house.read()
     assert "run 3 of obey" in (found[name] or ""), found
     assert f"wakeful trust {name} shows" in (found[name] or "")
-    # The doubt outlives the run, and the daemon.
+    # The doubt remains after the end of the run and of the daemon.
     house.began_us = 0
     house.restart()
     assert "run 3 of obey" in (house.read()[name] or "")
@@ -170,7 +171,7 @@ def test_without_a_run_the_same_counts_at_once(house: House, plant: str) -> None
 
 
 def test_a_shield_does_not_cover_a_project_that_was_put_in_the_place_of_another(house: House) -> None:
-    """The shield lies on the sessions.d that was there when the run began."""
+    """The shield covers the sessions.d that existed when the run began."""
     prepare(house)
     house.read()
     house.is_shielded = True
@@ -184,7 +185,7 @@ def test_a_shield_does_not_cover_a_project_that_was_put_in_the_place_of_another(
 
 
 def test_a_link_is_doubted_although_what_it_leads_to_is_the_same(house: House) -> None:
-    """Whoever can write there decides from then on: that is for a person to say."""
+    """The writer of the link's target controls the spec from then on, so a person must decide."""
     house.read()
     house.put("../elsewhere/own.yaml", SPEC)
     house.begin_run(house.house)
@@ -213,7 +214,7 @@ def test_a_link_that_leads_nowhere_yet_is_doubted_when_it_does(house: House) -> 
 
 
 def test_what_is_written_under_a_second_name_is_doubted(house: House) -> None:
-    """The run reaches another folder, in which the same file has a name."""
+    """The run can write another folder, in which the same file has a name."""
     (house.house / "shared").mkdir()
     os.link(house.specs / "own.yaml", house.house / "shared" / "own.yaml")
     house.read()
@@ -237,7 +238,7 @@ def test_the_prompt_of_an_agent_has_a_way_as_well(house: House, restart: bool) -
 
 
 def test_a_settings_file_that_is_linked_by_a_run_does_not_count(house: House) -> None:
-    """Also where it says the same until the run is over."""
+    """The linked file has the same text until the run is over."""
     house.put("wakeful.yaml", "loop_depth: 3\n")
     house.put("../elsewhere/wakeful.yaml", "loop_depth: 3\n")
     assert house.reader.read().settings.loop_depth == 3
@@ -271,7 +272,7 @@ def test_trusting_one_spec_behind_a_link_does_not_trust_the_others(house: House)
 
 
 def test_a_person_who_moves_folders_while_no_run_could_is_not_asked(house: House) -> None:
-    """A run is under way all the time, and writes elsewhere; or it ended before."""
+    """A run is under way that writes elsewhere, or no run is under way."""
     prepare(house)
     house.read()
     house.begin_run(house.house / "out")
@@ -283,7 +284,10 @@ def test_a_person_who_moves_folders_while_no_run_could_is_not_asked(house: House
 
 
 def test_the_first_daemon_takes_what_it_finds(house: House) -> None:
-    """A state folder of an earlier release knows no ways, and the last run wrote beside sessions.d a moment ago."""
+    """A state folder of an earlier release has no recorded ways.
+
+    The last run wrote beside sessions.d a moment ago.
+    """
     house.specs.rename(house.folder / "dots")
     house.specs.symlink_to("../dots")
     house.known = {}
@@ -293,7 +297,7 @@ def test_the_first_daemon_takes_what_it_finds(house: House) -> None:
 
 
 def test_what_a_person_trusted_is_not_doubted_again_by_the_next_daemon(house: House) -> None:
-    """An agent's file, of which no log says that it counted before."""
+    """The file is an agent's, and no log says that it counted before."""
     house.read()
     house.begin_run(house.house)
     house.put("sessions.d/agents/docs.yaml", AGENT.replace("key: k", "key: other"))
@@ -305,7 +309,7 @@ def test_what_a_person_trusted_is_not_doubted_again_by_the_next_daemon(house: Ho
 
 
 def test_defaults_of_a_followed_project_that_a_run_changed_do_not_count(house: House) -> None:
-    """And of a pinned one defaults that were trusted and are gone are missed: they may have been the stricter ones."""
+    """A pinned project misses trusted defaults that are gone, because they may have been stricter."""
     shop = house.folder / "shop"
     (shop / "sessions.d").mkdir(parents=True)
     (shop / "sessions.d" / "count.yaml").write_text(SPEC)

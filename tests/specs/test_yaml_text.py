@@ -1,4 +1,4 @@
-"""YAML text: what is refused, in which words, how soon; and that nothing else can come of any bytes."""
+"""YAML text: the refusals, their messages and their speed. Any bytes end in a mapping or a refusal."""
 
 import time
 import tracemalloc
@@ -66,7 +66,7 @@ TRAPS = [
 
 @pytest.mark.parametrize(("text", "words"), TRAPS)
 def test_a_trap_is_explained_where_it_stands(text: str | bytes, words: str) -> None:
-    """Each trap of YAML is answered with its line, its column and what to type instead."""
+    """Each trap of YAML is answered with its line, its column and the text to type instead."""
     assert refusal(text) == f"f.yaml:{words}"
 
 
@@ -74,12 +74,12 @@ def test_a_trap_is_explained_where_it_stands(text: str | bytes, words: str) -> N
     "text", ["3.10", "12:30", "true", "NO", "022", "0x1f", "1e3", "~", "null", "2024-01-01", "<<", "=", "on"]
 )
 def test_a_scalar_stays_the_text_it_is(text: str) -> None:
-    """Nothing is typed by YAML: values, list entries and keys mean what they say."""
+    """YAML types no value: values, list entries and keys stay text."""
     assert read_mapping(f"a: {text}\nb: [{text}]\n{text}: c".encode(), "f.yaml") == {"a": text, "b": [text], text: "c"}
 
 
 def test_ordinary_shapes_are_read() -> None:
-    """Blocks, flows, quotes, byte order marks and foreign line ends all come out as the same values."""
+    """Blocks, flows, quotes, byte order marks and foreign line ends all give the same values."""
     assert read_mapping("\ufeffa: b\r\nc:\r\n  - d\r\n  - {e: ''}\r\nf: |\r\n  g\r\n  h: i\r\n".encode(), "f.yaml") == {
         "a": "b",
         "c": ["d", {"e": ""}],
@@ -88,7 +88,7 @@ def test_ordinary_shapes_are_read() -> None:
 
 
 def test_marks_say_where_everything_stands() -> None:
-    """Keys and values are found by their path, and what is not in the file by what is around it."""
+    """Keys and values are found by their path. A missing path has the place of its parent."""
     marks = read_marks(b"a: b\nc:\n  d: [e, {f: g}]\n", "f.yaml")
     assert marks.of_key(("c", "d")) == (3, 3)
     assert marks.of_value(("c", "d", 0)) == (3, 7)
@@ -116,7 +116,7 @@ BOMBS = {
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_monster_is_refused_before_it_grows(name: str) -> None:
-    """What would fill memory or time is refused while it is small, and with words."""
+    """Text that would fill memory or take long is refused early, with a message."""
     data = BOMBS[name].encode()
     tracemalloc.start()
     try:
@@ -134,7 +134,7 @@ def test_a_monster_is_refused_before_it_grows(name: str) -> None:
     | st.text(alphabet="ab :-[]{}&*!|>'\"%@`#,?\n\t\\~<=.\x00\ufeffé", max_size=80).map(str.encode)
 )
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
-    """No input ends in anything but a mapping of text or a SpecError with its place."""
+    """Any input ends in a mapping of text, or in a SpecError with its place."""
     try:
         value = read_mapping(data, "f.yaml")
     except SpecError as error:
