@@ -1,4 +1,4 @@
-"""The world of each test."""
+"""The fixture of these tests: a world for each test."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""The knowledge of a session is in front of its model: facts, open questions, the hand-off and the to-do list, whatever was made shorter, cut or begun anew."""
+"""The model always has the session's knowledge: facts, open conflicts, the hand-off and the to-do list.
+
+This holds after compaction, cuts and fresh starts.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,7 @@ SMALL = replace(
 
 
 def tell(found: Assembled) -> str:
-    """All words of the request that leaves first."""
+    """Return all text of the next request to the model."""
     words = []
     for entry in (*found.entries, *found.later):
         match entry:
@@ -62,7 +65,7 @@ def tell(found: Assembled) -> str:
 
 
 def say_fact(fact: Fact) -> tuple[str, str]:
-    """As an opening has it, or as the model itself set it."""
+    """Return the two forms of a fact: that of an opening, and that of the model's own call."""
     return f"{quote_line(fact.key)} = {quote_line(fact.value)}", json.dumps({"key": fact.key, "value": fact.value})
 
 
@@ -75,7 +78,7 @@ def check_told(session: Session, told: str) -> None:
 
 
 def compress(talk: Talk, keep: int) -> bool:
-    """As the daemon does; False where there is nothing to be made shorter."""
+    """Compress the conversation as the daemon does. Return False if it cannot be made shorter."""
     try:
         made = make_compress(talk.world.log, talk.session, keep, SummaryWithoutModel())
     except CallerError:
@@ -95,9 +98,11 @@ def compress(talk: Talk, keep: int) -> bool:
 
 
 class Story:
-    """One random history. Each request is checked: the first of a run, the first after a compaction in its middle, and every one that follows.
+    """One random history with a check of each request.
 
-    A request in the middle has what was known when its opening was made; what is set since then comes with the next one."""
+    The checks cover the first request of a run, the first after a compaction, and all later ones. A request in the
+    middle of a run has the knowledge of its opening. Later changes come with the next opening.
+    """
 
     def __init__(self, talk: Talk, agent: AgentSpec) -> None:
         self.talk, self.agent = talk, agent
@@ -110,14 +115,14 @@ class Story:
         check_told(self.known, tell(self.talk.begin(self.agent)))
 
     def go_on(self) -> None:
-        """The next request of the same run: its model has answered, and its calls have come back."""
+        """Check the next request of the same run, after the model has answered and its calls have returned."""
         check_told(self.known, tell(self.talk.assemble(self.agent)))
 
     def own(self) -> str:
         return f"run:{self.talk.session.name}#{self.talk.session.tally.runs}"
 
     def finish(self, **start: bool) -> None:
-        """A run ends as runs do: its last words are its hand-off."""
+        """End the run as the daemon does, with its last words as the hand-off."""
         self.talk.answer(f"words {self.number}")
         self.talk.add(ev.NoteAdded(text=f"words {self.number}"), self.own())
         self.talk.end()
@@ -141,7 +146,7 @@ class Story:
             case "fact":
                 self.set_fact(ADA)
             case "own fact":
-                # By its tool: the call is a part of the conversation.
+                # By its tool, so that the call is part of the conversation.
                 call = make_call(
                     self.number, "remember", json.dumps({"key": f"k{self.number % 4}", "value": f"v{self.number}"})
                 )
@@ -149,7 +154,7 @@ class Story:
                 talk.call(call)
                 self.set_fact(self.own())
                 talk.bring(call, "kept")
-                # Set anew by itself, a fact has the newer value.
+                # A fact that the run sets again has the newer value.
                 self.known = replace(
                     self.known,
                     knowledge=replace(
@@ -166,7 +171,7 @@ class Story:
                 )
                 self.go_on()
             case "found fact":
-                # By its summary: no call of the conversation has it.
+                # By a summary: no call of the conversation has the fact.
                 self.set_fact(self.own())
                 if compress(talk, 2):
                     self.begin()
@@ -219,7 +224,7 @@ class Story:
 def test_every_request_has_all_facts_open_questions_and_the_hand_off(
     tmp_path_factory: pytest.TempPathFactory, steps: list[str], agent: AgentSpec
 ) -> None:
-    """Any history of runs, compactions, fresh starts, losses and rewinds."""
+    """The histories are random: runs, compactions, fresh starts, losses and rewinds."""
     world = World(tmp_path_factory.mktemp("any"))
     try:
         story = Story(world.open(conversation="continue"), agent)
@@ -230,7 +235,7 @@ def test_every_request_has_all_facts_open_questions_and_the_hand_off(
 
 
 def test_a_conversation_whose_oldest_turns_are_left_out_tells_its_facts_again(world: World) -> None:
-    """An external agent is told it so, without a summary; the first opening, which had the facts, is not in it."""
+    """This happens to an external agent, which has no summary. The first opening, which had the facts, is cut."""
     talk = world.open(conversation="continue")
     talk.add(ev.FactSet(key="style", value="terse"), ADA)
     talk.add(ev.NoteAdded(text="the title is next"), ADA)
@@ -242,7 +247,7 @@ def test_a_conversation_whose_oldest_turns_are_left_out_tells_its_facts_again(wo
 
 
 def test_an_opening_that_is_kept_no_more_is_made_up_for(world: World) -> None:
-    """Retention may have taken its text: the next run is told all facts."""
+    """Retention may have removed the text of an opening. The next run is then told all facts."""
     talk = world.open(conversation="continue")
     talk.add(ev.FactSet(key="style", value="terse"), ADA)
     talk.start(is_fresh=False)
@@ -256,7 +261,7 @@ def test_an_opening_that_is_kept_no_more_is_made_up_for(world: World) -> None:
 
 
 def test_an_open_conflict_is_told_once_and_again_after_a_compaction(world: World) -> None:
-    """Also where no fact is known beside it."""
+    """This also holds if there are no facts."""
     story = Story(world.open(conversation="continue"), AGENT)
     story.take("merge")
     for step, times in (("next", 1), ("next", 0), ("compress", 1)):

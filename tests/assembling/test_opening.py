@@ -1,4 +1,7 @@
-"""What a run opens with: the parts in one order, only what is new of a conversation that goes on, and nothing twice."""
+"""The opening of a run: its parts in a fixed order, without repetition.
+
+A conversation that goes on gets only what is new.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ def name_parts(talk: Talk) -> list[str]:
 
 
 def test_parts_stand_in_their_order(world: World) -> None:
-    """As the design has it: rules, role, objective, how to work; facts, hand-off, what changed, memory, messages, and what is asked."""
+    """The order of the design: rules, role, objective, guide; facts, hand-off, changes, memory, messages, prompt."""
     world.write("AGENTS.md", "Write short sentences.")
     talk = world.open()
     talk.add(ev.FactSet(key="style", value="terse", rationale="she said so"), ADA)
@@ -58,7 +61,7 @@ def test_parts_stand_in_their_order(world: World) -> None:
 
 
 def test_a_fresh_run_knows_facts_and_hand_off_alone(world: World) -> None:
-    """Memory is gone, and so is what was said before."""
+    """Memory and the earlier conversation are gone."""
     talk = world.open()
     talk.start()
     talk.begin()
@@ -72,7 +75,7 @@ def test_a_fresh_run_knows_facts_and_hand_off_alone(world: World) -> None:
 
 
 def test_a_conversation_that_continues_is_told_only_what_is_new(world: World) -> None:
-    """Not again what it knows: facts, notes of its own, causes and messages it was told before."""
+    """Facts, own notes, causes and messages that it already had are not repeated."""
     talk = world.open(conversation="continue")
     talk.add(ev.FactSet(key="old", value="1"), ADA)
     talk.say("first wish")
@@ -99,7 +102,7 @@ def test_a_conversation_that_continues_is_told_only_what_is_new(world: World) ->
 
 
 def test_a_run_that_goes_on_opens_with_nothing_unless_something_came(world: World) -> None:
-    """Lost in the middle and taken up again: not a word, but for a message."""
+    """A lost run that resumes has no opening, unless a message came."""
     talk = world.open()
     talk.start()
     talk.begin()
@@ -118,7 +121,7 @@ def test_a_run_that_goes_on_opens_with_nothing_unless_something_came(world: Worl
 
 
 def test_a_run_lost_before_its_opening_opens_as_the_first(world: World) -> None:
-    """Nothing was told yet, so everything is."""
+    """The lost run had no opening yet, so the next one has all parts."""
     talk = world.open()
     talk.say("a wish")
     talk.start()
@@ -128,7 +131,7 @@ def test_a_run_lost_before_its_opening_opens_as_the_first(world: World) -> None:
 
 
 def test_a_try_after_a_failure_says_what_failed(world: World) -> None:
-    """The model ended well and its check did not: without the reason it would say the same again."""
+    """The model finished, but the check failed. Without the reason the model would give the same answer again."""
     talk = world.open()
     talk.start()
     talk.begin()
@@ -160,7 +163,7 @@ def test_every_kind_of_cause_has_its_words(world: World, cause: ev.Cause, words:
 
 
 def test_what_does_not_fit_says_how_to_get_it(world: World) -> None:
-    """A model of 8,000 tokens, and more of everything than that."""
+    """The model has 8,000 tokens, and every part is too long. Each cut part names the tool that shows the rest."""
     small = replace(AGENT, window=TokenWindow(tokens=8_000, compress_at=6_000))
     world.write("AGENTS.md", "rule " * 20_000)
     talk = world.open()
@@ -185,7 +188,10 @@ def test_what_does_not_fit_says_how_to_get_it(world: World) -> None:
 
 
 def test_rules_are_those_on_the_way_to_what_is_bound(world: World) -> None:
-    """From the root down, the nearest last; no link is followed, and a stranger's are left out."""
+    """Rules are read from the root down, the nearest last.
+
+    Links are not followed, and rules of untrusted folders are left out.
+    """
     for folder in ("", "src/", "src/deep/", "docs/", "inbox/", "elsewhere/"):
         world.write(f"{folder}AGENTS.md", f"rules of /{folder}")
     (world.root / "lib").mkdir()
@@ -208,7 +214,7 @@ def test_rules_are_those_on_the_way_to_what_is_bound(world: World) -> None:
 
 
 def test_claude_md_counts_where_there_is_no_agents_md(world: World) -> None:
-    """By the folder; a link is nobody's rules."""
+    """This is decided per folder. A link is not read as rules."""
     world.write("CLAUDE.md", "words for /")
     world.write("src/AGENTS.md", "rules of src")
     world.write("src/CLAUDE.md", "words for src")
@@ -223,7 +229,7 @@ def test_claude_md_counts_where_there_is_no_agents_md(world: World) -> None:
 
 
 def test_rules_of_deeper_folders_are_those_that_were_not_told(world: World) -> None:
-    """On the way to a folder that is bound, and nowhere else; no stranger's; secrets are taken out."""
+    """They are read only on the way to a bound folder, and not in untrusted folders. Secrets are removed."""
     for folder in ("", "src/", "src/a/", "src/a/b/", "src/mail/", "elsewhere/"):
         world.write(f"{folder}AGENTS.md", f"rules of /{folder}, password hunter22")
     (world.root / "src" / "link").symlink_to(world.root / "elsewhere")
@@ -251,7 +257,7 @@ def test_without_a_run_there_is_nothing_to_assemble(world: World) -> None:
 
 
 def compress(talk: Talk, first: int) -> None:
-    """Everything before a record gives way to a summary."""
+    """Replace everything before a record by a summary."""
     replaced, kept = split_stretches((RecordRange(talk.id, 1),), talk.id, first)
     talk.add(
         ev.ConversationCompressed(
@@ -261,7 +267,10 @@ def compress(talk: Talk, first: int) -> None:
 
 
 def test_a_run_whose_opening_gave_way_to_a_summary_keeps_facts_and_wishes(world: World) -> None:
-    """In the middle of its work: it is told to go on, what it was asked, and what must not be lost; not what changed."""
+    """In the middle of its work the run is told to go on, with its prompt, its messages and its facts.
+
+    The changes are not repeated.
+    """
     talk = world.open()
     talk.add(ev.FactSet(key="style", value="terse"), ADA)
     talk.say("and the title")
@@ -281,7 +290,7 @@ def test_a_run_whose_opening_gave_way_to_a_summary_keeps_facts_and_wishes(world:
 
 
 def test_after_a_compression_the_next_opening_has_all_facts_again(world: World) -> None:
-    """Those stood in openings that are gone; once told, only news is."""
+    """The facts were in openings that are gone. Once they are told again, only new facts are."""
     talk = world.open(conversation="continue")
     talk.add(ev.FactSet(key="style", value="terse"), ADA)
     for _ in range(2):
@@ -298,7 +307,7 @@ def test_after_a_compression_the_next_opening_has_all_facts_again(world: World) 
 
 
 def test_a_run_lost_after_its_last_words_is_asked_nothing(world: World) -> None:
-    """What its process finds then is an answer that is the end: it sends no conversation that ends with one."""
+    """The conversation ends with the final answer. It is not sent to a model again."""
     lost = world.open()
     lost.start()
     lost.begin()

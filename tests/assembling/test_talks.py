@@ -1,4 +1,4 @@
-"""Each person's questions are a conversation of their own: any history of askers, work, compactions and rewinds."""
+"""Each person's questions are a separate conversation, in any history of askers, work, compactions and rewinds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from wakeful.model_context.assemble import Assembled
 
 ADA, BOB = "person:ada", "person:bob"
 OWNER = replace(AGENT)
-# Who asks, or None for the session's work; whether it begins anew; what is done while its run is under way.
+# The asker, or None for the session's work; whether the conversation is fresh; what happens during the run.
 STEP = st.tuples(
     st.sampled_from([ADA, BOB, None]),
     st.booleans(),
@@ -26,13 +26,16 @@ WORD = re.compile(r"(?:question|answer)-\d+-\S+?-\d+")
 
 
 class Story:
-    """What each conversation must hold, kept beside what is recorded; `past` is that after each run, by its last record."""
+    """The words that each conversation must hold, kept beside the log.
+
+    `past` has a copy of them after each run, with the seq of its last record.
+    """
 
     def __init__(self, talk: Talk) -> None:
         self.talk = talk
         self.number = 0
         self.said: dict[str | None, list[str]] = {}
-        # Those in which a summary stands for a part.
+        # Conversations of which a part is summarised.
         self.shortened: set[str | None] = set()
         self.past: list[tuple[int, dict[str | None, list[str]], set[str | None]]] = []
 
@@ -77,7 +80,7 @@ class Story:
             self.talk.say(word, asker or "", asker=asker, activation=self.number)
 
     def check(self, asker: str | None, found: Assembled) -> None:
-        """All of its own, in their order, but for what was summarised; and not a word of others."""
+        """Check that the conversation has all its own words, unless a part is summarised, and no word of another."""
         told = list(dict.fromkeys(WORD.findall(tell(found))))
         wanted = self.said.get(asker, [])
         assert set(told) <= set(wanted), (asker, told, wanted)
@@ -100,7 +103,10 @@ def test_a_conversation_holds_its_own_words_and_nobody_else_s(
 
 
 def test_work_that_is_tried_again_goes_on_where_it_was_whatever_was_asked_between(world: World) -> None:
-    """A lost run, a question of somebody, and the next try: it finds its own turns, and not those of the answer."""
+    """A run is lost, a person asks a question, and the run is tried again.
+
+    It finds its own turns, not those of the answer.
+    """
     talk = world.open(agent=OWNER.name)
     talk.start()
     talk.begin()

@@ -1,4 +1,7 @@
-"""The conversation with a model comes back from the log as it was, wherever a run was cut short and whatever became of the session since."""
+"""The conversation with a model is read back from the log unchanged, wherever a run was cut.
+
+This also holds after rewinds, forks, compressions and erasures.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ REVIEWER = replace(AGENT, name="reviewer", prompt="You find mistakes.")
 
 
 def say(entries: tuple[Entry, ...]) -> list[str]:
-    """Who says what, in a word each: openings by their last line."""
+    """Describe each entry in a few words. An opening is described by its last line."""
     words = []
     for entry in entries:
         match entry:
@@ -36,7 +39,7 @@ def say(entries: tuple[Entry, ...]) -> list[str]:
 
 
 def check_whole(entries: tuple[Entry, ...]) -> None:
-    """What every provider asks for: it begins with what was asked, and no call is without its return, nor the other way round."""
+    """Check what every provider requires: the conversation begins with a prompt, and each call has one return."""
     open_calls: list[str] = []
     assert not entries or isinstance(entries[0], Asked)
     for entry in entries:
@@ -52,7 +55,7 @@ def check_whole(entries: tuple[Entry, ...]) -> None:
 
 
 def work(talk: Talk) -> None:
-    """One whole run: two calls, then an answer."""
+    """Record one whole run: two calls, then an answer."""
     one, two = make_call(1), make_call(2, "edit")
     talk.begin()
     talk.answer("let me see", one, two)
@@ -64,7 +67,7 @@ def work(talk: Talk) -> None:
 
 
 def test_a_run_comes_back_step_by_step(world: World) -> None:
-    """Its opening, each answer with the returns of its calls, and nothing left to do."""
+    """The turns are the opening and each answer with the returns of its calls. Nothing is pending."""
     talk = world.open()
     talk.start()
     work(talk)
@@ -77,7 +80,7 @@ def test_a_run_comes_back_step_by_step(world: World) -> None:
 
 
 def test_returns_stand_in_the_order_of_their_calls(world: World) -> None:
-    """Whichever came first, so that the same conversation is sent the same way for ever."""
+    """The order of arrival does not matter, so the same conversation is always sent in the same form."""
     talk = world.open()
     talk.start()
     talk.begin()
@@ -91,7 +94,7 @@ def test_returns_stand_in_the_order_of_their_calls(world: World) -> None:
 
 
 def test_what_had_begun_is_of_unknown_effect_and_the_rest_is_left_to_do(world: World) -> None:
-    """Of three calls one came back, one had begun, one had not when the daemon fell."""
+    """At the crash one of three calls has returned, one has begun and one has not."""
     talk = world.open()
     talk.start()
     talk.begin()
@@ -108,7 +111,7 @@ def test_what_had_begun_is_of_unknown_effect_and_the_rest_is_left_to_do(world: W
 
 
 def test_a_run_cut_short_anywhere_never_spoils_those_after_it(world: World) -> None:
-    """At every step of a run: given up there, the next run's conversation is whole."""
+    """Wherever a run is cancelled, the conversation of the next run is whole."""
     steps = 8
     for cut in range(1, steps + 1):
         talk = world.open(f"cut{cut}", conversation="continue")
@@ -130,7 +133,10 @@ def test_a_run_cut_short_anywhere_never_spoils_those_after_it(world: World) -> N
 
 
 def test_a_person_who_stopped_a_run_is_not_overruled_by_the_next(world: World) -> None:
-    """What had not begun when somebody interrupted it is not carried out by the activation that follows; the model may ask anew."""
+    """A call that had not begun at the interrupt is not carried out after an activation.
+
+    The model may ask for it again.
+    """
     talk = world.open()
     talk.start()
     talk.begin()
@@ -143,7 +149,7 @@ def test_a_person_who_stopped_a_run_is_not_overruled_by_the_next(world: World) -
 
 
 def test_an_answer_of_a_person_is_what_the_call_brought(world: World) -> None:
-    """With who answered; nothing is left pending, and nothing new is to be opened with."""
+    """The return names the person. No call is pending, and there is no new opening."""
     talk = world.open()
     talk.start()
     talk.begin()
@@ -159,7 +165,7 @@ def test_an_answer_of_a_person_is_what_the_call_brought(world: World) -> None:
 
 
 def test_a_yes_or_no_to_a_call_is_kept_for_who_carries_it_out(world: World) -> None:
-    """A permission is not what the call brought; given up later, a no is told as one."""
+    """A permission is not the return of the call. If the call is given up later, a no is shown as refused."""
     for text, is_allowed in (("yes", True), ("no", False)):
         talk = world.open(f"asks-{text}")
         talk.start()
@@ -179,7 +185,7 @@ def test_a_yes_or_no_to_a_call_is_kept_for_who_carries_it_out(world: World) -> N
 
 
 def test_what_comes_while_calls_are_pending_is_told_after_them(world: World) -> None:
-    """An approved call is carried out by the run that goes on, and the message that came meanwhile stands behind its return."""
+    """The resumed run carries out an approved call. A message that came meanwhile stands behind its return."""
     talk = world.open()
     talk.start()
     talk.begin()
@@ -191,7 +197,7 @@ def test_what_comes_while_calls_are_pending_is_told_after_them(world: World) -> 
     talk.go_on()
     found = talk.begin()
     assert found.pending == (call,) and "and hurry" in (found.opening_text or "")
-    # Killed before the call: the opening waits behind it, and is not made twice.
+    # The run was killed before the call: the opening waits behind it, and is not made twice.
     again = talk.assemble()
     assert again.pending == (call,) and len(again.later) == 1 and again.opening == ()
     talk.call(call)
@@ -203,7 +209,7 @@ def test_what_comes_while_calls_are_pending_is_told_after_them(world: World) -> 
 
 
 def test_ids_that_a_provider_uses_again_are_told_apart(world: World) -> None:
-    """Each answer's calls are its own."""
+    """Each answer has its own calls."""
     talk = world.open()
     talk.start()
     talk.begin()
@@ -220,7 +226,7 @@ def test_ids_that_a_provider_uses_again_are_told_apart(world: World) -> None:
 
 
 def test_a_fresh_start_puts_the_conversation_aside(world: World) -> None:
-    """The records of the run before are in the same stretch, and are not told."""
+    """The records of the earlier run are in the same stretch, but are not part of the conversation."""
     talk = world.open()
     talk.start()
     work(talk)
@@ -232,7 +238,7 @@ def test_a_fresh_start_puts_the_conversation_aside(world: World) -> None:
 
 
 def test_a_conversation_that_continues_holds_all_runs(world: World) -> None:
-    """One opening each."""
+    """Each run has one opening."""
     talk = world.open(conversation="continue")
     for _ in range(3):
         talk.start(is_fresh=False)
@@ -244,7 +250,10 @@ def test_a_conversation_that_continues_holds_all_runs(world: World) -> None:
 
 
 def test_a_rewound_conversation_ends_where_it_went_back_to(world: World) -> None:
-    """In the middle of a run: what it had begun by then is of unknown effect, what came later was never said."""
+    """The rewind goes to the middle of a run.
+
+    A call that had begun has an unknown effect, and later records do not count.
+    """
     talk = world.open(conversation="continue")
     talk.start(is_fresh=False)
     talk.begin()
@@ -273,7 +282,7 @@ def test_a_rewound_conversation_ends_where_it_went_back_to(world: World) -> None
 
 
 def test_a_fork_takes_the_conversation_along_and_goes_its_own_way(world: World) -> None:
-    """Its first run has the number its parent's had, and an opening of its own."""
+    """The first run of the fork has the same number as its parent's first run, and its own opening."""
     talk = world.open(conversation="continue")
     talk.start(is_fresh=False)
     work(talk)
@@ -293,7 +302,7 @@ def test_a_fork_takes_the_conversation_along_and_goes_its_own_way(world: World) 
 
 
 def test_a_compressed_conversation_begins_with_its_summary(world: World) -> None:
-    """Wherever it was cut: what stands before the cut is neither told nor missed."""
+    """For every cut, the records before it are left out, and the conversation is whole without them."""
     for cut in itertools.count(3):
         talk = world.open(f"long{cut}", conversation="continue")
         talk.start(is_fresh=False)
@@ -321,7 +330,7 @@ def test_a_compressed_conversation_begins_with_its_summary(world: World) -> None
 
 
 def test_what_is_gone_for_good_is_said_to_be(world: World) -> None:
-    """An opening whose blob was removed, an answer whose payload was erased: the rest stays whole."""
+    """The blob of an opening is removed and the payload of an answer is erased. The rest stays whole."""
     talk = world.open()
     talk.start()
     work(talk)
@@ -336,14 +345,17 @@ def test_what_is_gone_for_good_is_said_to_be(world: World) -> None:
 
 
 def list_told(talk: Talk) -> list[str]:
-    """The messages that the run under way opens with."""
+    """List the messages that the open run is told in its opening."""
     run = talk.session.run
     assert run is not None
     return [word.text for word in read_messages(talk.world.log, talk.session, run, talk.turns().told_position)]
 
 
 def test_a_message_is_news_until_an_opening_told_it(world: World) -> None:
-    """Before the run: told by it. During it: for the next. And again where the run that was told of it was lost and begins anew."""
+    """A message before the run is in its opening, a message during the run in the next one.
+
+    If the run is lost and its conversation begins again, the message is told again.
+    """
     talk = world.open()
     talk.say("before")
     talk.start()
@@ -361,7 +373,7 @@ def test_a_message_is_news_until_an_opening_told_it(world: World) -> None:
 
 
 def test_a_message_put_to_another_agent_takes_none_away_from_the_owner(world: World) -> None:
-    """Both came before the run of the one asked by name; it reads up to its own, and the other is told to whoever works here."""
+    """Both messages came before the run of the named agent. It reads its own, and the owner is told the other."""
     talk = world.open()
     talk.say("look at the keys", agent="security")
     talk.say("for the owner")
@@ -376,7 +388,7 @@ def test_a_message_put_to_another_agent_takes_none_away_from_the_owner(world: Wo
 
 
 def test_a_fork_is_not_told_the_messages_of_its_parent(world: World) -> None:
-    """Its mailbox begins empty; positions are each session's own."""
+    """The mailbox of a fork begins empty. Positions belong to one session."""
     talk = world.open(conversation="continue")
     talk.say("one")
     talk.start(is_fresh=False)
@@ -392,7 +404,10 @@ def test_a_fork_is_not_told_the_messages_of_its_parent(world: World) -> None:
 
 @pytest.mark.parametrize("kind", ["turn_answered", "tool_called", "tool_returned", "prompt_assembled"])
 def test_what_is_erased_leaves_the_conversation_whole(world: World, kind: str) -> None:
-    """Its words are gone, and what stands in for it has its place: the same calls, each with its return, none of it of unknown effect."""
+    """The text is gone, and a stand-in takes its place.
+
+    Each call still has its return, and none has an unknown effect.
+    """
     talk = world.open()
     talk.start()
     talk.begin()
@@ -429,7 +444,7 @@ def test_what_is_erased_leaves_the_conversation_whole(world: World, kind: str) -
 
 
 def test_a_decision_is_no_word_and_digests_stay() -> None:
-    """A yes that was erased would be a no."""
+    """An erased yes would count as a no."""
     with pytest.raises(CallerError, match="a yes or a no"):
         redact("question_answered", {"wake": 1, "text": " Yes ", "call": "c1"})
     assert redact("question_answered", {"wake": 1, "text": "the one of May"})["text"] == "[erased]"
@@ -438,7 +453,10 @@ def test_a_decision_is_no_word_and_digests_stay() -> None:
 
 
 def test_what_another_agent_answered_is_marked_as_theirs(world: World) -> None:
-    """To the owner what was answered aside, to the other one what the owner said; the answers themselves stay as they were given."""
+    """The owner sees a mark at the answers of the agent aside, and that agent at the owner's.
+
+    The answers themselves do not change.
+    """
     security = replace(AGENT, name="security")
     talk = world.open()
     for agent, words in ((AGENT, "mine"), (security, "theirs"), (AGENT, "mine again")):
@@ -466,7 +484,7 @@ def test_what_another_agent_answered_is_marked_as_theirs(world: World) -> None:
 
 
 def delegate(talk: Talk) -> ev.SubWork:
-    """A run in whose middle a sub-agent works: it has answered once, and its call has begun."""
+    """Record a run with a sub-agent in the middle of its work: it has answered once, and its call has begun."""
     call, own = make_call(1, "delegate", json.dumps({"agent": "reviewer", "text": "Is it right?"})), make_call(1)
     sub = ev.SubWork(call=call.id, agent="reviewer")
     talk.begin()
@@ -481,13 +499,13 @@ def delegate(talk: Talk) -> ev.SubWork:
     )
     answer = Answered(model="anthropic:m", text="let me see", calls=(own,), stop="calls")
     talk.add(ev.TurnAnswered(run=1, turn=1, answer=answer, usage=TokenUsage(input=9, output=1), sub=sub))
-    # The same id as its caller's call: ids are those of one conversation.
+    # The id equals that of its caller's call, because ids belong to one conversation.
     talk.add(ev.ToolCalled(run=1, call=own, sub=sub))
     return sub
 
 
 def test_the_work_of_a_sub_agent_is_taken_up_by_a_run_that_goes_on(world: World) -> None:
-    """Its conversation comes back as any does, and is no part of its caller's."""
+    """The conversation of the sub-agent is read back too. It is not part of its caller's conversation."""
     talk = world.open()
     talk.start(agent=AGENT)
     sub = delegate(talk)
@@ -515,7 +533,7 @@ def test_the_work_of_a_sub_agent_that_a_person_stopped_is_told_as_interrupted(wo
 
 
 def test_a_piece_of_work_under_an_id_that_was_used_before_begins_anew(world: World) -> None:
-    """Some providers count their calls from one in every answer."""
+    """Some providers number the calls of every answer from one."""
     talk = world.open()
     talk.start(agent=AGENT)
     sub = delegate(talk)

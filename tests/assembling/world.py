@@ -1,4 +1,7 @@
-"""A session whose records a test writes itself, into a log in memory, with real blobs and real files; folded as the daemon folds them."""
+"""A session whose records the test writes, in an in-memory log, with real blobs and files.
+
+It is folded as the daemon does.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ SECOND = 1_000_000
 
 
 class World:
-    """Everything of one test: a log, blobs, and a folder with files."""
+    """A log, blobs and a folder with files, for one test."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "root"
@@ -50,7 +53,7 @@ class World:
         return talk
 
     def fork(self, talk: Talk, name: str = "trial") -> Talk:
-        """As a fork is born: with what its parent's position hands on."""
+        """Make a fork, with the recollection of its parent's current seq."""
         fork = Talk(self, name)
         session = talk.session
         origin = ev.Origin(session=session.id, name=session.name, seq=session.seq)
@@ -65,7 +68,7 @@ class World:
 
 
 class Talk:
-    """One session. What it says is recorded, in order."""
+    """One session. Each method records an event."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world = world
@@ -90,7 +93,7 @@ class Talk:
     # -- runs ---------------------------------------------------------------------------------
 
     def start(self, *causes: ev.Cause, **fields: Any) -> int:
-        """A wake and its run; the number of the run. Fresh unless told, as sessions are."""
+        """Record a wake and its run, and return the run's number. The run is fresh by default, as in the daemon."""
         session = self.session
         run, wake = session.tally.runs + 1, session.wake.wake if session.wake is not None else session.tally.wakes + 1
         causes = causes or (make_cause(new=f"v{run}"),)
@@ -101,14 +104,14 @@ class Talk:
         return run
 
     def go_on(self, *causes: ev.Cause, **fields: Any) -> int:
-        """A run that goes on from the last one."""
+        """Record a run that resumes the last one."""
         last = self.session.last_run
         assert last is not None
         known = self.session.wake.causes if self.session.wake is not None else ()
         return self.start(*(causes or known), is_fresh=False, resumed_from=last.run, **fields)
 
     def begin(self, agent: AgentSpec = AGENT) -> Assembled:
-        """Assemble, and put on record what came of it, as the daemon does."""
+        """Assemble, and record the result, as the daemon does."""
         found = self.assemble(agent)
         opening = found.opening_text
         self.add(
@@ -132,7 +135,7 @@ class Talk:
         self.add(ev.ToolReturned(run=self.session.tally.runs, call=call.id, name=call.name, text=text))
 
     def ask(self, call: ToolCall, text: str, *, is_permission: bool = False) -> None:
-        """Ask a person; the run is over with it."""
+        """Ask a person. This ends the run."""
         self.add(
             ev.QuestionAsked(
                 run=self.session.tally.runs, call=call.id, name=call.name, text=text, is_permission=is_permission

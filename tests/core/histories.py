@@ -1,7 +1,7 @@
-"""Random histories from a seed: a small random graph of sessions, a person, a careless world, crashes; then the judge.
+"""Random histories from a seed: a small random graph of sessions, a person, changing files, and crashes.
 
-Every choice comes from one `random.Random`, so a seed is a whole history. `live_through(seed)` fails with the promise
-that was broken; `steps` bounds its length.
+Every choice comes from one `random.Random`, so a seed determines a whole history. `live_through(seed)` lives a history
+and lets the oracle check it. It fails with the words of the broken promise. `steps` bounds the length of the history.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TEXTS = ("red", "green", "blue")
 
 
 def make_spec(rng: random.Random, index: int, count: int) -> SessionSpec:
-    """A session that reads sources and outputs of those before it, and writes one of its own."""
+    """Return a spec that reads sources and the outputs of earlier sessions, and writes one output of its own."""
     name = f"n{index}"
     inputs = [*PATHS, *(f"o{other}" for other in range(index))]
     chosen = rng.sample(inputs, rng.randint(1, min(3, len(inputs))))
@@ -37,7 +37,7 @@ def make_spec(rng: random.Random, index: int, count: int) -> SessionSpec:
     if rng.random() < 0.1 and index:
         bindings.append(after(f"n{rng.randrange(index)}"))
     if rng.random() < 0.2 and count > 1:
-        # One that listens for failures may stand before the session it listens to: that makes no cycle.
+        # A binding `on: failed` may name a later session. It makes no cycle.
         other = rng.choice([one for one in range(count) if one != index])
         on = rng.choice(("failed", "finished")) if other < index else "failed"
         bindings.append(after(f"n{other}", on=on))
@@ -128,7 +128,7 @@ class History:
         self.world.hint_kind(ServiceTarget)
 
     def hold(self) -> None:
-        """A rebase begins or ends; its end is hinted."""
+        """A rebase begins or ends. Its end is hinted."""
         self.world.held = None if self.world.held else "git rebase"
         if self.world.held is None:
             self.world.hint(*self.world.followed)
@@ -158,7 +158,7 @@ class History:
 
     def recover(self) -> None:
         if self.world.recoveries:
-            # Where somebody keeps runs, they go on; elsewhere they are ended.
+            # A run kept by a systemd unit is re-adopted. Any other run is ended.
             if self.world.recoveries[0][1] in self.world.orphans and self.rng.random() < 0.5:
                 self.world.readopt()
             else:
@@ -197,7 +197,7 @@ class History:
             self.done.append("refused")
 
     def knock(self) -> None:
-        """A delivery, also one that the filter stops, to a session that may have no webhook."""
+        """Deliver to a session that may have no webhook. Some deliveries are stopped by the filter."""
         self.knocks += 1
         call = calls.Deliver(
             name=f"n{self.rng.randrange(self.count)}",
@@ -225,7 +225,7 @@ class History:
             self.respec()
 
     def close(self) -> None:
-        """A session is terminated, or opened again and its file read again."""
+        """Terminate a session, or reopen it and read its file again."""
         name = f"n{self.rng.randrange(self.count)}"
         if name not in self.world.specs or name not in self.world.core.state.ids:
             return
@@ -238,7 +238,7 @@ class History:
     # -- the end --------------------------------------------------------------------------------------
 
     def heal(self) -> None:
-        """Everything can be seen, nobody sleeps, nothing fails: what is left over must still be done."""
+        """Make everything visible, resume every session, and let no run fail. What is still owed must then be done."""
         world = self.world
         world.crash_when, world.held = None, None
         world.unreadable.clear()
@@ -273,7 +273,7 @@ class History:
         self._judge_restart()
 
     def _judge_restart(self) -> None:
-        """A crash at rest changes nothing: the plan reappears, and it is empty."""
+        """A crash at rest changes nothing: the plan is derived again, and it is empty."""
         world = self.world
         starts = [entry for entry in world.log if entry.kind == "run_started"]
         world.crash()

@@ -1,7 +1,8 @@
 """A small independent model of what sessions know, in plain dicts: one change per record, one state per seq.
 
-The machine of test_calls_machine.py says what each call should do to it and compares after every step. It shares no code
-with the core: it replays its own changes, so that erasing one in the past, or going back to any record, is a list index.
+The state machine of test_calls_machine.py applies each call to this model and compares after every step. The model
+shares no code with the core. It replays its own changes, so that it can erase an old record or return to any record by
+a list index.
 """
 
 from __future__ import annotations
@@ -11,30 +12,33 @@ from dataclasses import dataclass, field
 
 ERASED = "[erased]"
 
-# What a record does, as words and plain values; anything else does nothing to what is known.
+# A change is a kind and plain values. `nothing` is a record that changes no knowledge.
 Change = tuple[object, ...]
 NOTHING: Change = ("nothing",)
 
 
 @dataclass(slots=True)
 class Knowledge:
-    """What a position of the past hands on. Messages are named by (session, seq), so that their words can be erased."""
+    """The knowledge of a session at one seq.
+
+    Messages are named by (session, seq), so that their text can be erased.
+    """
 
     facts: dict[str, str] = field(default_factory=dict)
     memory: dict[str, str] = field(default_factory=dict)
     handoff: str | None = None
     conversation: list[tuple[str, int]] = field(default_factory=list)
-    # Number -> key, base, ours, theirs.
+    # Number -> (key, base, ours, theirs).
     conflicts: dict[int, tuple[str, str | None, str | None, str | None]] = field(default_factory=dict)
     merges: dict[str, int] = field(default_factory=dict)
-    # Messages since the start of the last run that ended for good: a conversation that begins anew begins with them.
+    # Messages since the start of the last run that ended for good. A fresh conversation begins with them.
     recent: list[tuple[str, int]] = field(default_factory=list)
-    # That start, and the start of the run that may be under way.
+    # Seq of that start, and of the start of the open run.
     dealt_from: int = 0
     started: int = 0
 
     def erase(self) -> Knowledge:
-        """The same without anybody's words."""
+        """Return a copy with all text erased."""
         bare = copy.deepcopy(self)
         bare.facts = dict.fromkeys(bare.facts, ERASED)
         bare.memory = dict.fromkeys(bare.memory, ERASED)
@@ -49,7 +53,7 @@ def blank(text: str | None) -> str | None:
 
 @dataclass(slots=True)
 class Account:
-    """What the model knows of one session. `shut` holds why its log is closed."""
+    """The model of one session. `shut` holds the reasons why its log is closed."""
 
     id: str
     name: str
@@ -79,7 +83,7 @@ class Account:
         self.states.append(apply(self.id, self.seq, before, change))
 
     def erase(self, seq: int) -> None:
-        """The words of one record go, and every state since is told anew."""
+        """Erase the text of one record, and compute every later state again."""
         self.changes[seq - 1] = blank_change(self.changes[seq - 1])
         changes, self.changes, self.states = self.changes, [], []
         for change in changes:
@@ -114,7 +118,7 @@ def apply(session: str, seq: int, before: Knowledge, change: Change) -> Knowledg
         case ("whole", Knowledge() as past):
             dealt_from = now.dealt_from
             now = copy.deepcopy(past)
-            # The last run stays the last run; only what was heard after its start is news to the next.
+            # The last run is not rewound. Only messages that came after its start are new to the next run.
             now.dealt_from = dealt_from
             now.recent = [(who, when) for who, when in now.recent if who == session and when > dealt_from]
         case ("archived", Knowledge() as past):
@@ -168,7 +172,7 @@ def blank_change(change: Change) -> Change:
 def merge(
     base: dict[str, str], ours: dict[str, str], theirs: dict[str, str]
 ) -> tuple[dict[str, str | None], dict[str, tuple[str | None, ...]]]:
-    """Three ways by brute force: what is taken (None: retracted), and what is a question."""
+    """Merge three ways by brute force. Return the values taken (None: retracted) and the conflicts."""
     taken: dict[str, str | None] = {}
     questions: dict[str, tuple[str | None, ...]] = {}
     for key in sorted({*base, *ours, *theirs}):

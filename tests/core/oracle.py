@@ -1,7 +1,8 @@
-"""An independent judge of what must hold (docs/rules.md, last section): it reads the log and the world, never the core's reasons.
+"""An independent check of what must hold (docs/rules.md, last section).
 
-`take` judges every committed entry on the events before it; `judge_rest` judges a world in which nothing is under way;
-`judge_replay` compares the fold of the log with the live state. A history that breaks a promise fails with the promise's words.
+It reads the log and the world, never the reasons of the core. `take` checks every committed entry against the events
+before it. `judge_rest` checks a world in which nothing is under way. `judge_replay` compares the fold of the log with
+the live state. A history that breaks a promise fails with the words of the promise.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ ORDERED = ("cron ", "every ", "session ", "message", "webhook ", "activation")
 
 @dataclass(slots=True)
 class Account:
-    """What the log says of one session."""
+    """The oracle's account of one session, read from the log."""
 
     name: str = ""
     spec: SessionSpec | None = None
     is_declared: bool = False
     is_terminated: bool = False
-    # In an archive, or on another host.
+    # The session is archived or on another host.
     is_shut: bool = False
     is_held: bool = False
-    # What was dealt with, by key: finished for good, given up, skipped, adopted.
+    # Versions dealt with, by key: those of finished, given up, skipped and adopted causes.
     dealt: dict[str, str] = field(default_factory=dict)
     # The last delivery to each webhook, by key.
     delivered: dict[str, int] = field(default_factory=dict)
@@ -42,10 +43,10 @@ class Account:
     wake: ev.WakeRequested | ev.WakeExtended | None = None
     run: ev.RunStarted | None = None
     run_spec: SessionSpec | None = None
-    # The last run of the open wake left it open: a retry, a replacement or a loss was recorded.
+    # The last run of the open wake left it open: a retry, a replacement or a loss is on record.
     is_open_again: bool = False
     has_succeeded: bool = False
-    # How many runs ended for good, by outcome.
+    # The number of runs that ended for good, by outcome.
     ends: Counter[str] = field(default_factory=Counter)
     runs: int = 0
     wakes: int = 0
@@ -70,7 +71,7 @@ class Oracle:
         self.accounts: dict[str, Account] = {}
 
     def reboot(self) -> None:
-        """A crash lost what was not committed; nothing of what is judged here was."""
+        """Do nothing at a restart: a crash loses only uncommitted entries, and the oracle reads committed ones only."""
 
     def by_name(self, name: str) -> Account | None:
         return next((account for account in self.accounts.values() if account.name == name), None)
@@ -82,7 +83,7 @@ class Oracle:
         match entry.event:
             case ev.SessionOpened(name=name, seen=seen, is_first_taken=is_first_taken):
                 account.name = name
-                # What its parent dealt with is no news to a fork (rule 43).
+                # A fork does not owe what its parent dealt with (rule 43).
                 account.dealt |= seen
                 account.is_first_dealt = is_first_taken
             case ev.SessionRenamed(new=new):
@@ -124,7 +125,8 @@ class Oracle:
             case ev.ClockRebased(key=key, new=new, run_slot=run_slot):
                 account.dealt[key] = new
                 if account.run is not None and key in account.run.versions:
-                    # Its slot lies in a future that is no longer near: the run deals with what the clock says now.
+                    # After the clock was set back, the slot of the run lies in the far future. The run deals with the
+                    # slot of the new time.
                     account.run = replace(account.run, versions={**account.run.versions, key: run_slot or new})
             case ev.SessionSlept():
                 account.is_held = True
@@ -184,7 +186,7 @@ class Oracle:
     def _is_news(self, account: Account, cause: ev.Cause, versions: dict[str, str]) -> bool:
         if cause.key == "first":
             return not account.is_first_dealt
-        # What cannot be seen at the start is told all the same, and is still owed after it.
+        # A cause that is unknown at the start is told to the run all the same. It is still owed after the run.
         if cause.new != versions.get(cause.key, cause.new):
             return False
         dealt = account.dealt.get(cause.key)
@@ -193,7 +195,7 @@ class Oracle:
         return cause.new != dealt
 
     def _judge_glitch(self, account: Account, event: ev.RunStarted) -> None:
-        """All upstreams dealt with one and the same version of whatever two of them read."""
+        """Check that all upstreams have dealt with the same version of each input that two of them read."""
         assert account.spec is not None
         read: dict[tuple[str, str], tuple[str, str]] = {}
         for upstream in self.ancestors(account):
@@ -212,9 +214,10 @@ class Oracle:
                 )
 
     def ancestors(self, account: Account, *, past_stale: bool = False) -> list[Account]:
-        """Upstreams by literal write patterns and session bindings, found without the core's graph.
+        """Find upstreams by literal write patterns and session bindings, without the core's graph.
 
-        Who allows stale input may start between its upstreams: the search ends there, unless `past_stale`.
+        A session that allows stale input may start between its upstreams. The search ends there, unless `past_stale` is
+        set.
         """
         found: dict[str, Account] = {}
         stack = [account]
@@ -254,7 +257,7 @@ class Oracle:
         account.ends[event.outcome] += 1
         self._deal(account, run.versions)
         for key in event.touched:
-            # Nobody knows what of it the run saw.
+            # It is unknown how much of the change the run saw.
             account.dealt.pop(key, None)
 
     def _deal(self, account: Account, versions: dict[str, str]) -> None:
@@ -265,7 +268,7 @@ class Oracle:
     # -- at rest ----------------------------------------------------------------------------------
 
     def judge_rest(self) -> None:
-        """No accepted change is lost: every armed session that nothing holds has dealt with what is there."""
+        """Check that no accepted change is lost: every armed session without a hold has seen the current versions."""
         world = self.world
         assert not (world.processes or world.looks or world.recoveries or world.hints)
         for account in self.accounts.values():
@@ -293,7 +296,7 @@ class Oracle:
             assert account.wake is None, f"{account.name} rests with an open wake"
 
     def _judge_heard(self, account: Account, binding: SessionBinding) -> None:
-        """No end of a run that was to wake this session is left over."""
+        """Check that the session has dealt with every end of a run that its binding names."""
         other = self.by_name(binding.session)
         if other is None:
             return
@@ -304,14 +307,14 @@ class Oracle:
         )
 
     def _is_held_upstream(self, account: Account) -> bool:
-        """An upstream that failed, sleeps or is disabled may rightly hold (rule 31)."""
+        """Say whether an upstream holds the session: one that failed, sleeps or is disabled may do so (rule 31)."""
         return any(
             not upstream.has_succeeded or upstream.is_held or not upstream.is_armed
             for upstream in self.ancestors(account, past_stale=True)
         )
 
     def judge_outputs(self) -> None:
-        """Every output is what its session makes of the inputs that are there now."""
+        """Check that every output is what its session computes from the current inputs."""
         for account in self.accounts.values():
             spec = account.spec
             if (
@@ -329,11 +332,14 @@ class Oracle:
                 assert found == text, f"{account.name} left {path} behind its inputs"
 
     def judge_replay(self, snapshot_at: int | None = None) -> None:
-        """Replay equals live, also from a snapshot taken anywhere."""
+        """Check that replay gives the live state, also from a snapshot taken at any entry."""
         assert self.world.fold_log(snapshot_at=snapshot_at) == self.world.core.state.sessions
 
     def judge_plan(self) -> None:
-        """Plan is repeatable: what was carried out is not named again, but for stops, which are harmless twice."""
+        """Check that the plan is repeatable.
+
+        It does not name an executed action again, except stops, which may be repeated.
+        """
         core = self.world.core
         for session in core.state:
             plan = core.plan(session.id, self.world.attached)
@@ -342,7 +348,7 @@ class Oracle:
 
 
 def allows_stale(binding: AnyBinding) -> bool:
-    """A failure that wakes a session does not hold it."""
+    """Say whether the binding allows stale input. A failure that wakes a session does not hold it."""
     return binding.stale_allowed or getattr(binding, "on", "succeeded") != "succeeded"
 
 
@@ -355,10 +361,10 @@ def is_behind(position: str, than: str) -> bool:
 def feeds(writer: SessionSpec | None, reader: SessionSpec) -> bool:
     if writer is None:
         return False
-    # A fork's workspace is another place: the same pattern there means other files.
+    # A fork's workspace is another place: the same pattern means other files there.
     written = {(writer.root, binding.pattern) for binding in writer.files if binding.access == "write"}
     read = {(reader.root, binding.pattern) for binding in reader.files if binding.access != "write"}
-    # One that is woken by failures alone waits for nothing.
+    # A session that only failures wake waits for nothing.
     return bool(written & read) or any(
         getattr(binding, "session", None) == writer.name and binding.on != "failed" for binding in reader.bindings
     )

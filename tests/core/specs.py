@@ -1,4 +1,4 @@
-"""Short words for specs in tests of the core: what is read, written and waited for, in one line each."""
+"""Short constructors for specs in the tests of the core: each binding takes one line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOT = "/project"
 
 
 def session(name: str, *bindings: AnyBinding, run: CommandRun | None | str = "", **keys: object) -> SessionSpec:
-    """A session that runs a command, with the mailbox every such session has."""
+    """Return the spec of a session that runs a command and has a mailbox. With `run=None` it has neither."""
     retries = keys.pop("retries", 0)
     objective = keys.pop("objective", None)
     if run == "":

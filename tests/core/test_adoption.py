@@ -1,4 +1,7 @@
-"""Files that a rewind or a merge writes are the session's own writing (rule 44): held meanwhile, adopted after, readers woken."""
+"""Files written by a rewind or a merge count as writes of the session (rule 44).
+
+The session is held while they are written and adopts them afterwards. Its readers are woken.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ OUT = write("out/*", wake=True)
 
 
 def start() -> World:
-    """`sum` writes out/ and wakes when others do; `page` reads what it writes."""
+    """Make a world in which `sum` writes out/ and wakes when others write there, and `page` reads out/."""
     world = World(
         session("sum", read("data"), OUT), session("page", read("out/*")), files={"data": "1", "out/a": "by hand"}
     )
@@ -29,7 +32,7 @@ def state(world: World, name: str) -> Session:
 
 
 def rewind(world: World, *, files: bool = True) -> None:
-    """To before its last record, which is enough to be recorded."""
+    """Rewind `sum` to the seq before its last record, the shortest rewind that is recorded."""
     now = state(world, "sum")
     past = world.fold_log(len(world.log))[now.id]
     world.call(calls.Note(name="sum", text="x"))
@@ -79,7 +82,10 @@ def test_what_the_call_wrote_does_not_wake_its_session_and_wakes_its_readers(cal
 
 
 def test_nothing_starts_while_the_files_are_written() -> None:
-    """Half of them is no version to run on: not for the session, not for an activation, not for a reader."""
+    """Half of the files is not a version to run on.
+
+    Neither the session nor a reader starts, not even after an activation.
+    """
     world = start()
     runs, length = (state(world, "sum").tally.runs, state(world, "page").tally.runs), len(world.log)
     merge(world)
@@ -105,7 +111,7 @@ def test_nothing_starts_while_the_files_are_written() -> None:
 
 @pytest.mark.parametrize("call", [rewind, merge])
 def test_readers_start_once_after_the_last_of_the_files(call: object) -> None:
-    """Rule 44: one step for readers. They look after each file, and start for none of them but the whole."""
+    """Rule 44: readers see one step. They look after each file, and start once, after the last file."""
     world = start()
     before, names = state(world, "page").tally.runs, [f"out/{number}" for number in range(5)]
     call(world)
@@ -123,7 +129,7 @@ def test_readers_start_once_after_the_last_of_the_files(call: object) -> None:
 
 
 def test_a_queued_session_waits_until_the_files_of_a_merge_are_there() -> None:
-    """It was about to start when the merge was recorded: it starts after it."""
+    """A session that was about to start when the merge was recorded starts after it."""
     world = start()
     world.call(calls.Sleep(name="sum"))
     world.write("data", "2")
@@ -137,7 +143,7 @@ def test_a_queued_session_waits_until_the_files_of_a_merge_are_there() -> None:
 
 
 def test_what_other_hands_changed_at_the_same_time_still_wakes() -> None:
-    """The output is another by more than was written: that is no version of the session's own."""
+    """The output differs by more than the call wrote. So its version is not the session's own, and wakes it."""
     world = start()
     runs = state(world, "sum").tally.runs
     rewind(world)
@@ -164,7 +170,7 @@ def test_what_is_owed_for_an_output_before_a_merge_stays_owed() -> None:
 
 
 def test_a_crash_before_the_files_were_looked_at_loses_no_wake() -> None:
-    """Nobody knows any more whose they are: they count as a change, as any would."""
+    """After the crash the writer of the files is unknown. They count as any change does."""
     world = start()
     runs, reader_runs = state(world, "sum").tally.runs, state(world, "page").tally.runs
     rewind(world)
@@ -188,7 +194,7 @@ def test_a_call_that_wrote_nothing_leaves_no_record_and_lets_go() -> None:
 
 
 def test_one_call_after_the_other_writes_and_both_are_adopted() -> None:
-    """While files are written a second call is refused; once they are, it need not wait for the look."""
+    """While files are written a second call is refused. Once they are written, it need not wait for the look."""
     world = start()
     runs = state(world, "sum").tally.runs
     rewind(world)
@@ -204,7 +210,10 @@ def test_one_call_after_the_other_writes_and_both_are_adopted() -> None:
 
 
 def test_a_call_that_comes_between_the_looks_at_the_files_of_another_forgets_none_of_them() -> None:
-    """One output was looked at, the other was not: both belong to the session when all is done."""
+    """The second call comes after the look at one output and before the look at the other.
+
+    The session adopts both in the end.
+    """
     log = write("log", wake=True)
     world = World(session("sum", read("data"), OUT, log), files={"data": "1", "out/a": "by hand"})
     world.rest()

@@ -1,4 +1,4 @@
-"""Agents as the core knows them: who could not answer sleeps with words, and wakes by itself when somebody can."""
+"""Agents in the core: a session whose agent cannot answer sleeps with a reason, and wakes when the agent can."""
 
 import msgspec
 import pytest
@@ -29,7 +29,7 @@ def asking(name: str = "s", **keys: object) -> SessionSpec:
 
 
 def test_a_session_without_a_key_sleeps_and_the_others_go_on() -> None:
-    """The change waits; one run follows when the key came. The agent's own command sessions need none."""
+    """The change waits, and one run follows when the key is there. Command sessions of the same agent need no key."""
     world = World(asking(), session("other", read("in"), agent="docs"), files={"in": "1"})
     world.observe(AgentsRead(agents={"docs": DOCS}))
     world.rest()
@@ -56,7 +56,7 @@ def test_a_session_without_a_key_sleeps_and_the_others_go_on() -> None:
     ],
 )
 def test_a_session_that_nobody_would_answer_sleeps_with_words(read_now: AgentsRead, words: str) -> None:
-    """Not even a person's wish starts it; it runs once when its agent is there."""
+    """Not even an activation starts it. It runs once when its agent is there."""
     world = World(asking(), files={"in": "1"})
     world.observe(HAS_KEY)
     world.observe(read_now)
@@ -69,7 +69,7 @@ def test_a_session_that_nobody_would_answer_sleeps_with_words(read_now: AgentsRe
 
 
 def test_an_edited_agent_wakes_nobody_and_one_that_goes_holds_the_next_run() -> None:
-    """A bad file keeps what it said before in force: both are told, and the value counts."""
+    """The last good version of a broken agent file stays in force. The core is told of both and uses that version."""
     world = World(asking(), files={"in": "1"})
     world.observe(HAS_KEY)
     world.observe(AgentsRead(agents={"docs": DOCS}))
@@ -89,7 +89,7 @@ def test_an_edited_agent_wakes_nobody_and_one_that_goes_holds_the_next_run() -> 
 
 
 def test_a_migrated_session_needs_what_its_new_agent_and_model_need() -> None:
-    """The keys of its declared agent are nobody's business then."""
+    """The keys of its declared agent are not needed any more."""
     world = World(asking(), files={"in": "1"})
     world.observe(AgentsRead(agents={"docs": DOCS, "house": AgentSpec(name="house", models=(LOCAL,))}))
     assert world.hold("s") == NEEDS_KEY
@@ -104,7 +104,7 @@ def test_a_migrated_session_needs_what_its_new_agent_and_model_need() -> None:
 
 
 def test_a_session_needs_its_own_secrets_and_its_agents_keys() -> None:
-    """Each once, and words for what its spec names come first."""
+    """Each secret is listed once. The secrets of the spec come first in the list and in the hold's words."""
     world = World(asking(secrets=("token", "ANTHROPIC_API_KEY")), files={"in": "1"})
     world.observe(AgentsRead(agents={"docs": DOCS}))
     assert list_secrets_of_start(world.core, world.session("s")) == ("token", "ANTHROPIC_API_KEY")
@@ -112,7 +112,7 @@ def test_a_session_needs_its_own_secrets_and_its_agents_keys() -> None:
 
 
 def test_a_key_of_a_fallback_is_needed_as_well() -> None:
-    """Else the night it is turned to would be the night it is missed."""
+    """Otherwise the missing key would show only when the fallback is used."""
     world = World(asking(), files={"in": "1"})
     openai = ModelSpec(provider="openai", model="gpt-5", key="OPENAI_API_KEY")
     world.observe(AgentsRead(agents={"docs": msgspec.structs.replace(DOCS, models=(CLAUDE, openai))}))
@@ -125,7 +125,7 @@ def test_a_key_of_a_fallback_is_needed_as_well() -> None:
 
 
 def test_agents_have_slots_of_their_own() -> None:
-    """An agent that waits for its model keeps no program from running, nor the other way round; who waits says for what."""
+    """Agents and commands do not take each other's slots. A queued session names the kind of slot it waits for."""
     asking_ones = [asking(name) for name in ("a1", "a2", "a3")]
     world = World(
         *asking_ones,
@@ -166,13 +166,16 @@ PRICES = {
     ],
 )  # fmt: skip
 def test_an_answer_costs_what_its_model_costs(model: str, usd: float | None) -> None:
-    """By name, with or without its date, or by how it begins; a model that nobody gave a price is not free."""
+    """A price is found by name, with or without date, or by prefix.
+
+    A model without a price is not free: its cost is unknown.
+    """
     usage = TokenUsage(input=1_000_000, output=1_000_000, cached=100_000)
     assert find_cost(PRICES, model, usage) == (None if usd is None else pytest.approx(usd))
 
 
 def test_cache_reads_and_writes_cost_their_own_price() -> None:
-    """Each part of the input once, at its price; without one, as any other."""
+    """Each part of the input is charged once, at its own price. Without such a price, it costs as other input does."""
     price = Price(input=4, output=10, cached=1, cache_write=5)
     usage = TokenUsage(input=1_000_000, output=100_000, cached=500_000, cache_written=300_000)
     assert find_cost({"anthropic:m": price}, "anthropic:m", usage) == pytest.approx(0.2 * 4 + 0.5 * 1 + 0.3 * 5 + 1)
@@ -180,7 +183,7 @@ def test_cache_reads_and_writes_cost_their_own_price() -> None:
 
 
 def test_the_worst_case_is_never_less_than_what_it_comes_to() -> None:
-    """All of it at the dearest price, and the longest answer."""
+    """The worst case takes all input at the highest price, and the longest answer."""
     prices = {**PRICES, "anthropic:m": Price(input=4, output=10, cached=1, cache_write=5)}
     for model in ("openai:a", "openai:a-bc", "openai-compatible:x", "anthropic:m"):
         worst = find_worst_case(prices, model, 1000, 500)
@@ -191,7 +194,10 @@ def test_the_worst_case_is_never_less_than_what_it_comes_to() -> None:
 
 
 def test_a_session_that_binds_servers_gets_those_and_no_others() -> None:
-    """Nor the keys of the others; one that binds none gets all of its agent's."""
+    """It does not need the keys of the other servers either.
+
+    A session that binds none gets all servers of its agent.
+    """
     servers = (McpServer(name="gh", url="https://gh", key="GH"), McpServer(name="web", url="https://web", key="WEB"))
     agent = AgentSpec(
         name="docs", models=(ModelSpec(provider="openai-compatible", model="m", base_url="http://x"),), mcp=servers
@@ -207,7 +213,7 @@ def test_a_session_that_binds_servers_gets_those_and_no_others() -> None:
 
 
 def test_while_a_bound_server_is_down_the_session_sleeps() -> None:
-    """As for any service; each agent's server is looked at for itself."""
+    """An MCP server is a service like any other. The servers of two agents are looked at separately."""
     agent = AgentSpec(
         name="docs",
         models=(ModelSpec(provider="openai-compatible", model="m", base_url="http://x"),),

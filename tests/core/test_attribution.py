@@ -1,4 +1,7 @@
-"""Rule 28: what an agent writes through our tools is on record file by file, so that `both` tells its own hand from others'."""
+"""Rule 28: the writes of an agent through our tools are recorded file by file.
+
+So a `both` binding distinguishes the agent's own writes from those of others.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ def working(**keys: Any) -> SessionSpec:
 
 def started(spec: SessionSpec | None = None, agent: AgentSpec = DOCS) -> World:
     world = make_world(spec or working(), agents=(agent,))
-    # What its process writes, its tools write: below.
+    # The process writes only through its tools: see `tell`.
     world.program = lambda world, process: {}
     world.write("all/page", "old")
     world.look()
@@ -46,7 +49,7 @@ def started(spec: SessionSpec | None = None, agent: AgentSpec = DOCS) -> World:
 def tell(
     world: World, path: str, base: str | None, new: str, call: str = "c1", *, is_done: bool = True, is_told: bool = True
 ) -> None:
-    """A tool writes: its intention, its effect, its return."""
+    """Write a file as a tool does: record the call, write, record the return."""
     post(world, work.CallTool(call=ToolCall(id=call, name="write", arguments="{}")))
     if is_done:
         world.write(path, new)
@@ -65,7 +68,10 @@ def runs(world: World) -> int:
 
 
 def test_rule_28_what_tools_wrote_is_no_assumption_and_both_is_not_woken_by_it() -> None:
-    """Rules 7, 15 and 28: seen and good are what its own writes left, step by step; each path stands in the record."""
+    """Rules 7, 15 and 28: after the run, seen and good are the version that its own writes left.
+
+    Each path is on record.
+    """
     world = started()
     before = world.starts("docs")
     tell(world, "all/page", "old", "half")
@@ -85,7 +91,7 @@ def test_rule_28_what_tools_wrote_is_no_assumption_and_both_is_not_woken_by_it()
     "hand", ["another path", "after ours", "before ours", "between ours", "removed ours", "ours and back"],
 )  # fmt: skip
 def test_rule_7_what_others_make_of_it_meanwhile_stays_owed(hand: str) -> None:
-    """One follow-up; and the same once more would be none."""
+    """A change by others during the run causes one follow-up run. A second follow-up does not come."""
     world = started()
     before = world.starts("docs")
     if hand == "before ours":
@@ -110,7 +116,7 @@ def test_rule_7_what_others_make_of_it_meanwhile_stays_owed(hand: str) -> None:
 
 
 def test_rule_28_an_output_that_others_changed_is_not_what_the_run_wrote() -> None:
-    """Untouched by the run it is not named as written; written and then changed by others neither."""
+    """An output is not recorded as written if others changed it last, or if the run did not touch it."""
     world = started()
     tell(world, "out", None, "ours")
     end(world)
@@ -125,7 +131,10 @@ def test_rule_28_an_output_that_others_changed_is_not_what_the_run_wrote() -> No
 
 
 def test_a_call_whose_effect_is_unknown_makes_no_exact_record() -> None:
-    """Cancelled in the middle of a write: what is there is as found for an output, and for `both` nobody's but others'."""
+    """A run is cancelled in the middle of a write.
+
+    Outputs are then recorded as found; for `both` the write counts as one of others.
+    """
     world = started()
     before = world.starts("docs")
     tell(world, "all/page", "old", "ours", is_told=False)
@@ -142,7 +151,7 @@ def test_a_call_whose_effect_is_unknown_makes_no_exact_record() -> None:
 
 @pytest.mark.parametrize("is_done", [True, False])
 def test_a_crash_between_a_write_and_its_record_is_made_up_by_the_next_run(is_done: bool) -> None:
-    """Lost: no mark moves, and the next one begins on what is there; it wakes nobody twice."""
+    """A lost run moves no mark. The next run begins with the current files, and no second run follows it."""
     world = started()
     before = world.starts("docs")
     tell(world, "all/page", "old", "ours", is_done=is_done, is_told=False)
@@ -152,7 +161,7 @@ def test_a_crash_between_a_write_and_its_record_is_made_up_by_the_next_run(is_do
     assert last(world, ev.RunFinished).outcome == "lost"
     tell(world, "out", None, "done", "c2")
     end(world)
-    # Its output was not looked at yet when it began: that it alone wrote there is assumed.
+    # Its output had not been looked at when it began. So it is an assumption that no other writer was there.
     finished = last(world, ev.RunFinished)
     assert (finished.outcome, finished.assumed, finished.wrote) == ("succeeded", True, {"out": "done"})
     assert runs(world) == before + 1
@@ -173,7 +182,10 @@ def test_a_crash_between_a_write_and_its_record_is_made_up_by_the_next_run(is_do
 def test_both_is_for_those_whose_every_write_goes_through_us(
     agent: AgentSpec, spec: SessionSpec, words: str | None
 ) -> None:
-    """A shell, a program among the servers, an external agent and a check write past our tools: the session sleeps, and says why."""
+    """A shell, a local MCP server, an external agent and a check write without our tools.
+
+    With any of them a session with a `both` binding sleeps, and says why.
+    """
     found = find_ambiguous_binding(spec, agent)
     assert (found is None) if words is None else (found is not None and words in found[1])
     world = make_world(spec, agents=(agent,))
@@ -181,7 +193,7 @@ def test_both_is_for_those_whose_every_write_goes_through_us(
 
 
 def test_with_a_shell_outputs_are_found_at_the_end_as_a_command_s_are() -> None:
-    """And so they are an assumption; nothing is listed as known."""
+    """They are marked as assumed. No path is recorded as written for certain."""
     shell = replace(DOCS, tools={"shell": "allow"})
     world = make_world(
         session("docs", read("code.py"), OUT, run=PromptRun(prompt="x", retries=0), agent="docs"), agents=(shell,)
@@ -193,7 +205,7 @@ def test_with_a_shell_outputs_are_found_at_the_end_as_a_command_s_are() -> None:
 
 
 def test_an_agent_that_is_given_a_shell_later_puts_a_session_of_both_to_sleep() -> None:
-    """And it goes on when that is taken back."""
+    """The session goes on when the agent has no shell any more."""
     world = started()
     end(world)
     world.observe(AgentsRead(agents={"docs": replace(DOCS, tools={"shell": "allow"})}))

@@ -1,4 +1,4 @@
-"""Budgets as values: what is spent in which period, when that turns, and what is left for the next run."""
+"""Budgets as values: the amounts spent in each period, when a period ends, and what is left for the next run."""
 
 from datetime import datetime
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -107,7 +107,10 @@ def test_periods_without_a_bound_are_not_counted() -> None:
 
 
 def test_a_fold_asks_no_zone_database_for_what_the_event_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rules of zones change, and machines without any fold the same log to the same state."""
+    """Rules of time zones change.
+
+    Every machine must fold the same log to the same state, also one without a zone database.
+    """
     budget = Budget(day=Amounts(runs=9), month=Amounts(runs=90), timezone="Asia/Shanghai")
     at = us("2026-03-01 20:00:00", "UTC")
     periods = find_periods((budget, None), at)
@@ -125,7 +128,7 @@ def test_a_fold_asks_no_zone_database_for_what_the_event_says(monkeypatch: pytes
 
 
 def test_a_zone_that_the_machine_does_not_know_counts_as_utc(monkeypatch: pytest.MonkeyPatch) -> None:
-    """UTC itself is known without a database."""
+    """UTC itself needs no zone database."""
 
     def lose(name: str) -> None:
         raise ZoneInfoNotFoundError(name)

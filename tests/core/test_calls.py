@@ -18,7 +18,7 @@ CALLS = {
 
 
 def make(situation: str) -> World:
-    """A world whose session `s` is in this situation; every one has seen version 1."""
+    """Make a world whose session `s` is in this situation. In each of them it has seen version 1."""
     world = World(
         session("s", read("in"), retries=1),
         session("busy", read("busy")),
@@ -45,7 +45,7 @@ def make(situation: str) -> World:
     return world
 
 
-# For each situation and call: the reply's first word, or `!` and a word of the refusal; then the events it records.
+# For each situation and call: the first word of the reply, or `!` and words of the refusal. Then the recorded events.
 TABLE = {
     "at rest": {
         "activate": ("activated", "activation_requested wake_requested run_started"),
@@ -150,7 +150,7 @@ TABLE = {
 
 @pytest.mark.parametrize(("situation", "verb"), [(situation, verb) for situation in TABLE for verb in TABLE[situation]])
 def test_each_call_in_each_situation(situation: str, verb: str) -> None:
-    """A call answers in words and records exactly these events, or is refused and records nothing."""
+    """A call replies and records exactly these events, or is refused and records nothing."""
     reply, kinds = TABLE[situation][verb]
     world = make(situation)
     before = len(world.log)
@@ -166,7 +166,7 @@ def test_each_call_in_each_situation(situation: str, verb: str) -> None:
 @pytest.mark.parametrize("situation", TABLE)
 @pytest.mark.parametrize("verb", ["suspend", "interrupt", "cancel", "terminate", "resume"])
 def test_each_call_is_safe_to_repeat(situation: str, verb: str) -> None:
-    """The same call again records nothing more: it says so, or is refused."""
+    """The same call again records nothing more. It says so, or is refused."""
     world = make(situation)
     for _ in range(2):
         before = len(world.log)
@@ -179,7 +179,7 @@ def test_each_call_is_safe_to_repeat(situation: str, verb: str) -> None:
 
 @pytest.mark.parametrize("situation", [situation for situation in TABLE if situation != "terminated"])
 def test_each_situation_comes_to_rest_again(situation: str) -> None:
-    """Whatever was called, a newer version is seen in the end."""
+    """After any call, the session still sees a newer version in the end."""
     for verb, call in CALLS.items():
         if verb in ("terminate", "rename"):
             continue
@@ -196,7 +196,7 @@ def test_each_situation_comes_to_rest_again(situation: str) -> None:
 
 
 def test_unknown_names_are_refused() -> None:
-    """A call on a name that belongs to nobody says what to do."""
+    """A call on an unknown name is refused. The message says what to do."""
     world = make("at rest")
     for call in CALLS.values():
         with pytest.raises(UnknownSession, match="wakeful list"):
@@ -218,7 +218,7 @@ def test_unknown_names_are_refused() -> None:
     ],
 )
 def test_bad_arguments_are_refused_in_words(call: calls.Call, words: str) -> None:
-    """A bad argument is refused with what was expected, and nothing is recorded."""
+    """The refusal of a bad argument says what was expected. Nothing is recorded."""
     world = make("at rest")
     before = len(world.log)
     with pytest.raises(CallerError, match=words):
@@ -231,7 +231,10 @@ def test_bad_arguments_are_refused_in_words(call: calls.Call, words: str) -> Non
     [(session("s", run=None), "no `run`"), (session("s", enabled=False), "is disabled")],
 )
 def test_what_cannot_run_is_not_activated(spec, words: str) -> None:
-    """A container, a disabled and an undeclared session refuse an activation, each with its own words."""
+    """A session without `run`, a disabled and an undeclared one refuse an activation.
+
+    Each refusal has its own words.
+    """
     world = World(spec)
     with pytest.raises(CallerError, match=words):
         world.call(calls.Activate(name="s"))
@@ -241,7 +244,7 @@ def test_what_cannot_run_is_not_activated(spec, words: str) -> None:
 
 
 def test_facts_carry_author_and_rationale() -> None:
-    """A fact knows who set it, at which seq and why; set again it is replaced, retracted it is gone."""
+    """A fact has its author, its seq and its reason. Setting the key again replaces the fact; `forget` removes it."""
     world = make("at rest")
     world.call(calls.Remember(name="s", key="rate", value="7", rationale="law"), author="bob")
     fact = world.session("s").knowledge.facts["rate"]
@@ -253,7 +256,7 @@ def test_facts_carry_author_and_rationale() -> None:
 
 
 def test_messages_have_positions_and_may_be_quiet() -> None:
-    """Messages are counted per mailbox; one that does not wake waits for the next run."""
+    """Messages are counted per mailbox. A message that does not wake waits for the next run."""
     world = make("at rest")
     assert world.call(calls.Send(name="s", text="one", wake=False)) == "message 1 is in the mailbox of s"
     assert not world.is_running("s")
@@ -263,7 +266,7 @@ def test_messages_have_positions_and_may_be_quiet() -> None:
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, 1e15, float("inf"), float("nan")])
 def test_absurd_sleeps_are_refused(seconds: float) -> None:
-    """A time that no calendar holds gets words, and nothing is recorded."""
+    """A time outside any calendar is refused, and nothing is recorded."""
     world = World(session("s", read("in")), files={"in": "1"})
     world.rest()
     before = world.session("s").seq
@@ -275,7 +278,7 @@ def test_absurd_sleeps_are_refused(seconds: float) -> None:
 
 
 def test_notes_and_facts_have_a_bound() -> None:
-    """What is said stays in the state: more than the limit of a message is refused."""
+    """Notes and facts stay in the state, so one that exceeds the limit of a message is refused."""
     world = World(session("s", read("in")), files={"in": "1"})
     world.rest()
     for call in (calls.Note(name="s", text="x" * 300_000), calls.Remember(name="s", key="k", value="x" * 300_000)):

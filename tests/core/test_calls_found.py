@@ -1,4 +1,4 @@
-"""The smallest histories the machine of calls found (test_calls_machine.py), kept as words: each broke a promise once."""
+"""The smallest histories that the random calls of test_calls_machine.py found. Each broke a promise once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def settled(*specs: SessionSpec) -> World:
 
 
 def test_the_log_of_a_terminated_session_takes_nothing_at_a_restart() -> None:
-    """Its file is still there, and says nothing until it is opened again."""
+    """The file of the session is still there. It is ignored until the session is opened again."""
     world = settled(SPECS["a"])
     world.call(calls.Terminate(name="a"))
     length = len(world.log)
@@ -46,7 +46,7 @@ def test_what_lost_its_file_while_it_was_closed_is_undeclared_when_it_opens() ->
 
 
 def test_what_is_opened_while_its_file_cannot_be_read_goes_on_with_its_last_good_spec() -> None:
-    """A broken file is not a file that is gone, also where the session was closed when the daemon started."""
+    """A broken file is not a missing file. This also holds if the session was closed when the daemon started."""
     world = settled(SPECS["a"])
     world.call(calls.Terminate(name="a"))
     broken, world.specs = {"a": "sessions.d/a.yaml:1:1: broken"}, {}
@@ -64,7 +64,7 @@ def test_what_is_opened_while_its_file_cannot_be_read_goes_on_with_its_last_good
 
 
 def test_a_renamed_fork_is_declared_under_its_new_name_for_ever() -> None:
-    """No file says its name: the log does, and a restart opens no second session under the old one."""
+    """No file names the fork, so its name is in the log. A restart opens no second session under the old name."""
     world = settled(SPECS["b"])
     world.call(calls.Fork(name="b", new="f", past=world.session("b")))
     world.call(calls.Rename(name="f", new="g"))
@@ -76,7 +76,7 @@ def test_a_renamed_fork_is_declared_under_its_new_name_for_ever() -> None:
 
 
 def test_a_fork_keeps_its_place_when_no_file_of_its_name_is_found() -> None:
-    """Whatever opens a session again asks for its file; a fork has none, and goes on as it was."""
+    """A session that is opened again asks for its file. A fork has none, and keeps its declaration and edges."""
     world = settled(SPECS["a"], session("b", read("oa")))
     world.call(calls.Fork(name="b", new="f", past=world.session("b")))
     edges = dict(world.core.graph.upstreams)
@@ -87,7 +87,7 @@ def test_a_fork_keeps_its_place_when_no_file_of_its_name_is_found() -> None:
 
 
 def test_a_fork_that_is_open_again_waits_for_what_it_reads() -> None:
-    """Nobody read it while the fork was closed: that its writer runs is found out again."""
+    """While the fork was closed, its input had no reader. The thawed fork finds out again that the writer runs."""
     world = settled(SPECS["a"], session("b", read("oa")))
     world.call(calls.Fork(name="b", new="f", past=world.session("b")))
     world.call(calls.Resume(name="f"))
@@ -111,7 +111,7 @@ def test_a_rename_is_safe_to_repeat_under_either_name() -> None:
 
 
 def test_a_name_that_is_free_again_gives_a_session_of_its_own() -> None:
-    """Also where the clock stands still between the two."""
+    """The new session has another id, also if the clock stood still in between."""
     world = settled(SPECS["c"])
     first = world.session("c").id
     world.call(calls.Rename(name="c", new="d"))
@@ -120,7 +120,10 @@ def test_a_name_that_is_free_again_gives_a_session_of_its_own() -> None:
 
 
 def test_a_conversation_that_begins_anew_counts_what_it_holds() -> None:
-    """What came since the last run is in it, with its size; what was said on a branch that was left is not."""
+    """The conversation counts the messages since the last run, with their size.
+
+    Those of an abandoned branch do not count.
+    """
     world = settled(SPECS["a"])
     world.call(calls.Note(name="a", text="abandoned"))
     there = world.session("a").seq - 1
@@ -141,7 +144,7 @@ def test_a_conversation_that_begins_anew_counts_what_it_holds() -> None:
 
 
 def test_where_nothing_was_said_nothing_is_erased() -> None:
-    """A merge without a summary does not leave one by being erased."""
+    """Erasing a merge without a summary does not give it one."""
     assert redact("session_merged", {"summary": "", "taken": []}) == {"summary": "", "taken": []}
 
 

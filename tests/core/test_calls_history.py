@@ -1,4 +1,4 @@
-"""The calls on history: what each leaves in the log and in the state, and what it refuses (rules 43-45)."""
+"""The calls on history: their effect on the log and the state, and what they refuse (rules 43-45)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from wakeful.errors import CallerError
 
 
 def rest(world: World) -> World:
-    """Let everything that is owed run to its end."""
+    """Let every owed run end."""
     world.rest()
     return world
 
@@ -27,7 +27,7 @@ def state(world: World, name: str) -> Session:
 
 
 def past(world: World, name: str, seq: int) -> Session:
-    """The session folded from its log alone, up to a seq."""
+    """Fold the log of the session alone, up to a seq."""
     found = None
     for entry in world.log:
         if entry.session == state(world, name).id and entry.seq <= seq:
@@ -74,7 +74,10 @@ def kinds(world: World, since: int) -> list[str]:
 
 
 def test_memory_belongs_to_the_conversation_and_facts_to_the_session() -> None:
-    """A fresh start clears memory and begins the conversation with what no run has dealt with; facts and hand-off stay."""
+    """A fresh start clears memory.
+
+    The conversation then begins with the messages that no run has dealt with. Facts and the hand-off stay.
+    """
     world = payroll()
     world.call(calls.Note(name="payroll", text="half done"))
     remember(world, "payroll", "month", "March")
@@ -91,7 +94,7 @@ def test_memory_belongs_to_the_conversation_and_facts_to_the_session() -> None:
 
 
 def said(world: World, name: str) -> list[str]:
-    """The messages a run of this session would find in its conversation."""
+    """List the messages that a run of this session would find in its conversation."""
     now = state(world, name)
     logs = [
         [one for one in world.log if one.session == part.session][part.first - 1 : part.last]
@@ -103,7 +106,10 @@ def said(world: World, name: str) -> list[str]:
 
 
 def test_a_message_that_comes_during_a_run_is_in_the_conversation_of_the_run_it_wakes() -> None:
-    """The run under way has not seen it: whoever begins anew begins with it, and not with what the last one dealt with."""
+    """The run under way has not seen the message.
+
+    The next fresh conversation begins with it, without the messages before it.
+    """
     world = payroll()
     world.call(calls.Send(name="payroll", text="first"))
     assert world.is_running("payroll") and said(world, "payroll") == ["first"]
@@ -117,7 +123,10 @@ def test_a_message_that_comes_during_a_run_is_in_the_conversation_of_the_run_it_
 
 
 def test_a_message_whose_run_is_tried_on_something_newer_is_not_forgotten() -> None:
-    """Attempts on other versions begin anew (rule 21); what woke the failed one is still to be dealt with."""
+    """A retry on newer versions begins at attempt 0 (rule 21).
+
+    The message of the failed try is still in its conversation.
+    """
     world = payroll(retries=1)
     world.call(calls.Send(name="payroll", text="first"))
     world.end("payroll", 1)
@@ -129,7 +138,10 @@ def test_a_message_whose_run_is_tried_on_something_newer_is_not_forgotten() -> N
 
 
 def test_a_rewind_into_a_run_keeps_what_that_run_had_not_seen() -> None:
-    """Back to a record between its start and its end: what came before the start is dealt with, what came after it is not."""
+    """The target lies between the start and the end of a run.
+
+    Messages before the start are dealt with, later ones are not.
+    """
     world = payroll()
     world.call(calls.Send(name="payroll", text="first"))
     world.call(calls.Send(name="payroll", text="second", wake=False))
@@ -142,7 +154,7 @@ def test_a_rewind_into_a_run_keeps_what_that_run_had_not_seen() -> None:
 
 
 def test_a_session_that_continues_keeps_its_conversation() -> None:
-    """`conversation: continue` goes on; only a person's --fresh ends it."""
+    """With `conversation: continue` only a person's `--fresh` begins a new conversation."""
     world = payroll(conversation="continue")
     world.call(calls.Remember(name="payroll", key="row", value="17", for_now=True))
     world.write("rates.csv", "2")
@@ -188,7 +200,7 @@ def test_a_checkpoint_names_a_seq_and_keeps_it() -> None:
 
 
 def test_rule_44_a_rewind_appends_and_brings_back_what_was_known() -> None:
-    """Rule 44: facts, memory, hand-off and conversation go back, nothing is deleted, nothing runs."""
+    """Rule 44: facts, memory, hand-off and conversation go back. Nothing is deleted and nothing runs."""
     world = payroll()
     remember(world, "payroll", "month", "March")
     there = state(world, "payroll")
@@ -208,7 +220,7 @@ def test_rule_44_a_rewind_appends_and_brings_back_what_was_known() -> None:
 
 
 def test_rule_44_a_rewind_never_starts_a_run_and_the_next_change_does() -> None:
-    """Rule 44: seen becomes looked; a file that changed since the position is no news."""
+    """Rule 44: seen becomes looked, so a file that changed since the target causes no run."""
     world = payroll()
     there = state(world, "payroll").seq
     world.write("rates.csv", "2")
@@ -223,7 +235,7 @@ def test_rule_44_a_rewind_never_starts_a_run_and_the_next_change_does() -> None:
 
 
 def test_rule_44_what_was_owed_before_a_rewind_is_no_longer() -> None:
-    """Rule 44: it counts as seen with everything else that is there; a message is still owed."""
+    """Rule 44: an owed file version counts as seen after the rewind. A message is still owed."""
     world = payroll()
     there = state(world, "payroll").seq
     world.call(calls.Sleep(name="payroll"))
@@ -243,7 +255,7 @@ def test_rule_44_what_was_owed_before_a_rewind_is_no_longer() -> None:
 
 
 def test_good_goes_back_and_ordered_positions_stay() -> None:
-    """Rule 44: the next run is told everything since the good of that position; slots are not run again."""
+    """Rule 44: the next run is told everything since good at the target seq. Slots are not run again."""
     world = rest(World(session("payroll", read("rates.csv"), every(3600.0)), files={"rates.csv": "1"}))
     there = state(world, "payroll")
     world.write("rates.csv", "2")
@@ -282,7 +294,7 @@ def test_a_running_session_is_not_rewound() -> None:
 
 
 def test_rule_43_a_fork_has_an_identity_of_its_own_and_sleeps_until_activated() -> None:
-    """Rule 43: seen and good of its seq, an empty mailbox, cron at now, no write bindings, no open wake."""
+    """Rule 43: a fork takes seen and good of its seq. It has an empty mailbox, clocks from now, and no open wake."""
     world = rest(World(session("payroll", read("rates.csv"), cron("0 * * * *")), files={"rates.csv": "1"}))
     remember(world, "payroll", "month", "March")
     world.call(calls.Send(name="payroll", text="hello", wake=False))
@@ -302,7 +314,7 @@ def test_rule_43_a_fork_has_an_identity_of_its_own_and_sleeps_until_activated() 
 
 
 def test_rule_43_what_was_asked_of_the_parent_is_not_asked_of_the_fork() -> None:
-    """Activations and messages are counted anew: the first of each wakes it."""
+    """A fork counts activations and messages from zero. The first of each wakes it."""
     world = rest(World(session("payroll", read("rates.csv")), files={"rates.csv": "1"}))
     for _ in range(3):
         world.call(calls.Activate(name="payroll"))
@@ -329,7 +341,10 @@ def test_a_fork_wakes_by_itself_once_it_was_let_go() -> None:
 
 
 def test_a_fork_without_a_place_of_its_own_never_writes_over_its_parent() -> None:
-    """Its write bindings are detached, so it does not run; with a workspace or a spec of its own it does."""
+    """The write bindings of the fork are detached, so it does not run.
+
+    With a workspace or a spec of its own it does.
+    """
     world = payroll()
     told = fork(world, "payroll", state(world, "payroll").seq, "april")
     assert told is not None and told.endswith(
@@ -357,7 +372,7 @@ def test_a_fork_with_a_workspace_reads_and_writes_there() -> None:
 
 
 def test_forks_and_their_specs_outlive_the_daemon() -> None:
-    """No file declares a fork: the log does, after a crash too."""
+    """No file declares a fork. Its spec is in the log, and is there after a crash."""
     world = rest(World(session("payroll", read("rates.csv")), files={"rates.csv": "1"}))
     fork(world, "payroll", state(world, "payroll").seq, "april")
     world.call(calls.Resume(name="april"))
@@ -405,7 +420,7 @@ def test_a_fork_is_safe_to_repeat_and_its_name_must_be_free() -> None:
 
 
 def test_a_reader_of_the_parent_is_not_held_by_a_fork() -> None:
-    """The fork writes nothing, so nobody depends on it."""
+    """The fork writes nothing, so no reader depends on it."""
     world = rest(
         World(
             session("payroll", read("rates.csv"), write("out.csv")),
@@ -454,7 +469,7 @@ def fact(value: str) -> Fact:
     ],
 )
 def test_facts_merge_three_ways(base: str | None, ours: str | None, theirs: str | None, expected: str) -> None:
-    """Who did not change a fact gives way; the same change is one; two different ones are a question."""
+    """A side that did not change a fact yields. Equal changes are one change. Different changes are a conflict."""
     sides = [{"k": fact(value)} if value is not None else {} for value in (base, ours, theirs)]
     merged = merge_facts(*sides, fork="f", numbers_from=1)
     found = {"taken": bool(merged.taken), "retracted": bool(merged.retracted), "conflict": bool(merged.conflicts)}
@@ -490,7 +505,7 @@ def test_a_merge_takes_what_the_fork_learnt_and_opens_what_both_changed() -> Non
 
 
 def test_a_second_merge_starts_where_the_first_ended() -> None:
-    """What was settled is not asked again, what came since is."""
+    """A resolved conflict is not opened again. Facts set since the first merge are taken."""
     world = payroll()
     fork(world, "payroll", state(world, "payroll").seq, "april")
     remember(world, "april", "rate", "9")
@@ -509,7 +524,7 @@ def test_a_second_merge_starts_where_the_first_ended() -> None:
 
 
 def test_a_merge_is_undone_by_a_rewind() -> None:
-    """Facts, conflicts, and where the next merge starts."""
+    """The rewind takes back the facts, the conflicts and the base of the next merge."""
     world = payroll()
     fork(world, "payroll", state(world, "payroll").seq, "april")
     remember(world, "april", "rate", "9")
@@ -622,7 +637,7 @@ def test_another_agent_works_from_the_next_run_on_and_back() -> None:
 
 
 def test_a_frozen_session_writes_nothing_until_its_receipt_or_its_release() -> None:
-    """Rule 45, fencing: no call, no change and no spec adds a record."""
+    """Rule 45: no call, no change and no spec adds a record to a frozen session."""
     world = payroll()
     world.call(calls.Freeze(name="payroll", move="m1", to="laptop"))
     seq = state(world, "payroll").seq
@@ -657,14 +672,14 @@ def test_a_move_that_was_given_up_leaves_the_session_as_it_was() -> None:
     world.call(calls.Freeze(name="payroll", move="m1", to="laptop"))
     world.write("rates.csv", "2")
     world.call(calls.Thaw(name="payroll"))
-    # Its file says so again.
+    # Its file is read again.
     world.declare(session("payroll", read("rates.csv"), write("out.csv")))
     rest(world)
     assert state(world, "payroll").tally.runs == 2
 
 
 def test_a_move_that_was_given_up_wakes_nobody_who_slept() -> None:
-    """Freezing stands beside the hold there was, in its own words; thawed, it is what it was."""
+    """The freeze does not replace an existing hold. A thawed session has the same hold as before."""
     world = payroll()
     fork(world, "payroll", state(world, "payroll").seq, "trial")
     world.call(calls.Sleep(name="payroll", words="on leave"))
@@ -692,12 +707,12 @@ def test_a_session_that_departed_says_so_whatever_it_slept_for() -> None:
 
 
 def test_rule_45_a_session_that_arrived_goes_on_with_its_seen() -> None:
-    """Rule 45: what is the same at the target is no news; it sleeps until activated (rule 43)."""
+    """Rule 45: a file that is equal at the target causes no run. The session sleeps until activated (rule 43)."""
     world = payroll()
     world.call(calls.Freeze(name="payroll", move="m1", to="laptop"))
     frozen = state(world, "payroll")
     there = World(files={"rates.csv": "1", "out.csv": world.files["/project/out.csv"]})
-    # Its records came first, as they were.
+    # Its records arrived first, unchanged.
     for entry in world.log:
         there.log.append(entry)
         there.oracle.take(entry)
@@ -715,20 +730,23 @@ def test_rule_45_a_session_that_arrived_goes_on_with_its_seen() -> None:
 
 
 def carry_over(source: World, target: World) -> None:
-    """The records that the target does not have yet, as they are."""
+    """Copy the records that the target does not have yet, unchanged."""
     for entry in source.log[len(target.log) :]:
         target.log.append(entry)
         target.oracle.take(entry)
 
 
 def test_a_session_that_was_away_comes_home_and_goes_on() -> None:
-    """Rule 45: away and back, each end with its receipt. At home it is as any other: it runs, it moves again, and an old receipt changes nothing."""
+    """Rule 45: a session moves away and back, each time with a receipt.
+
+    At home it runs and can move again. An old receipt changes nothing.
+    """
     home = payroll()
     home.call(calls.Freeze(name="payroll", move="m1", to="laptop"))
     away = World(files={"rates.csv": "1", "out.csv": home.files["/project/out.csv"]})
     carry_over(home, away)
     away.call(calls.Arrive(name="payroll", past=state(home, "payroll"), move="m1", origin="desk"))
-    # The receipt brings the record of the arrival: one history on both sides.
+    # The receipt brings the record of the arrival, so both sides have one history.
     carry_over(away, home)
     home.call(calls.Depart(name="payroll", move="m1", receipt="r1", past=departed(state(away, "payroll"))))
     with pytest.raises(CallerError, match="moved to another host"):
@@ -736,7 +754,7 @@ def test_a_session_that_was_away_comes_home_and_goes_on() -> None:
     remember(away, "payroll", "learnt", "away")
     away.call(calls.Freeze(name="payroll", move="m2", to="desk"))
     carry_over(away, home)
-    # Folded from a snapshot that was taken here while it was away.
+    # The past as folded from a snapshot that was taken at home while the session was away: departed.
     frozen = departed(state(away, "payroll"))
     assert home.call(calls.Arrive(name="payroll", past=frozen, move="m2", origin="laptop")) != "it arrived already"
     home.declare(session("payroll", read("rates.csv"), write("out.csv")))
@@ -752,7 +770,7 @@ def test_a_session_that_was_away_comes_home_and_goes_on() -> None:
 
 
 def test_a_session_that_was_terminated_elsewhere_is_not_opened_here() -> None:
-    """Rule 45: its record is here, and the session on the other host."""
+    """Rule 45: only its record is here. The session is on the other host."""
     home = payroll()
     gone = replace(state(home, "payroll"), closed=Departed(before=Terminated()))
     home.core.state.put(gone)
@@ -762,7 +780,10 @@ def test_a_session_that_was_terminated_elsewhere_is_not_opened_here() -> None:
 
 
 def test_a_session_that_arrives_takes_its_name_from_the_one_that_was_made_of_its_file() -> None:
-    """Rule 45: the target has the spec already. Its own session is kept under another name, and closed; the one that comes has the name and the past."""
+    """Rule 45: the target already has a session made from the same spec.
+
+    That session gets another name and is closed. The session that arrives has the name and its own past.
+    """
     home = payroll()
     remember(home, "payroll", "whose", "the one that moves")
     home.call(calls.Freeze(name="payroll", move="m1", to="laptop"))
@@ -802,7 +823,7 @@ def test_an_archived_session_is_inert_and_comes_back_as_it_was() -> None:
 
 
 def test_the_record_of_an_archive_folds_without_those_before_it() -> None:
-    """Their payloads are in the bundle."""
+    """The payloads of the earlier records are in the bundle."""
     world = payroll()
     remember(world, "payroll", "month", "March")
     now = state(world, "payroll")
@@ -835,7 +856,7 @@ def test_an_erasure_is_recorded_with_what_stands_in() -> None:
 
 
 def test_a_snapshot_anywhere_is_harmless_to_all_of_this() -> None:
-    """Whatever a call on history leaves, folding through a snapshot gives the same state."""
+    """After any call on history, folding through a snapshot gives the same state."""
     world = payroll()
     remember(world, "payroll", "rate", "8")
     there = state(world, "payroll").seq
@@ -852,7 +873,7 @@ def test_a_snapshot_anywhere_is_harmless_to_all_of_this() -> None:
 
 
 def test_a_session_binding_of_a_fork_keeps_its_position() -> None:
-    """The upstream's success that the parent dealt with is no news to the fork."""
+    """A success of the upstream that the parent dealt with does not wake the fork."""
     world = rest(World(session("up", read("in.csv")), session("down", after("up")), files={"in.csv": "1"}))
     fork(world, "down", state(world, "down").seq, "other")
     world.call(calls.Resume(name="other"))
@@ -867,7 +888,7 @@ def test_a_session_binding_of_a_fork_keeps_its_position() -> None:
 
 
 def test_an_observer_looks_and_a_contributor_does_not_close() -> None:
-    """Roles are the spec's; who is not named maintains it, and a run is no person."""
+    """Roles come from the spec. A person who is not named is a maintainer, and a run is not a person."""
     people = {"olga": "observer", "carl": "contributor", "mara": "maintainer"}
     world = rest(World(session("payroll", read("rates.csv"), people=people), files={"rates.csv": "1"}))
     length = len(world.log)
@@ -889,7 +910,7 @@ def test_an_observer_looks_and_a_contributor_does_not_close() -> None:
 
 
 def test_beyond_a_hard_level_a_call_is_refused_with_the_way_out() -> None:
-    """A fact, the facts, the conversation, the unseen messages: each has its bound, and nothing is recorded beyond it."""
+    """Each fact, all facts, the conversation and the unseen messages have a bound. Nothing beyond it is recorded."""
     limits = Limits(
         fact=Levels(1, 10), facts=Levels(1, 2), conversation=Levels(10, 50), mailbox=Levels(1, 3), note=Levels(1, 20)
     )

@@ -1,8 +1,8 @@
-"""Every call in random order, with crashes between any two steps, against a small model of what sessions know.
+"""Calls in random order, with crashes between any two steps, against a small model of what sessions know.
 
-The world is that of world.py around the real core; model.py says what each call does to facts, memory, hand-off, conversation,
-conflicts and marks, in plain dicts. After every step both are compared, at the present seq and by replay. A seeded slice runs
-with the suite; 2,000 histories of 50 steps run with `make test-long`.
+The world around the real core is that of world.py. The model in model.py applies each call to facts, memory, hand-off,
+conversation, conflicts and checkpoints, in plain dicts. After every step both are compared, at the present seq and by
+replay. A seeded slice runs with the suite. 2,000 histories of 50 steps run with `make test-long`.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ MARKS = ("m0", "m1")
 NEW_NAMES = ("f0", "f1", "f2", "f3")
 SIMPLE = (calls.Activate, calls.Resume, calls.Suspend, calls.Sleep, calls.Interrupt, calls.Cancel)
 
-# What a closed log takes: what opens it again, the next stage of a move or an archive, and an erasure where nobody lives.
+# The records that a closed log accepts: the one that opens it, the next stage of a move or an archive, and an erasure.
 OPENED_BY = {
     "archived": {"session_restored"},
     "departed": {"session_archived"},
     "frozen": {"session_thawed", "session_departed"},
     "terminated": {"session_reopened", "session_archived", "payload_erased"},
 }
-# What no record does unless a call asked for it.
+# Kinds of records that only a call may cause.
 KNOWN_BY_CALL = {
     "fact_set", "fact_retracted", "memory_set", "note_added", "message_added", "session_merged", "conflict_resolved",
     "conversation_compressed", "session_rewound", "checkpoint_marked", "session_migrated",
@@ -60,7 +60,7 @@ KNOWN_BY_CALL = {
 
 
 class Shortener:
-    """A summary that is always shorter than the longer words."""
+    """A summariser whose summary is always shorter than the longer words."""
 
     name = "test"
 
@@ -69,7 +69,7 @@ class Shortener:
 
 
 class LogOfWorld:
-    """The world's log as the reading side of an engine: what past.py and conversation.py are asked through."""
+    """The world's log as the reading side of an engine, for the code that reads the past and the conversation."""
 
     def __init__(self, machine: CallsMachine) -> None:
         self.machine = machine
@@ -90,7 +90,7 @@ class LogOfWorld:
 
 @dataclass(frozen=True)
 class Expected:
-    """The record a call should leave, and what the model makes of it."""
+    """The record that a call should leave, and its change in the model."""
 
     is_it: Callable[[Recorded], bool]
     change: Change
@@ -148,13 +148,13 @@ class CallsMachine(RuleBasedStateMachine):
 
     @rule()
     def settle(self) -> None:
-        """Everything runs to its end: most calls on history want a session at rest."""
+        """Run everything to its end, because most calls on history need a session at rest."""
         self.world.rest(60.0)
         self.absorb()
 
     @rule(data=st.data(), objective=st.sampled_from(("x", "y")))
     def edit(self, data: st.DataObject, objective: str) -> None:
-        """A spec changes, or comes back after it was taken away."""
+        """Change a spec, or declare a removed one again."""
         name = data.draw(st.sampled_from(sorted({*self.world.specs, *SPECS})))
         spec = self.world.specs.get(name) or SPECS[name]
         self.world.declare(replace(spec, objective=objective))
@@ -210,7 +210,7 @@ class CallsMachine(RuleBasedStateMachine):
         account = self.draw(data)
         old, new, crashes = account.name, f"r{number}", self.world.crashes
         self.call(account, calls.Rename(name=old, new=new))
-        # The file follows; a crash in between leaves it where it was, and it declares another session.
+        # The file is renamed too. After a crash in between it keeps its name, and declares another session.
         if self.live(account).name == new and old in self.world.specs and crashes == self.world.crashes:
             self.world.specs[new] = replace(self.world.specs.pop(old), name=new)
             self.world.declare(self.world.specs[new])
@@ -281,7 +281,7 @@ class CallsMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def finish(self, data: st.DataObject) -> None:
-        """Files that a dead daemon left unwritten: a hold, and no record."""
+        """Finish the files that a dead daemon left unwritten. This holds the session and adds no record."""
         account = self.draw(data)
         length, crashes = len(self.world.log), self.world.crashes
         is_busy = self.live(account).run is not None or self.is_written(account)
@@ -292,7 +292,7 @@ class CallsMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.world.core.looked.writing)
     @rule(data=st.data(), text=st.sampled_from((None, *VALUES)), is_told=st.booleans())
     def end_writing(self, data: st.DataObject, text: str | None, is_told: bool) -> None:
-        """The files of a call are written, or none; what it does not tell of was done by other hands."""
+        """End the writing of a call's files. A change that is not reported counts as one of others."""
         session_id = data.draw(st.sampled_from(sorted(self.world.core.looked.writing)))
         if text is not None:
             self.world.write("oa", text)
@@ -364,7 +364,7 @@ class CallsMachine(RuleBasedStateMachine):
     @rule(data=st.data(), keep=st.integers(0, 2))
     def compress(self, data: st.DataObject, keep: int) -> None:
         account = self.draw(data)
-        # Erased messages are counted, and no longer read: how many are kept is another sum.
+        # Erased messages are counted but not read, so the number of kept messages would differ.
         if self.erased & set(account.now.conversation):
             return
         try:
@@ -403,7 +403,10 @@ class CallsMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def move(self, data: st.DataObject) -> None:
-        """A frozen session arrives elsewhere with all it knew, and goes on there; its receipt comes back."""
+        """Move a frozen session to another world, where it arrives with its knowledge and goes on.
+
+        Then return its receipt.
+        """
         account = self.draw(data, "frozen")
         if account.shut != {"frozen"}:
             return
@@ -472,7 +475,7 @@ class CallsMachine(RuleBasedStateMachine):
         """A call whose key is in the log changes nothing, however late it comes."""
         call, key, session_id = data.draw(st.sampled_from(self.repeatable[-8:]))
         names = (call.name, call.new) if isinstance(call, calls.Rename) else (call.name,)
-        # A key belongs to a session; who says an older name of it means another one, or none.
+        # A key belongs to a session. An older name may mean another session now, or none.
         if session_id not in {self.world.core.state.ids.get(name) for name in names}:
             return
         length, crashes = len(self.world.log), self.world.crashes
@@ -488,7 +491,7 @@ class CallsMachine(RuleBasedStateMachine):
         return self.accounts[self.world.core.state.ids[name]]
 
     def draw(self, data: st.DataObject, shut: str | None = None) -> Account:
-        """A session, where there is one that is shut for this reason one of these, and more often one that is open."""
+        """Draw a session. Prefer sessions that are shut for this reason; without a reason prefer open ones."""
         names = self.names()
         fit = [
             name
@@ -513,7 +516,7 @@ class CallsMachine(RuleBasedStateMachine):
         expected: Expected | None = None,
         is_refused: bool | None = None,
     ) -> str:
-        """Make a call with a key; lost in a crash, make it again. Returns the key."""
+        """Make a call with a key. If a crash loses it, make it again. Return the key."""
         self.calls_made += 1
         key = f"call-{self.calls_made}"
         if expected is None and kind is not None:
@@ -522,7 +525,8 @@ class CallsMachine(RuleBasedStateMachine):
         try:
             self.world.call(call, key=key)
             if self.world.crashes > crashes:
-                # Nobody heard the answer: the same key again carries it out once, whatever became of the first.
+                # The caller got no reply. The same key again carries the call out once, whether or not the first
+                # attempt was recorded.
                 self.absorb(expected)
                 expected = None if self.world.crashes > crashes and self.is_recorded(key) else expected
                 length = len(self.world.log)
@@ -545,7 +549,7 @@ class CallsMachine(RuleBasedStateMachine):
         return key
 
     def is_written(self, account: Account) -> bool:
-        """Are files being written in its name just now?"""
+        """Say whether files are being written in the session's name."""
         writing = self.world.core.looked.writing.get(account.id)
         return writing is not None and writing.awaited is None
 
@@ -553,7 +557,7 @@ class CallsMachine(RuleBasedStateMachine):
         return any(entry.key == key for entry in self.world.log)
 
     def declare_again(self, account: Account) -> None:
-        """Its file is read anew."""
+        """Read the file of the session again."""
         spec = self.world.specs.get(account.name)
         if spec is not None:
             self.world.declare(spec)
@@ -562,7 +566,7 @@ class CallsMachine(RuleBasedStateMachine):
         self.absorb()
 
     def absorb(self, expected: Expected | None = None) -> None:
-        """Take what was recorded since into the model, then compare the two."""
+        """Take the new records into the model, then compare the two."""
         while self.read_until < len(self.world.log):
             entry = self.world.log[self.read_until]
             self.read_until += 1
@@ -578,7 +582,7 @@ class CallsMachine(RuleBasedStateMachine):
             assert isinstance(event, ev.SessionOpened)
             origin = (event.origin.session, event.origin.seq) if event.origin is not None else None
             account = self.accounts[entry.session] = Account(entry.session, event.name, parent=origin)
-        # What closed it last opens first: in an archive lies what may have departed or been terminated before.
+        # The last closure opens first: a departed or terminated session may be in an archive.
         why = next((why for why in OPENED_BY if why in account.shut), None)
         assert why is None or entry.kind in OPENED_BY[why], f"{account.name} is {why}, and takes {entry.kind}"
         assert change is not None or entry.kind not in KNOWN_BY_CALL, f"nobody asked for {entry.kind}"
@@ -617,7 +621,7 @@ class CallsMachine(RuleBasedStateMachine):
         account.shut.discard(opens.get(kind, ""))
 
     def refold(self, session_id: str) -> None:
-        """A payload of it went: what is folded from here on began with the stand-in."""
+        """Fold the session again after an erasure. Later folds begin with the stand-in."""
         self.by_session[session_id] = [
             entry for entry in self.world.log[: self.read_until] if entry.session == session_id
         ]
@@ -652,7 +656,7 @@ class CallsMachine(RuleBasedStateMachine):
             assert [one for one in said if one[0] != found.id or one[1] <= at] == known.conversation, where
 
     def teardown(self) -> None:
-        """At the end a restart from the log, through a snapshot anywhere, finds the same; and what is owed still runs."""
+        """Check that owed runs still happen, and that a restart finds the same state, also through any snapshot."""
         if not hasattr(self, "world"):
             return
         self.world.crash_when = None
@@ -680,11 +684,11 @@ def make_settings(examples: int, steps: int, **more: Any) -> settings:
 
 
 def test_a_seeded_slice_of_histories_keeps_every_promise() -> None:
-    """The same histories every time: what fails here fails for everybody."""
+    """The histories are the same every time, so a failure can be repeated."""
     run_state_machine_as_test(CallsMachine, settings=make_settings(100, 40, derandomize=True))
 
 
 @pytest.mark.long
 def test_two_thousand_histories_of_fifty_steps_keep_every_promise() -> None:
-    """Other histories every night."""
+    """The histories differ from night to night."""
     run_state_machine_as_test(CallsMachine, settings=make_settings(2000, 50, derandomize=False, print_blob=True))

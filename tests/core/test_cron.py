@@ -1,4 +1,4 @@
-"""Slots and windows: tables for the zones that break schedulers, and a minute-by-minute walk of every zone as the judge."""
+"""Slots and windows: tables for the difficult time zones, and a minute-by-minute walk of the zones as the reference."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -26,7 +26,7 @@ def us(text: str) -> int:
 
 
 def slots(expression: str, timezone: str, begins: str, ends: str) -> list[str]:
-    """All slots after one moment until another, walked forward."""
+    """Walk forward. Return all slots after one moment, up to another."""
     return walk(every_cron(expression, timezone), begins, ends)
 
 
@@ -41,12 +41,12 @@ def walk(binding: cron.ClockBinding, slot: str, ends: str) -> list[str]:
 @pytest.mark.parametrize(
     ("expression", "timezone", "begins", "ends", "expected"),
     [
-        # Berlin, spring 2026: 02:00 becomes 03:00 at 01:00Z. A fixed time inside the gap is due once, when it ends.
+        # Berlin, spring 2026: 02:00 becomes 03:00 at 01:00Z. A fixed time inside the gap is due once, at its end.
         ("30 2 * * *", "Europe/Berlin", "2026-03-28T12:00:00Z", "2026-03-30T12:00:00Z", ["2026-03-29T01:00:00Z", "2026-03-30T00:30:00Z"]),
         ("0,30 2-3 * * *", "Europe/Berlin", "2026-03-28T12:00:00Z", "2026-03-29T12:00:00Z", ["2026-03-29T01:00:00Z", "2026-03-29T01:30:00Z"]),
         ("*/20 2 * * *", "Europe/Berlin", "2026-03-28T12:00:00Z", "2026-03-29T12:00:00Z", []),
         ("*/30 * * * *", "Europe/Berlin", "2026-03-29T00:00:00Z", "2026-03-29T01:30:00Z", ["2026-03-29T00:30:00Z", "2026-03-29T01:00:00Z", "2026-03-29T01:30:00Z"]),
-        # Berlin, autumn 2026: 03:00 becomes 02:00 at 01:00Z. A fixed time is due at its first pass, `*/20` in both.
+        # Berlin, autumn 2026: 03:00 becomes 02:00 at 01:00Z. A fixed time is due in the first pass, `*/20` in both.
         ("30 2 * * *", "Europe/Berlin", "2026-10-24T12:00:00Z", "2026-10-26T12:00:00Z", ["2026-10-25T00:30:00Z", "2026-10-26T01:30:00Z"]),
         ("*/20 2 * * *", "Europe/Berlin", "2026-10-24T12:00:00Z", "2026-10-25T12:00:00Z",
          ["2026-10-25T00:00:00Z", "2026-10-25T00:20:00Z", "2026-10-25T00:40:00Z", "2026-10-25T01:00:00Z", "2026-10-25T01:20:00Z", "2026-10-25T01:40:00Z"]),
@@ -54,7 +54,7 @@ def walk(binding: cron.ClockBinding, slot: str, ends: str) -> list[str]:
         # Helsinki 2027: 03:00 to 04:00 on 28 March at 01:00Z, back on 31 October.
         ("15 3 * * *", "Europe/Helsinki", "2027-03-27T12:00:00Z", "2027-03-29T12:00:00Z", ["2027-03-28T01:00:00Z", "2027-03-29T00:15:00Z"]),
         ("15 3 * * *", "Europe/Helsinki", "2027-10-30T12:00:00Z", "2027-11-01T12:00:00Z", ["2027-10-31T00:15:00Z", "2027-11-01T01:15:00Z"]),
-        # Lord Howe moves by half an hour: 02:00 becomes 01:30 on 5 April 2026 at 15:00Z of the day before.
+        # Lord Howe changes by half an hour: 02:00 becomes 01:30 on 5 April 2026 (15:00Z of the day before).
         ("45 1 * * *", "Australia/Lord_Howe", "2026-04-04T12:00:00Z", "2026-04-05T20:00:00Z", ["2026-04-04T14:45:00Z", "2026-04-05T15:15:00Z"]),
         ("*/20 5 * * *", "Australia/Lord_Howe", "2026-04-04T12:00:00Z", "2026-04-05T12:00:00Z", ["2026-04-04T18:30:00Z", "2026-04-04T18:50:00Z", "2026-04-04T19:10:00Z"]),
         ("15 2 * * *", "Australia/Lord_Howe", "2026-10-03T12:00:00Z", "2026-10-04T18:00:00Z", ["2026-10-03T15:30:00Z", "2026-10-04T15:15:00Z"]),
@@ -62,7 +62,7 @@ def walk(binding: cron.ClockBinding, slot: str, ends: str) -> list[str]:
         ("0 0 * * *", "Africa/Cairo", "2026-04-22T23:00:00Z", "2026-04-24T23:00:00Z", ["2026-04-23T22:00:00Z", "2026-04-24T21:00:00Z"]),
         ("30 23 * * 4", "Africa/Cairo", "2026-10-23T00:00:00Z", "2026-10-31T00:00:00Z", ["2026-10-29T20:30:00Z"]),
         ("0 12 1 1 *", "Africa/Cairo", "2026-06-01T00:00:00Z", "2028-06-01T00:00:00Z", ["2027-01-01T10:00:00Z", "2028-01-01T10:00:00Z"]),
-        # The rules of cron itself: days are OR, Sunday is 0 and 7, a leap day comes every four years.
+        # The rules of cron itself: two day fields mean OR, Sunday is 0 and 7, a leap day comes every four years.
         ("0 0 13 * 5", "UTC", "2026-11-10T00:00:00Z", "2026-11-21T00:00:00Z", ["2026-11-13T00:00:00Z", "2026-11-20T00:00:00Z"]),
         ("0 0 * * 7", "UTC", "2026-11-01T00:00:00Z", "2026-11-09T00:00:00Z", ["2026-11-08T00:00:00Z"]),
         ("0 0 29 2 *", "UTC", "2026-01-01T00:00:00Z", "2036-12-31T00:00:00Z", ["2028-02-29T00:00:00Z", "2032-02-29T00:00:00Z", "2036-02-29T00:00:00Z"]),
@@ -72,11 +72,11 @@ def walk(binding: cron.ClockBinding, slot: str, ends: str) -> list[str]:
 def test_slots_follow_cron_through_daylight_saving(
     expression: str, timezone: str, begins: str, ends: str, expected: list[str]
 ) -> None:
-    """Each row: what is due between two moments, and nothing else."""
+    """Each row lists exactly the slots that are due between two moments."""
     assert slots(expression, timezone, begins, ends) == expected
 
 
-# The judge: cron's rules played minute by minute, with matchers written by hand.
+# The reference: the rules of cron, applied minute by minute, with matchers written by hand.
 MATCHERS: dict[str, Callable[[datetime], bool]] = {
     "30 2 * * *": lambda wall: (wall.hour, wall.minute) == (2, 30),
     "0 0 * * *": lambda wall: (wall.hour, wall.minute) == (0, 0),
@@ -93,13 +93,16 @@ def is_fixed(expression: str) -> bool:
 
 
 def show_wall(zone: ZoneInfo, begins: datetime, minutes: int) -> list[tuple[datetime, datetime]]:
-    """Every minute and what the wall clock shows at it."""
+    """Return every minute with its wall time."""
     instants = (begins + timedelta(minutes=step) for step in range(minutes + 1))
     return [(instant, instant.astimezone(zone).replace(tzinfo=None)) for instant in instants]
 
 
 def walk_minutes(expression: str, shown: list[tuple[datetime, datetime]]) -> list[str]:
-    """What is due after the first minute: a fixed time when the wall clock first reaches or passes it, others as shown."""
+    """List the slots after the first minute.
+
+    A fixed time is due when the wall clock first reaches or passes it. Other times are due when the clock shows them.
+    """
     matches = MATCHERS[expression]
     if not is_fixed(expression):
         return [as_slot(instant) for instant, wall in shown[1:] if matches(wall)]
@@ -119,7 +122,10 @@ def as_slot(instant: datetime) -> str:
 
 @cache
 def zones_by_behaviour() -> dict[tuple[object, ...], str]:
-    """One zone for every distinct offset and set of changes from 2026 to 2028, found hour by hour near each change."""
+    """Find one zone for each distinct offset and set of changes from 2026 to 2028.
+
+    Changes are located to the half hour.
+    """
     found: dict[tuple[object, ...], str] = {}
     for name in sorted(available_timezones() - {"localtime", "Factory"}):
         zone = ZoneInfo(name)
@@ -132,12 +138,12 @@ def zones_by_behaviour() -> dict[tuple[object, ...], str]:
 
 
 def find_change(zone: ZoneInfo, day: datetime) -> datetime:
-    """The half hour of a day at which the offset is another than at its beginning."""
+    """Return the half hour of a day at which the offset differs from that at its beginning."""
     halves = (day + timedelta(minutes=30 * half) for half in range(49))
     return next(half for half in halves if half.astimezone(zone).utcoffset() != day.astimezone(zone).utcoffset())
 
 
-# A fixed time, which is what a change of offset skips or repeats; intervals and other hours take longer.
+# A fixed time, because changes of offset skip or repeat such times. The other expressions take longer.
 ALWAYS_WALKED = ("30 2 * * *",)
 
 
@@ -145,7 +151,7 @@ ALWAYS_WALKED = ("30 2 * * *",)
     "expression", [one if one in ALWAYS_WALKED else pytest.param(one, marks=pytest.mark.long) for one in MATCHERS]
 )
 def test_every_slot_of_every_zone_is_accounted_once_around_each_change_of_offset(expression: str) -> None:
-    """Skipped times come once, repeated fixed times once, intervals in both passes; latest, next and between agree."""
+    """Skipped and repeated fixed times come once, intervals in both passes. Latest, next and walked slots agree."""
     zones = zones_by_behaviour()
     assert len(zones) > 25
     for (_, _, *changes), name in zones.items():
@@ -167,7 +173,7 @@ def test_every_slot_of_every_zone_is_accounted_once_around_each_change_of_offset
     at=st.integers(us("1975-01-01T00:00:00Z"), us("2090-01-01T00:00:00Z")),
 )  # fmt: skip
 def test_latest_and_next_enclose_every_moment(expression: str, timezone: str, at: int) -> None:
-    """No slot lies between the latest and the next one, whatever the moment."""
+    """At any moment, no slot lies between the latest and the next one."""
     binding = every_cron(expression, timezone)
     latest = cron.latest_slot(binding, at, KEY)
     following = cron.next_slot_after(binding, at, KEY)
@@ -179,7 +185,7 @@ def test_latest_and_next_enclose_every_moment(expression: str, timezone: str, at
 def test_the_latest_slot_of_a_minutely_expression_is_found_years_on_without_walking(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The search makes a handful of steps, not one per slot."""
+    """The search takes fewer than ten steps, not one per slot."""
     binding = every_cron("* * * * *", "Europe/Berlin")
     searched = []
     original = CronSim.__next__
@@ -190,7 +196,7 @@ def test_the_latest_slot_of_a_minutely_expression_is_found_years_on_without_walk
 
 @pytest.mark.parametrize("expression", ["0 0 30 2 *", "0 0 31 2,4 *", "not cron", "60 * * * *"])
 def test_an_expression_without_any_slot_is_never_due(expression: str) -> None:
-    """Nothing is due, nothing raises, and the reason can be said."""
+    """Nothing is due and nothing raises. `find_cron_problem` gives the reason."""
     binding = every_cron(expression)
     assert cron.latest_slot(binding, us("2026-11-01T00:00:00Z"), KEY) is None
     assert cron.next_slot_after(binding, 0, KEY) is None
@@ -199,13 +205,13 @@ def test_an_expression_without_any_slot_is_never_due(expression: str) -> None:
 
 @pytest.mark.parametrize("timezone", ["Mars/Olympus", "", "Europe", "../../etc/passwd", "a\0b"])
 def test_a_zone_that_does_not_exist_has_no_slots_and_is_said_in_words(timezone: str) -> None:
-    """A zone that tzdata lost is not a crash."""
+    """A time zone that is missing from tzdata does not crash the daemon."""
     assert "is not known" in (cron.find_cron_problem("0 6 * * *", timezone) or "")
     assert cron.latest_slot(every_cron("0 6 * * *", timezone), us("2026-11-01T00:00:00Z"), KEY) is None
 
 
 def test_good_expressions_have_no_problem() -> None:
-    """What people write is accepted, nicknames included."""
+    """Common expressions are accepted, nicknames included."""
     for expression in ("0 6 1 * *", "*/5 * * * *", "@daily", "0 0 * * MON-FRI", "0 0 L * *", "0 0 29 2 *"):
         assert cron.find_cron_problem(expression, "Asia/Shanghai") is None
 
@@ -216,7 +222,7 @@ def test_the_end_of_the_calendar_is_none_and_not_an_error() -> None:
 
 
 def test_slots_of_a_period_are_its_multiples_since_the_epoch() -> None:
-    """A restart changes nothing: 30 minutes means :00 and :30."""
+    """A restart does not move the slots: 30 minutes means :00 and :30."""
     binding = EveryBinding(name="often", period_seconds=1800.0)
     at = us("2026-11-01T06:44:59Z")
     assert cron.latest_slot(binding, at, KEY) == "2026-11-01T06:30:00Z"
@@ -239,7 +245,7 @@ def test_slots_of_a_period_below_a_second_keep_text_order_equal_to_time_order() 
     at=st.integers(us("2020-01-01T00:00:00Z"), us("2040-01-01T00:00:00Z")),
 )
 def test_jitter_shifts_the_due_moment_and_never_the_slot(key: str, jitter: float, at: int) -> None:
-    """A slot is due at itself plus a shift that is stable per session and below the jitter."""
+    """A slot is due at its time plus a shift, which is stable per session and below the jitter."""
     binding = every_cron("0 * * * *", jitter_seconds=jitter)
     following = cron.next_slot_after(binding, at, key)
     shift = following.due_us - us(following.slot)
@@ -251,7 +257,7 @@ def test_jitter_shifts_the_due_moment_and_never_the_slot(key: str, jitter: float
 
 
 def test_two_sessions_do_not_share_their_jitter() -> None:
-    """A resumed machine does not start everything in the same second."""
+    """After a resume of the machine, not all sessions start in the same second."""
     binding = every_cron("0 * * * *", jitter_seconds=300.0)
     assert len({cron.jitter_us(binding, f"session-{number}") for number in range(50)}) > 45
 
@@ -266,24 +272,24 @@ BERLIN_NIGHT = Window(22 * 60, 6 * 60, "Europe/Berlin")
         (BERLIN_DAY, "2026-11-01T06:59:59Z", "2026-11-01T07:00:00Z"),
         (BERLIN_DAY, "2026-11-01T07:00:00Z", "2026-11-01T07:00:00Z"),
         (BERLIN_DAY, "2026-11-01T19:00:00Z", "2026-11-02T07:00:00Z"),
-        # The clock changes overnight: eight in the morning comes an hour sooner, or later, than the day before.
+        # The clock changes overnight: eight in the morning comes an hour earlier or later than the day before.
         (BERLIN_DAY, "2026-03-28T20:00:00Z", "2026-03-29T06:00:00Z"),
         (BERLIN_DAY, "2026-10-24T20:00:00Z", "2026-10-25T07:00:00Z"),
-        # End before start crosses midnight.
+        # An end before the start crosses midnight.
         (BERLIN_NIGHT, "2026-11-01T12:00:00Z", "2026-11-01T21:00:00Z"),
         (BERLIN_NIGHT, "2026-11-01T23:30:00Z", "2026-11-01T23:30:00Z"),
         (BERLIN_NIGHT, "2026-11-02T05:00:00Z", "2026-11-02T21:00:00Z"),
-        # The start does not exist on that day: it opens where the gap ends.
+        # The start does not exist on that day. The window opens at the end of the gap.
         (Window(150, 300, "Europe/Berlin"), "2026-03-29T00:00:00Z", "2026-03-29T01:00:00Z"),
         # The whole window does not exist on that day.
         (Window(120, 180, "Europe/Berlin"), "2026-03-29T00:30:00Z", "2026-03-30T00:00:00Z"),
-        # Repeated: it opens, closes with the wall clock, and opens again.
+        # The hour is repeated: the window opens, closes with the wall clock, and opens again.
         (Window(150, 170, "Europe/Berlin"), "2026-10-25T00:55:00Z", "2026-10-25T01:30:00Z"),
         (Window(0, 1440, "UTC"), "2026-10-25T00:55:00Z", "2026-10-25T00:55:00Z"),
     ],
 )
 def test_a_window_opens_by_the_wall_clock_of_its_zone(window: Window, at: str, opens: str) -> None:
-    """Each row: a moment, and when the window is open from there."""
+    """Each row has a moment, and the next moment at which the window is open."""
     assert cron.window_opens_at(window, us(at)) == us(opens)
     assert cron.is_inside_window(window, us(at)) == (at == opens)
     assert cron.is_inside_window(window, us(opens))
@@ -296,7 +302,7 @@ def test_a_window_opens_by_the_wall_clock_of_its_zone(window: Window, at: str, o
     at=st.integers(us("2026-01-01T00:00:00Z"), us("2028-01-01T00:00:00Z")),
 )
 def test_a_window_is_closed_until_the_moment_it_opens(start: int, end: int, timezone: str, at: int) -> None:
-    """Nothing between is open, and a minute before the opening is closed."""
+    """No moment before the opening is inside the window."""
     window = Window(start, end, timezone)
     opens = cron.window_opens_at(window, at)
     assert cron.is_inside_window(window, opens)

@@ -1,4 +1,4 @@
-"""The summary that needs no model: what it keeps, that nothing stands in it twice, and that it names what it had to leave out."""
+"""The summary that needs no model: what it keeps, that it repeats nothing, and that it counts what it leaves out."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_decisions_open_questions_and_names_are_kept() -> None:
 
 
 def test_nothing_is_listed_twice_however_often_a_conversation_is_made_shorter() -> None:
-    """What the summary of before lists is taken over into the new lists, and stands there alone."""
+    """The lists of the earlier summary go into the new lists, and appear only there."""
     first = digest_messages(say(*TALK), objective="Keep it true.")
     again = digest_messages(say(*TALK, first=40), objective="Keep it true.", earlier=first)
     third = digest_messages(say(("ada", "Go on."), first=60), objective="Keep it true.", earlier=again)
@@ -75,12 +75,12 @@ def test_it_stays_within_its_bound_and_counts_what_it_leaves_out() -> None:
     told = digest_messages(many, objective="Keep it true.")
     assert len(told) <= LONGEST_DIGEST
     assert "Is case 499 open?" in told and "We decided case 499" in told and "cases/499.md" in told
-    # Of open questions, decisions, names, and of what was said.
+    # One line each for open questions, decisions, names and messages.
     assert told.count("older ones are in the log)") == 4
 
 
 @pytest.mark.parametrize("piece", ["A-", "a.b/", "a_", "x Aa ", "`", "@-", "[1] ", "1 message, from "])
 def test_no_text_takes_more_than_its_length(piece: str) -> None:
-    """A search that tried every beginning again to the end would take minutes here."""
+    """The digest takes linear time. A backtracking search would take minutes on these texts."""
     text = piece * (300_000 // len(piece))
     assert len(digest_messages(say(("ada", text)), objective=None, earlier=text[:100_000])) <= LONGEST_DIGEST

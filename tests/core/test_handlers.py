@@ -11,7 +11,7 @@ from wakeful.core.calls import agent_steps, values
 from wakeful.core.calls.rules import CALL_RULES
 from wakeful.core.record import events, fold
 
-# What is handled, by which functions, and what of it stands elsewhere.
+# Name -> (union of kinds, table of functions, kinds handled elsewhere).
 TABLES: dict[str, tuple[Any, Mapping[Any, Callable[..., object]], set[type]]] = {
     "events": (events.Event, fold.FOLDS, {events.SessionOpened}),
     "observations": (take.Observation, take.TAKES, set()),
@@ -22,14 +22,14 @@ TABLES: dict[str, tuple[Any, Mapping[Any, Callable[..., object]], set[type]]] = 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_each_kind_has_its_function(name: str) -> None:
-    """No kind is forgotten, and none stands in the table that does not exist."""
+    """The table has every kind, and no kind that does not exist."""
     union, table, elsewhere = TABLES[name]
     assert set(table) == set(get_args(union)) - elsewhere
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_each_function_takes_the_kind_it_stands_for(name: str) -> None:
-    """The first parameter says so; a row of the table that names another function is found here."""
+    """The type of the first parameter must fit the row. So a row with the wrong function is found here."""
     _, table, _ = TABLES[name]
     for kind, handle in table.items():
         first = next(iter(get_type_hints(handle).values()))

@@ -1,5 +1,8 @@
-"""Random histories with crashes, judged by an independent oracle: no accepted change is lost, one run per session, no glitches,
-nothing consumed twice, waves end, replay equals live, and a restart at rest starts nothing."""
+"""Random histories with crashes, checked by an independent oracle.
+
+No accepted change is lost, a session has one run at a time, and runs are free of glitches. Nothing is consumed twice
+and waves end. Replay equals the live state, and a restart at rest starts nothing.
+"""
 
 import os
 
@@ -7,21 +10,21 @@ import pytest
 
 from core.histories import History, live_through
 
-# A seed is a whole history: `live_through(1234)` repeats it.
+# A seed determines a whole history: `live_through(1234)` repeats it.
 SEEDS = int(os.environ.get("WAKEFUL_TEST_SEEDS", "250"))
 BATCH = 25
 
 
 @pytest.mark.parametrize("start", range(0, SEEDS, BATCH))
 def test_no_history_breaks_a_promise(start: int) -> None:
-    """Sixty random moves of world, people and crashes, then healed and judged."""
+    """Each history has sixty random moves of world, people and crashes. Then everything is made visible and checked."""
     for seed in range(start, min(start + BATCH, SEEDS)):
         live_through(seed)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_crash_at_every_step_of_one_history_is_harmless(seed: int) -> None:
-    """One history is repeated with a crash after each of its moves: what must hold holds each time."""
+    """The history is repeated with a crash after every second move. The checks hold each time."""
     steps = 25
     for crash_at in range(0, steps, 2):
         history = History(seed, crashes=False)
@@ -32,13 +35,13 @@ def test_a_crash_at_every_step_of_one_history_is_harmless(seed: int) -> None:
 
 
 def test_a_seed_is_a_whole_history() -> None:
-    """The same seed gives the same log, byte for byte: time, ids and chance come from outside."""
+    """The same seed gives the same log, byte for byte, because time, ids and randomness come from outside."""
     assert live_through(7).world.log == live_through(7).world.log
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("start", range(10_000, 20_000, 500))
 def test_no_long_history_breaks_a_promise(start: int) -> None:
-    """Ten thousand histories of a hundred and fifty moves."""
+    """Ten thousand histories of 150 moves."""
     for seed in range(start, start + 500):
         live_through(seed, 150)

@@ -1,4 +1,4 @@
-"""A run whose contents are being kept is closed when they are, and not a moment sooner; nor does it wait for ever."""
+"""A run whose contents are being recorded is closed once they are, but it does not wait for ever."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from wakeful.core.record.observations import OutputsKept, ProcessEnded
 
 
 def ending() -> tuple[World, ProcessEnded]:
-    """A run under way, and the report of its end while its contents are being kept."""
+    """Make a run under way, and the report of its end while its contents are being recorded."""
     world = World(session("s", read("in"), write("out")), files={"in": "1"})
     world.look()
     assert world.is_running("s")
@@ -35,7 +35,7 @@ def test_a_run_is_closed_after_its_contents_are_kept_and_says_where() -> None:
 
 
 def test_contents_that_are_kept_first_do_not_replace_the_last_look() -> None:
-    """Rule 29: outputs are looked at before the run is closed, whoever is faster."""
+    """Rule 29: the outputs are looked at before the run is closed, also if the contents are recorded first."""
     world, report = ending()
     world.observe(report)
     world.observe(kept(report))
@@ -51,7 +51,7 @@ def test_what_is_never_kept_holds_a_run_for_half_a_minute() -> None:
     world.advance(LONGEST_LAST_LOOK_SECONDS + 1)
     (finished,) = world.events("s", "run_finished")
     assert finished.files is None
-    # What comes later is about a run that is over (rule 40).
+    # A later report concerns a run that is over (rule 40).
     world.observe(kept(report))
     assert len(world.events("s", "run_finished")) == 1
 
@@ -66,7 +66,7 @@ def test_a_second_report_of_a_run_whose_contents_are_not_kept_changes_nothing() 
 
 
 def test_a_stop_while_contents_are_kept_is_obeyed() -> None:
-    """Rule 23: cancel is taken until the run is closed, and its contents are recorded all the same."""
+    """Rule 23: cancel is accepted until the run is closed. Its contents are recorded all the same."""
     world, report = ending()
     world.observe(report)
     world.answer_all()

@@ -1,4 +1,4 @@
-"""The lifecycle of a session: a stage for every state, and no way between two stages but those of the table."""
+"""The lifecycle of a session: every state has a stage, and only the table leads from one stage to another."""
 
 import subprocess
 import sys
@@ -48,7 +48,7 @@ STAGES: dict[str, tuple[Session, stages.Stage, str]] = {
 
 @pytest.mark.parametrize(("session", "stage", "state"), STAGES.values(), ids=STAGES.keys())
 def test_every_state_has_one_stage(session: Session, stage: stages.Stage, state: str) -> None:
-    """A stage carries its own fields and no others."""
+    """A stage carries only its own fields."""
     assert stages.find_stage(session) == stage
     assert stages.name_state(session, is_held=isinstance(stage, stages.Sleeping)) == state
     assert isinstance(stage, stages.Closed) == session.is_shut
@@ -56,7 +56,7 @@ def test_every_state_has_one_stage(session: Session, stage: stages.Stage, state:
 
 @pytest.mark.parametrize("session", [session for session, _, _ in STAGES.values()], ids=STAGES.keys())
 def test_every_stage_survives_its_encoding(session: Session) -> None:
-    """A snapshot holds flags in the place of the variants of `closed`."""
+    """A snapshot stores flags instead of the variants of `closed`."""
     assert decode_flat(msgspec.json.encode(flatten(session))) == session
 
 
@@ -71,27 +71,27 @@ def test_every_stage_survives_its_encoding(session: Session) -> None:
     ],
 )
 def test_the_flags_on_disk_are_one_variant(flags: dict[str, object], closed: stages.Closed) -> None:
-    """The names on disk are those of the time when a session had flags side by side."""
+    """The names on disk come from the time when a session had separate flags."""
     found = decode_flat(msgspec.json.encode({"id": "1", "name": "s", "opened_at": 0, **flags}))
     assert found.closed == closed
     assert flags.items() <= flatten(found).items()
 
 
 def test_the_table_names_every_stage() -> None:
-    """None of them is out of reach, and from each one leads a way."""
+    """Every stage is a source and a target of some transition."""
     assert {one for row in stages.TRANSITIONS for one in row.sources} == set(get_args(stages.StageWord))
     assert {one for row in stages.TRANSITIONS for one in row.targets} == set(get_args(stages.StageWord))
 
 
 @pytest.mark.parametrize("seed", range(500, 540))
 def test_no_history_leaves_the_table(seed: int) -> None:
-    """Random moves of world, people and crashes; folding their log checks every transition."""
+    """Random histories: folding their log checks every transition."""
     live_through(seed).world.fold_log()
 
 
 @pytest.mark.parametrize("release", folding.releases(), ids=lambda path: path.name)
 def test_golden_logs_hold_every_event_and_stay_within_the_table(release: Path) -> None:
-    """Also the events that random histories are short of: moves and archives."""
+    """Golden logs also have the events that are rare in random histories: moves and archives."""
     before: dict[str, Session] = {}
     types = {kind: event for event, kind in KINDS.items()}
     for record, after in folding.fold_all(folding.read_records(release)):
@@ -100,13 +100,13 @@ def test_golden_logs_hold_every_event_and_stay_within_the_table(release: Path) -
 
 
 def test_an_event_that_the_table_does_not_name_is_refused() -> None:
-    """The check itself: a terminated session does not run."""
+    """Test the check itself: a terminated session cannot be resumed."""
     assert not stages.is_allowed(ev.SessionResumed, "terminated", "running")
     with pytest.raises(AssertionError, match="SessionResumed led from terminated to suspended"):
         check_transition(replace(AT_REST, closed=CLOSED), ev.SessionResumed, AT_REST)
 
 
 def test_the_page_shows_the_table_as_it_is() -> None:
-    """`make docs` writes it."""
+    """`make docs` writes the page."""
     script = Path(__file__).parents[2] / "scripts" / "write_lifecycle_page.py"
     assert subprocess.run([sys.executable, script, "--check"], check=False).returncode == 0

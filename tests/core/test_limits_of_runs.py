@@ -1,4 +1,4 @@
-"""What holds a wake before it runs: a spent budget, a question to a person, and the brake that puts everything to sleep."""
+"""Holds of a wake before it runs: a spent budget, a question to a person, and the brake on all sessions."""
 
 import pytest
 
@@ -126,7 +126,7 @@ def test_a_session_that_asks_first_runs_only_after_a_yes_and_asks_again_for_the_
 
 @pytest.mark.parametrize("disturbance", ["nothing", "a crash", "a clock set back", "an activation"])
 def test_a_question_that_nobody_answers_is_denied_when_its_time_is_over(disturbance: str) -> None:
-    """Its causes are parked, as by a no; something newer asks again."""
+    """Its causes are parked, as after a no. A newer change asks again."""
     world = World(session("s", read("in"), is_approved_first=True, ask_timeout_seconds=7200.0), files={"in": "1"})
     world.look()
     assert (

@@ -1,4 +1,4 @@
-"""The core as a state machine for hypothesis: it searches for, and shrinks, a row of moves that breaks a promise."""
+"""The core as a state machine: hypothesis searches for a sequence of moves that breaks a promise, and shrinks it."""
 
 import os
 
@@ -24,7 +24,7 @@ CALLS = (calls.Activate, calls.Resume, calls.Suspend, calls.Sleep, calls.Interru
 
 
 class CoreMachine(RuleBasedStateMachine):
-    """A diamond of three sessions; each rule is one thing that can happen to it."""
+    """A diamond of three sessions. Each rule is one thing that can happen to it."""
 
     @initialize(concurrency=st.integers(1, 3))
     def begin(self, concurrency: int) -> None:

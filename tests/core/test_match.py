@@ -1,4 +1,4 @@
-"""Patterns: what they mean, when two of them meet, and that the trie finds exactly what a naive matcher finds."""
+"""Patterns: their meaning, when two intersect, and that the trie finds the same patterns as a naive matcher."""
 
 import fnmatch
 import pickle
@@ -52,7 +52,7 @@ MEANS = [
 
 @pytest.mark.parametrize(("pattern", "path", "expected"), MEANS)
 def test_a_pattern_means_what_the_documentation_says(pattern: str, path: str, expected: bool) -> None:
-    """Relative and absolute, the same pattern means the same paths."""
+    """A pattern matches the same paths when it is relative and when it is absolute."""
     parsed = Pattern.parse(pattern)
     assert parsed.matches(path) is expected
     assert parsed.under("/ro[o]t").matches(f"/ro[o]t/{path}") is expected
@@ -72,13 +72,13 @@ def test_a_pattern_means_what_the_documentation_says(pattern: str, path: str, ex
 def test_the_literal_part_ends_before_the_first_wildcard(
     text: str, base: str, literal_prefix: str, is_literal: bool
 ) -> None:
-    """A walk begins in the base, a watch in the literal prefix."""
+    """A file walk begins in the base. A watch begins in the literal prefix."""
     pattern = Pattern.parse(text)
     assert (pattern.base, pattern.literal_prefix, pattern.is_literal) == (base, literal_prefix, is_literal)
 
 
 def test_a_pattern_may_leave_its_root_and_stays_absolute_once_it_is() -> None:
-    """`../shared` is resolved against root by text; an absolute pattern ignores root."""
+    """`../shared` is resolved against the root as text. An absolute pattern ignores the root."""
     assert Pattern.parse("../shared/*.csv").under("/home/me/project").base == "/home/me/shared"
     assert Pattern.parse("/srv/x").under("/home").base == "/srv/x"
     assert Pattern.parse("../../../../x").under("/a/b").base == "/x"
@@ -86,7 +86,7 @@ def test_a_pattern_may_leave_its_root_and_stays_absolute_once_it_is() -> None:
 
 @pytest.mark.parametrize("text", ["", "a\0b", "a/*/../b", "x[z-a]"])
 def test_what_cannot_mean_a_path_is_refused_in_words(text: str) -> None:
-    """The error names the pattern."""
+    """A pattern that cannot match any path is refused. The error names the pattern."""
     with pytest.raises(PatternError, match="pattern"):
         Pattern.parse(text)
 
@@ -108,7 +108,7 @@ def test_what_cannot_mean_a_path_is_refused_in_words(text: str) -> None:
     ],
 )
 def test_a_walk_enters_only_folders_that_can_hold_a_match(pattern: str, folder: str, expected: bool) -> None:
-    """Pruning is what keeps `a/*/x.csv` from walking whole trees."""
+    """Pruning stops `a/*/x.csv` from walking whole trees."""
     assert Pattern.parse(pattern).enters(folder) is expected
 
 
@@ -137,7 +137,10 @@ def test_a_walk_enters_only_folders_that_can_hold_a_match(pattern: str, folder: 
     ],
 )
 def test_two_patterns_meet_when_a_path_fits_both(one: str, other: str, expected: bool) -> None:
-    """The recompute graph draws an edge exactly there; two classes are left in doubt, which counts as meeting."""
+    """The graph draws an edge between intersecting patterns.
+
+    If character classes leave doubt, the patterns count as intersecting.
+    """
     assert intersects(Pattern.parse(one), Pattern.parse(other)) is expected
     assert intersects(Pattern.parse(other), Pattern.parse(one)) is expected
 
@@ -149,7 +152,7 @@ PATTERNS = st.tuples(st.lists(GLOBS, min_size=1, max_size=4).map("/".join), st.s
 
 
 def matches_naively(pattern: str, path: str) -> bool:
-    """The definition, name by name, with no expression that crosses a slash."""
+    """Match name by name, by the definition. No expression crosses a slash."""
     globs = [glob for glob in pattern.split("/") if glob]
     if not any(wild in pattern for wild in "*?[") and not pattern.endswith("/"):
         return path == pattern or path.startswith(f"{pattern}/")
@@ -170,13 +173,13 @@ def _fits(globs: list[str], names: list[str]) -> bool:
 @example("**/**/a", "a")
 @example("a/**/", "a/b")
 def test_matching_agrees_with_the_definition(pattern: str, path: str) -> None:
-    """The compiled expression and the naive walk say the same."""
+    """The compiled expression and the naive matcher agree."""
     assert Pattern.parse(pattern).matches(path) is matches_naively(pattern, path)
 
 
 @given(PATTERNS, PATTERNS, PATHS)
 def test_two_patterns_that_share_a_path_are_found_to_meet(one: str, other: str, path: str) -> None:
-    """An edge of the graph is never missed."""
+    """Patterns that match a common path always intersect. So the graph misses no edge."""
     if matches_naively(one, path) and matches_naively(other, path):
         assert intersects(Pattern.parse(one), Pattern.parse(other))
 
@@ -197,7 +200,7 @@ def test_the_folders_of_a_match_are_all_entered(pattern: str, path: str) -> None
 def test_the_trie_finds_exactly_what_a_naive_matcher_finds(
     patterns: list[str], removed: list[int], paths: list[str]
 ) -> None:
-    """Also after some patterns were taken out again, and with the same pattern inserted twice."""
+    """The trie and the naive matcher agree, also after removals and with the same pattern inserted twice."""
     trie: PathTrie[int] = PathTrie()
     kept = dict(enumerate(patterns))
     for number, text in kept.items():
@@ -213,7 +216,7 @@ def test_the_trie_finds_exactly_what_a_naive_matcher_finds(
 
 @given(st.lists(PATTERNS, max_size=8), PATTERNS)
 def test_the_trie_finds_every_pattern_that_meets_another(patterns: list[str], other: str) -> None:
-    """As comparing with each one would, without comparing with each one."""
+    """The trie finds the same intersecting patterns as a comparison with each pattern does."""
     trie: PathTrie[int] = PathTrie()
     for number, text in enumerate(patterns):
         trie.insert(Pattern.parse(text).under("/root"), number)
@@ -225,7 +228,7 @@ def test_the_trie_finds_every_pattern_that_meets_another(patterns: list[str], ot
 
 
 def test_the_trie_knows_the_folders_its_patterns_lead_through() -> None:
-    """The literal ones, and not the last name of a literal path."""
+    """Only literal folders count. The last name of a literal path does not."""
     trie: PathTrie[int] = PathTrie()
     trie.insert(Pattern.parse("/a/b/*.csv"), 1)
     trie.insert(Pattern.parse("/c/d"), 2)
@@ -237,7 +240,7 @@ def test_the_trie_knows_the_folders_its_patterns_lead_through() -> None:
 
 
 def test_an_empty_trie_keeps_no_folders() -> None:
-    """What was inserted and removed leaves nothing behind, and removing a stranger is harmless."""
+    """An entry that was inserted and removed leaves no folders behind. Removing an unknown entry does nothing."""
     trie: PathTrie[str] = PathTrie()
     pattern = Pattern.parse("/a/b/c/*.csv")
     trie.insert(pattern, "x")
@@ -249,7 +252,7 @@ def test_an_empty_trie_keeps_no_folders() -> None:
 
 
 def test_hostile_patterns_cost_no_more_than_kind_ones() -> None:
-    """Wildcards side by side do not multiply: a backtracking expression would not come back from this test."""
+    """Adjacent wildcards do not multiply the cost. A backtracking expression would not finish this test."""
     names = Pattern.parse("*a" * 40 + "*b")
     folders = Pattern.parse("**/a/" * 20 + "b")
     assert not names.matches("a" * 200)
@@ -270,7 +273,7 @@ def covers(
         ("/root/a/.b.swp", (), "*.swp"),
         ("/root/a/~$plan.xlsx", (), "~$*"),
         ("/root/a/.~lock.plan.ods#", (), ".~lock.*#"),
-        # emacs: the lock of a file that is being edited, and what it saves by itself.
+        # Emacs: the lock of a file that is being edited, and the auto-save file.
         ("/root/a/.#plan.org", (), ".#*"),
         ("/root/a/#plan.org#", (), "#*#"),
         ("/root/a/#plan.org", (), None),
@@ -286,24 +289,27 @@ def covers(
 def test_an_exclude_covers_a_name_anywhere_or_a_pattern_under_root(
     path: str, exclude: tuple[str, ...], by: str | None
 ) -> None:
-    """And it says which one it was, for `why`."""
+    """The answer names the exclude that covers the path, for `why`."""
     assert covers(path, exclude) == by
 
 
 def test_what_the_session_writes_is_hidden_exactly() -> None:
-    """A pattern that is written hides its matches and not what lies below a folder it happens to match (rule 7)."""
+    """A write pattern hides its matches, but not the contents of a folder that it happens to match (rule 7)."""
     assert "written by the session itself" in (covers("/root/out/a.csv", hidden=("out/*.csv",)) or "")
     assert covers("/root/out/a.csv/b", hidden=("out/*.csv",)) is None
 
 
 def test_a_name_written_out_in_the_binding_is_not_excluded() -> None:
-    """Default excludes count behind the literal prefix only: who binds `notes.tmp` or lives below `.venv` means it."""
+    """Default excludes apply only behind the literal prefix.
+
+    So a session can bind `notes.tmp` or a path below `.venv`.
+    """
     assert covers("/root/.venv/lib/x.py", start=len("/root/.venv/lib/")) is None
     assert covers("/root/.venv/lib/.git/x", start=len("/root/.venv/lib/")) == ".git"
 
 
 def test_near_misses_say_what_differs_and_come_nearest_first() -> None:
-    """`why` shows the binding that a path just fails to match."""
+    """`why` shows the bindings that a path almost matches."""
     trie: PathTrie[str] = PathTrie()
     for text in ("/p/other/report.csv", "/p/data/*.tsv", "/p/Data/*.CSV", "/p/data/report.csv", "/q/**", "/p/far/*.md"):
         trie.insert(Pattern.parse(text), text)
@@ -315,7 +321,7 @@ def test_near_misses_say_what_differs_and_come_nearest_first() -> None:
 
 
 def test_a_pattern_is_alone_when_nothing_else_lies_on_its_way_or_below() -> None:
-    """Whoever is told so does not ask for each path; in doubt the answer is no."""
+    """A lone pattern needs no lookup per path. In doubt the answer is no."""
     trie: PathTrie[int] = PathTrie()
     mine = Pattern.parse("/data/1/*.txt")
     trie.insert(mine, 1)

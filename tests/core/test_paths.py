@@ -1,4 +1,4 @@
-"""Where paths lie to each other: a folder holds itself and what is below it, and nobody whose name begins like its own."""
+"""Relations of paths: a folder contains itself and everything below it, but no path that only begins with its name."""
 
 import pytest
 

@@ -1,10 +1,10 @@
-"""What a record says: its values, and of some maps the keys, which are words of people."""
+"""The text of a record: its values, and the keys of some maps, because people choose these keys."""
 
 from wakeful.core.record.erased_payloads import list_values
 
 
 def test_names_of_fields_say_nothing_and_values_do() -> None:
-    """Numbers count as text; true, false and null say nothing."""
+    """Numbers count as text. True, false and null do not."""
     payload = {
         "outcome": "failed",
         "is_final": True,
@@ -17,13 +17,13 @@ def test_names_of_fields_say_nothing_and_values_do() -> None:
 
 
 def test_keys_that_people_chose_are_values() -> None:
-    """Paths, names of people and of facts; the identity of a binding is none of these."""
+    """These are paths and names of people and facts. The identity of a binding is not one of them."""
     payload = {"wrote": {"out/a.csv": "d1"}, "people": {"ana": "maintainer"}, "versions": {"file in.txt content": "d2"}}
     assert list(list_values(payload)) == ["out/a.csv", "d1", "ana", "maintainer", "d2"]
 
 
 def test_json_inside_a_text_is_read_and_broken_json_is_text() -> None:
-    """However deep it is nested, it ends."""
+    """Deeply nested JSON is treated as text."""
     assert list(list_values({"arguments": '{"path": "a.md", "lines": [1, 2]}'})) == ["a.md", "1", "2"]
     assert list(list_values({"text": "{not json}"})) == ["{not json}"]
     assert list(list_values({"text": '"quoted"'})) == ['"quoted"']

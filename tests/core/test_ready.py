@@ -1,4 +1,4 @@
-"""Who gets the next slot: the first of all for whom there is one, and nobody is asked about twice."""
+"""The queue for slots: the first session for which a slot is free is next, and each lane is asked once."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ def test_who_finds_no_slot_waits_and_holds_nobody_up() -> None:
 
 
 def test_a_thousand_that_need_the_same_slot_are_one_question() -> None:
-    """Every decision offers slots: with 10,000 commands in the queue and a free slot for an agent, it must not go through all of them."""
+    """Every decision offers slots.
+
+    With 10,000 queued commands and a free agent slot, it must not go through all of them.
+    """
     queue = fill(*((f"s{number}", float(number), COMMANDS) for number in range(1_000)))
     asked: list[Lane] = []
 

@@ -1,4 +1,4 @@
-"""Room on disk: runs wait for it, in line and with words; the log and everything else go on."""
+"""Disk space: runs wait for it in the queue, with a reason. The log and everything else go on."""
 
 import pytest
 
@@ -12,7 +12,7 @@ SHORT = RoomSeen("room on disk: 1.0 MB free beside the log, 100 MB wanted")
 
 
 def test_no_run_starts_without_room_and_all_go_on_with_it() -> None:
-    """A change is recorded as ever, waits with words, and runs by itself when there is room: once."""
+    """A change is recorded and waits with a reason. It causes one run when there is space again."""
     world = World(session("s", read("in")), files={"in": "1"})
     world.rest()
     world.observe(SHORT)
@@ -26,7 +26,7 @@ def test_no_run_starts_without_room_and_all_go_on_with_it() -> None:
 
 
 def test_a_run_under_way_ends_and_nothing_follows_it_before_there_is_room() -> None:
-    """What it wrote wakes its reader, which waits."""
+    """The output of the run wakes its reader, which waits."""
     world = World(session("up", read("in"), write("out")), session("down", read("out")), files={"in": "1"})
     world.rest()
     world.write("in", "2")
@@ -43,7 +43,7 @@ def test_a_run_under_way_ends_and_nothing_follows_it_before_there_is_room() -> N
 
 
 def test_an_activation_waits_for_room_as_for_a_slot() -> None:
-    """A person's order would fill the disk as well as any other (rule 20: slots are not skipped)."""
+    """An activated run would fill the disk as any other would (rule 20: slots are not skipped)."""
     world = World(session("s", read("in")), files={"in": "1"})
     world.rest()
     world.observe(SHORT)
@@ -56,7 +56,7 @@ def test_an_activation_waits_for_room_as_for_a_slot() -> None:
 
 
 def test_what_waited_starts_in_the_order_of_the_queue() -> None:
-    """The line is the one for slots: higher priority first, not more at a time than there are slots."""
+    """The queue is the one for slots: higher priority first, and no more runs at a time than slots."""
     world = World(session("low", read("in"), priority=10), session("high", read("in"), priority=90), files={"in": "1"})
     world.rest()
     world.set(world.settings.__class__(concurrency=1))
@@ -81,6 +81,9 @@ def test_what_waited_starts_in_the_order_of_the_queue() -> None:
     ],
 )
 def test_the_mark_is_a_twentieth_and_never_more_than_100_mb(free: int, total: int, is_short: bool, waits: bool) -> None:
-    """Held below it, released well above it; a file system that does not tell its size holds nobody."""
+    """Runs are held below the mark and released well above it.
+
+    A file system that does not report its size holds none.
+    """
     assert (judge_room(free, total, is_short=is_short) is not None) == waits
     assert find_mark(total) <= HOLD_BELOW_BYTES

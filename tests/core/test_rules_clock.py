@@ -1,4 +1,4 @@
-"""Rules 36 to 38: slots, clocks that jump, and commits one by one."""
+"""Rules 36 to 38: slots, clocks that are set, and commits one by one."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def slots(world: World, key: str) -> list[str]:
 
 
 def test_a_slot_that_falls_due_runs_once() -> None:
-    """A clock wakes its session at each slot, once, and the alarm is set for the next."""
+    """A clock wakes its session once at each slot. The alarm is set for the next one."""
     world = at_rest(session("s", cron("0 * * * *")))
     for hour in range(1, 4):
         assert world.next_alarm() is not None
@@ -32,7 +32,7 @@ def test_a_slot_that_falls_due_runs_once() -> None:
 
 
 def test_rule_36_catch_up_once_runs_once_for_all_missed_slots() -> None:
-    """Rule 36: `once` is the default: one run, told the latest slot."""
+    """Rule 36: with the default `once`, all missed slots cause one run, for the latest slot."""
     world = at_rest(session("s", cron("0 * * * *")))
     world.advance(5 * 3600.0)
     world.rest(1.0)
@@ -40,7 +40,7 @@ def test_rule_36_catch_up_once_runs_once_for_all_missed_slots() -> None:
 
 
 def test_rule_36_catch_up_all_takes_one_slot_a_run() -> None:
-    """Rule 36: `all` runs every missed slot, in order, also through crashes."""
+    """Rule 36: `all` runs every missed slot in order, also across a crash."""
     world = at_rest(session("s", cron("0 * * * *", catch_up="all")))
     world.advance(4 * 3600.0)
     world.end("s")
@@ -54,7 +54,7 @@ def test_rule_36_catch_up_all_takes_one_slot_a_run() -> None:
 
 
 def test_rule_36_catch_up_none_skips_all_but_the_newest_with_a_record() -> None:
-    """Rule 36: `none` runs the newest slot and accounts for the others."""
+    """Rule 36: `none` runs the newest slot and records that the others were skipped."""
     world = at_rest(session("s", cron("0 * * * *", catch_up="none")))
     world.advance(5 * 3600.0)
     world.rest(1.0)
@@ -64,7 +64,7 @@ def test_rule_36_catch_up_none_skips_all_but_the_newest_with_a_record() -> None:
 
 
 def test_rule_36_catch_up_none_accounts_for_what_came_during_a_run() -> None:
-    """Rule 36: slots that were overtaken while a run was under way are skipped when it has ended."""
+    """Rule 36: older slots that came during a run are skipped when the run has ended."""
     world = at_rest(session("s", cron("0 * * * *", catch_up="none")))
     world.advance(3600.0)
     world.advance(3 * 3600.0)
@@ -77,7 +77,7 @@ def test_rule_36_catch_up_none_accounts_for_what_came_during_a_run() -> None:
 
 @pytest.mark.parametrize("catch_up", ["once", "none", "all"])
 def test_rule_36_slots_older_than_the_window_are_skipped_with_a_record(catch_up: str) -> None:
-    """Rule 36: every slot is accounted for: it runs, is coalesced, or its skip is recorded."""
+    """Rule 36: every slot is accounted for. It runs, is merged into a later one, or its skip is recorded."""
     world = at_rest(session("s", cron("0 0 * * *", catch_up=catch_up, catch_up_window_seconds=3600.0)))
     world.advance(2.5 * 86_400.0)
     world.rest(1.0)
@@ -87,7 +87,7 @@ def test_rule_36_slots_older_than_the_window_are_skipped_with_a_record(catch_up:
 
 
 def test_rule_36_catch_up_all_runs_those_inside_the_window() -> None:
-    """Rule 36: of a long absence `all` runs what is young enough, and records the rest."""
+    """Rule 36: after a long absence `all` runs the slots inside the window. Older ones are skipped, with a record."""
     world = at_rest(session("s", cron("0 * * * *", catch_up="all", catch_up_window_seconds=2 * 3600.0)))
     world.advance(5.5 * 3600.0)
     world.rest(1.0)
@@ -97,7 +97,7 @@ def test_rule_36_catch_up_all_runs_those_inside_the_window() -> None:
 
 
 def test_rule_36_overlap_queue_one_runs_once_more() -> None:
-    """Rule 36: slots during a run are one follow-up."""
+    """Rule 36: all slots during a run cause one follow-up run."""
     world = at_rest(session("s", cron("0 * * * *")))
     world.advance(3600.0)
     for _ in range(3):
@@ -107,7 +107,7 @@ def test_rule_36_overlap_queue_one_runs_once_more() -> None:
 
 
 def test_rule_36_overlap_skip_records_and_moves_seen() -> None:
-    """Rule 36: `skip` gives up the slots that come during a run, one record each."""
+    """Rule 36: `skip` gives up the slots that come during a run, with one record each."""
     world = at_rest(session("s", cron("0 * * * *", overlap="skip")))
     for _ in range(3):
         world.advance(3600.0)
@@ -121,7 +121,7 @@ def test_rule_36_overlap_skip_records_and_moves_seen() -> None:
 
 
 def test_rule_36_overlap_replace_stops_the_run_and_keeps_its_wake() -> None:
-    """Rule 36: `replace` stops the run when a slot came due after its start; nothing of its wake is lost."""
+    """Rule 36: `replace` stops the run when a slot came due after its start. The wake keeps all its causes."""
     world = at_rest(session("s", cron("0 * * * *", overlap="replace"), read("in")), files={"in": "1"})
     world.write("in", "2")
     world.look()
@@ -136,7 +136,7 @@ def test_rule_36_overlap_replace_stops_the_run_and_keeps_its_wake() -> None:
 
 
 def test_rule_36_a_run_that_succeeded_before_it_was_replaced_has_succeeded() -> None:
-    """Rule 36: an end that overtakes the signal counts as what it is."""
+    """Rule 36: if the process ends before the stop signal, its own outcome counts."""
     world = at_rest(session("s", cron("0 * * * *", overlap="replace")))
     world.advance(3600.0)
     world.advance(3600.0)
@@ -165,7 +165,10 @@ def test_rule_37_a_clock_set_back_reruns_no_slot() -> None:
 
 
 def test_rule_37_a_clock_set_back_by_more_than_a_day_is_rebased() -> None:
-    """Rule 37: seen moves to now's slot, with a record, or the session would be silent until then."""
+    """Rule 37: seen moves to the current slot, with a record.
+
+    Otherwise the session would not run until the clock passed seen.
+    """
     world = at_rest(session("s", cron("0 0 * * *")))
     world.advance(10 * 86_400.0)
     world.rest(1.0)
@@ -179,7 +182,7 @@ def test_rule_37_a_clock_set_back_by_more_than_a_day_is_rebased() -> None:
 
 @pytest.mark.parametrize("days", [1.5, 9.0])
 def test_rule_37_a_clock_set_back_during_a_run_costs_no_slot(days: float) -> None:
-    """Rule 37: the slot of the run under way counts as seen, too, and is rebased with it: every slot from then on runs."""
+    """Rule 37: the slot of the open run is rebased too, so every later slot runs."""
     world = at_rest(session("s", cron("0 0 * * *")))
     world.advance(10 * 86_400.0)
     assert world.is_running("s")
@@ -198,7 +201,7 @@ def test_rule_37_a_clock_set_back_during_a_run_costs_no_slot(days: float) -> Non
 
 
 def test_rule_37_a_slot_that_comes_due_during_a_run_after_the_clock_was_set_back_runs() -> None:
-    """Rule 37: it is after the slot that the clock was rebased to, and before that of the run."""
+    """Rule 37: the slot lies after the rebased slot, although it lies before the old slot of the run."""
     world = at_rest(session("s", cron("0 0 * * *")))
     world.advance(10 * 86_400.0)
     assert world.is_running("s")
@@ -210,7 +213,7 @@ def test_rule_37_a_slot_that_comes_due_during_a_run_after_the_clock_was_set_back
 
 
 def live(world: World, seconds: int) -> list[float]:
-    """Second by second; the moments at which runs began."""
+    """Advance second by second. Return the moments at which runs began."""
     began = []
     for _ in range(seconds):
         count = world.starts("s")
@@ -221,7 +224,7 @@ def live(world: World, seconds: int) -> list[float]:
     return began
 
 
-# To the first hour of 1970, and past the end of 32-bit seconds in 2038.
+# Steps to the first hour of 1970, and past the end of 32-bit seconds in 2038.
 TO_1970, TO_2038 = 1000.0 - START_US / 1e6, 2.0**31 + 1000.0 - START_US / 1e6
 
 
@@ -230,7 +233,7 @@ TO_1970, TO_2038 = 1000.0 - START_US / 1e6, 2.0**31 + 1000.0 - START_US / 1e6
 )
 @pytest.mark.parametrize("catch_up", ["once", "none", "all"])
 def test_rule_37_every_follows_time_that_passed_when_the_clock_is_set(step: float, catch_up: str) -> None:
-    """Rule 37: `every` is an interval: a clock that is set gives no run more, none less, and none at another time."""
+    """Rule 37: `every` is an interval. Setting the clock adds no run, loses none and moves none."""
     world = at_rest(session("s", every(10.0, catch_up=catch_up)))
     (first, *_) = live(world, 24)
     world.jump(step)
@@ -257,7 +260,7 @@ def test_rule_37_every_keeps_its_time_over_a_restart_after_the_clock_was_set(ste
 
 @pytest.mark.parametrize("ahead", [7200.0, 86_400.0 * 400])
 def test_rule_37_every_goes_on_when_the_clock_was_set_back_while_no_daemon_ran(ahead: float) -> None:
-    """Rule 37: how much time passed is not known; the next run comes after one period at the earliest, after two at the latest."""
+    """Rule 37: the time that passed is unknown. The next run comes after one to two periods."""
     world = at_rest(session("s", every(10.0)))
     live(world, 24)
     world.wall -= round(ahead * 1e6)
@@ -270,7 +273,7 @@ def test_rule_37_every_goes_on_when_the_clock_was_set_back_while_no_daemon_ran(a
 
 
 def test_rule_37_every_does_not_run_again_when_the_clock_went_back_a_little_while_no_daemon_ran() -> None:
-    """Rule 37: seconds before the slot that ran last are no reason to run it twice."""
+    """Rule 37: a slot that ran does not run again because the clock now shows a time seconds before it."""
     world = at_rest(session("s", every(86_400.0)))
     world.advance(86_400.0)
     world.end("s")
@@ -284,7 +287,7 @@ def test_rule_37_every_does_not_run_again_when_the_clock_went_back_a_little_whil
 
 
 def test_rule_37_the_slot_of_a_run_under_way_moves_with_the_clock() -> None:
-    """Rule 37: slots that wait behind a run wait on, one by one; the run lost in a crash is owed again."""
+    """Rule 37: slots that wait behind a run still run one by one. The run lost in a crash is owed again."""
     world = at_rest(session("s", every(10.0, catch_up="all")))
     world.advance(30.0)
     world.jump(-7200.0)
@@ -295,7 +298,7 @@ def test_rule_37_the_slot_of_a_run_under_way_moves_with_the_clock() -> None:
 
 @pytest.mark.parametrize("step", [-7200.0, 7200.0])
 def test_rule_37_a_run_that_ends_after_the_clock_was_set_has_dealt_with_its_slot(step: float) -> None:
-    """Rule 37: it is not owed again under its new name."""
+    """Rule 37: the slot is not owed again under its new time."""
     world = at_rest(session("s", every(10.0)))
     world.advance(10.0)
     world.jump(step)
@@ -305,7 +308,7 @@ def test_rule_37_a_run_that_ends_after_the_clock_was_set_has_dealt_with_its_slot
 
 
 def test_rule_37_a_suspended_machine_missed_its_slots() -> None:
-    """Rule 37: time passes for `every` while the machine sleeps: it missed slots, as it does while the daemon is down."""
+    """Rule 37: time passes for `every` during a suspend. It misses slots, as it does while the daemon is down."""
     world = at_rest(session("s", every(3600.0)), session("r", cron("0 * * * *")))
     world.suspend(10 * 3600.0)
     world.rest(1.0)
@@ -314,7 +317,7 @@ def test_rule_37_a_suspended_machine_missed_its_slots() -> None:
 
 
 def test_rule_37_every_has_an_alarm_on_the_clock_that_nobody_sets() -> None:
-    """Rule 37: nobody rings when the wall clock is set back; the next beat is not late for it."""
+    """Rule 37: no alarm rings when the wall clock is set back. The monotonic alarm keeps the next slot on time."""
     world = at_rest(session("s", every(10.0)))
     world.wall -= 7_200_000_000
     due = world.core.mono.next
@@ -326,7 +329,7 @@ def test_rule_37_every_has_an_alarm_on_the_clock_that_nobody_sets() -> None:
 
 
 def test_rule_37_readings_that_are_not_of_one_moment_are_no_set_clock() -> None:
-    """Rule 37: a busy machine takes its time between two readings; steps add up until they count."""
+    """Rule 37: on a busy machine the two clocks are read at different moments. Small steps add up until they count."""
     world = at_rest(session("s", every(10.0)))
     for _ in range(3):
         world.wall -= 900_000
@@ -336,7 +339,7 @@ def test_rule_37_readings_that_are_not_of_one_moment_are_no_set_clock() -> None:
 
 
 def test_rule_37_a_cron_that_was_set_back_waits_for_the_slot_after_its_last() -> None:
-    """Rule 37: its next slot is the first that did not run yet, and the alarm is set for that one."""
+    """Rule 37: the next slot is the first one that did not run yet. The alarm is set for it."""
     world = at_rest(session("s", cron("*/5 * * * *")))
     world.advance(3 * 3600.0)
     world.rest(1.0)
@@ -352,7 +355,10 @@ def test_rule_37_a_cron_that_was_set_back_waits_for_the_slot_after_its_last() ->
 
 @pytest.mark.parametrize("step", [TO_1970, TO_2038, 86_400.0, -3600.0])
 def test_rule_37_a_clock_that_is_set_during_a_run_stops_no_cron_and_runs_no_slot_twice(step: float) -> None:
-    """Rule 37: wherever it is set, also to 1970 or past 2038: at most one run at once, then one for each slot, in the order of the log."""
+    """Rule 37: the clock may be set to any time, also to 1970 or past 2038.
+
+    At most one run follows at once, then one for each slot. The log keeps its order.
+    """
     world = at_rest(session("s", cron("0 * * * *")))
     world.advance(3600.0)
     assert world.is_running("s")
@@ -369,7 +375,7 @@ def test_rule_37_a_clock_that_is_set_during_a_run_stops_no_cron_and_runs_no_slot
 
 
 def test_rule_37_a_clock_set_forward_runs_what_fell_due() -> None:
-    """Rule 37: a suspend and a jump forward are missed slots like any."""
+    """Rule 37: slots passed by a jump forward are missed slots, as after a suspend."""
     world = at_rest(session("s", cron("0 * * * *")))
     world.jump(5 * 3600.0)
     world.rest(1.0)
@@ -399,7 +405,7 @@ def test_rule_37_a_clock_set_back_does_not_stretch_a_hold() -> None:
 
 
 def test_rule_37_settle_is_monotonic() -> None:
-    """Rule 37: quiet is measured on a clock that nobody sets."""
+    """Rule 37: quiet is measured on the monotonic clock."""
     world = at_rest(session("s", read("in", settle_seconds=5.0, settle_max_seconds=60.0)), files={"in": "1"})
     world.write("in", "2")
     world.deliver_hints()
@@ -411,7 +417,7 @@ def test_rule_37_settle_is_monotonic() -> None:
 
 
 def test_a_snooze_ends_by_itself() -> None:
-    """A hold with a moment ends when it comes; what is owed runs then."""
+    """A hold with a moment ends at that moment. Owed changes run then."""
     world = at_rest(session("s", read("in")), files={"in": "1"})
     world.call(calls.Sleep(name="s", until=START_US + 100_000_000))
     world.write("in", "2")
@@ -423,7 +429,7 @@ def test_a_snooze_ends_by_itself() -> None:
 
 
 def test_jitter_is_stable_and_shifts_the_slot() -> None:
-    """The same session's slots are shifted by the same time, before and after a crash."""
+    """The shift of a session's slots is the same before and after a crash."""
     world = at_rest(session("s", every(3600.0, jitter_seconds=1800.0)))
     due = world.core.wall.next
     assert 0 <= (due - START_US) / 1e6 - 3600 < 1800 or (due - START_US) / 1e6 < 1800
@@ -435,7 +441,7 @@ def test_jitter_is_stable_and_shifts_the_slot() -> None:
 
 
 def test_a_window_collects_changes_until_it_opens() -> None:
-    """`window`: outside it changes collect, and run when it opens."""
+    """Outside `window` changes collect. They cause a run when it opens."""
     world = World(session("s", read("in"), window=Window(8 * 60, 20 * 60, "UTC")), files={"in": "1"})
     world.rest(1.0)
     assert world.queued("s") == "outside its window; next start in 8 h 0 min"
@@ -444,7 +450,7 @@ def test_a_window_collects_changes_until_it_opens() -> None:
 
 
 def test_rule_38_one_commit_a_run_in_order() -> None:
-    """Rule 38: every commit is one occurrence; a failure for good moves on."""
+    """Rule 38: each commit is one run. After a run that failed for good, the next commit follows."""
     world = World(session("s", commits("src", each_commit=True)))
     world.rest(5.0)
     ids = [world.commit("src", str(number), hint=False) for number in range(4)]
@@ -469,7 +475,7 @@ def test_rule_38_a_long_push_is_not_a_loop() -> None:
 
 @pytest.mark.parametrize("each_commit", [False, True])
 def test_rule_38_a_session_that_commits_to_what_wakes_it_is_a_loop(each_commit: bool) -> None:
-    """Rules 34 and 38: a run that may write the repository, and during which a commit comes five times in a row, feeds itself."""
+    """Rules 34 and 38: the run may write the repository, and a commit comes during five runs in a row."""
     world = World(session("s", commits("src", each_commit=each_commit), confinement=Confinement(allow_write=(".git",))))
     world.rest(5.0)
     world.commit("src", "by a person")
@@ -484,7 +490,7 @@ def test_rule_38_a_session_that_commits_to_what_wakes_it_is_a_loop(each_commit: 
 
 @pytest.mark.parametrize("each_commit", [False, True])
 def test_rule_38_commits_beside_runs_that_cannot_commit_are_no_loop(each_commit: bool) -> None:
-    """Rules 34 and 38: people who commit while it runs keep it busy, and never put it to sleep."""
+    """Rules 34 and 38: commits of others during the runs keep the session busy, but never put it to sleep."""
     world = World(session("s", commits("src", each_commit=each_commit)))
     world.rest(5.0)
     world.commit("src", "first")
@@ -500,7 +506,7 @@ def test_rule_38_commits_beside_runs_that_cannot_commit_are_no_loop(each_commit:
 
 
 def test_rule_38_cancelling_a_queued_commit_goes_on_with_the_next() -> None:
-    """Rules 19 and 38: what is given up is one commit, not the branch."""
+    """Rules 19 and 38: cancel gives up one commit, not the branch."""
     world = World(session("s", commits("src", each_commit=True)))
     world.rest(5.0)
     world.call(calls.Sleep(name="s"))
@@ -515,7 +521,7 @@ def test_rule_38_cancelling_a_queued_commit_goes_on_with_the_next() -> None:
 
 
 def test_rule_38_a_rewritten_history_is_one_wake_for_the_new_head() -> None:
-    """Rule 38: when seen is no ancestor any more there is one wake, and it says so."""
+    """Rule 38: if seen is not an ancestor any more, there is one wake, with the reason `history-rewritten`."""
     world = World(session("s", commits("src", each_commit=True)))
     for text in "123":
         world.commit("src", text)
@@ -531,7 +537,7 @@ def test_rule_38_a_rewritten_history_is_one_wake_for_the_new_head() -> None:
 
 
 def test_rule_11_a_relative_look_is_dropped_if_its_base_moved() -> None:
-    """Rule 11: a look that counted from an older commit says nothing about what follows the newer."""
+    """Rule 11: a look relative to an older commit does not tell what follows the newer one."""
     world = World(session("s", commits("src", each_commit=True)))
     world.rest(5.0)
     first = world.commit("src", "1")
@@ -556,7 +562,7 @@ def test_rule_11_a_relative_look_is_dropped_if_its_base_moved() -> None:
 
 
 def test_clocks_of_a_disabled_daemon_do_not_pile_up() -> None:
-    """A thousand missed slots under `once` cost one run and no list."""
+    """With `catch_up: once`, thousands of missed slots cause one run."""
     world = at_rest(session("s", every(60.0)), settings=Settings(concurrency=1))
     world.advance(5 * 86_400.0)
     world.rest(1.0)

@@ -1,4 +1,4 @@
-"""Rules 30 to 35: the recompute graph, its holds, its fairness, its guard against loops, and the order of starts."""
+"""Rules 30 to 35: the recompute graph, its holds, fairness, the loop guard, and the order of starts."""
 
 from itertools import pairwise
 
@@ -26,7 +26,7 @@ def change(world: World, text: str, path: str = "in") -> None:
 
 
 def diamond(**keys: object) -> World:
-    """in -> a, b -> c."""
+    """Make the graph in -> a, b -> c."""
     return at_rest(
         session("a", read("in"), write("a.out")),
         session("b", read("in"), write("b.out")),
@@ -37,7 +37,7 @@ def diamond(**keys: object) -> World:
 
 
 def pair(*more, **keys: object) -> World:
-    """in -> up -> out -> down, which also reads own."""
+    """Make the graph in -> up -> out -> down, where down also reads own."""
     return at_rest(
         session("up", read("in"), write("out"), **keys),
         session("down", read("out"), read("own"), *more),
@@ -46,7 +46,7 @@ def pair(*more, **keys: object) -> World:
 
 
 def test_rule_30_each_session_of_a_wave_runs_once_in_order() -> None:
-    """Rule 30: a diamond recomputes its end once, after both of its sides."""
+    """Rule 30: in a diamond the last session runs once, after both of its upstreams."""
     world = diamond()
     world.write("in", "2")
     world.rest()
@@ -56,7 +56,7 @@ def test_rule_30_each_session_of_a_wave_runs_once_in_order() -> None:
 
 
 def test_rule_30_a_long_chain_runs_in_order() -> None:
-    """Rule 30: an upstream of an upstream holds too, and the reason shown is the root."""
+    """Rule 30: an indirect upstream holds too. The reason shown names the root cause."""
     names = [f"n{index}" for index in range(5)]
     specs = [
         session(name, read(f"p{index}"), *([read("own")] if name == "n4" else []), write(f"p{index + 1}"))
@@ -84,7 +84,10 @@ def test_rule_30_a_long_chain_runs_in_order() -> None:
     ],
 )
 def test_rule_30_a_reader_waits_while_an_upstream_is_busy(trouble: str, words: str) -> None:
-    """Rule 30: dirty, unknown, owed, running, failed or unfinished upstreams hold their readers, and say so."""
+    """Rule 30: dirty, unknown, owed, running, failed and unfinished upstreams hold their readers.
+
+    The reason says which.
+    """
     world = pair(pace_seconds=3600.0 if trouble == "owed" else 0.0)
     match trouble:
         case "dirty":
@@ -120,7 +123,10 @@ def test_rule_30_a_reader_waits_while_an_upstream_is_busy(trouble: str, words: s
 
 
 def test_rule_30_first_sight_of_an_upstream_holds_its_readers() -> None:
-    """Rule 30: a session that never ran holds its readers; one that only a clock wakes has nothing to take in."""
+    """Rule 30: an upstream with its first sight ahead holds its readers.
+
+    One that only a clock wakes has no first sight.
+    """
     world = World(
         session("up", read("in"), write("out")),
         session("monthly", cron("0 0 1 * *"), write("report")),
@@ -133,7 +139,7 @@ def test_rule_30_first_sight_of_an_upstream_holds_its_readers() -> None:
 
 
 def test_rule_30_patterns_that_meet_make_an_edge() -> None:
-    """Rule 30: an edge stands where a write pattern meets a read pattern, for the program too."""
+    """Rule 30: a write pattern that intersects a read pattern or a program makes an edge."""
     graph = Graph()
     writer = session("w", write("data/*.csv"), write("tools/run.py"))
     reader = session("r", read("data/**"))
@@ -149,7 +155,7 @@ def test_rule_30_patterns_that_meet_make_an_edge() -> None:
 
 
 def test_rule_30_a_session_binding_makes_an_edge_also_to_one_that_comes_later() -> None:
-    """Rule 30: the named session may be declared after its reader, or go and come back."""
+    """Rule 30: the named session may be declared after its reader."""
     world = at_rest(session("down", after("up")))
     world.declare(session("up", read("in")))
     world.rest()
@@ -160,7 +166,7 @@ def test_rule_30_a_session_binding_makes_an_edge_also_to_one_that_comes_later() 
 
 
 def test_rule_31_a_failed_upstream_holds_until_it_succeeds() -> None:
-    """Rule 31: its next success sets the readers free."""
+    """Rule 31: the next success of the upstream releases its readers."""
     world = pair()
     change(world, "2")
     world.end("up", 1)
@@ -173,7 +179,7 @@ def test_rule_31_a_failed_upstream_holds_until_it_succeeds() -> None:
 
 
 def test_rule_31_a_failed_upstream_holds_until_it_is_cancelled() -> None:
-    """Rule 31: cancel gives up what it left half done, at rest too."""
+    """Rule 31: cancel gives up the failed work, also of an upstream at rest."""
     world = pair()
     change(world, "2")
     world.end("up", 1)
@@ -186,7 +192,7 @@ def test_rule_31_a_failed_upstream_holds_until_it_is_cancelled() -> None:
 
 
 def test_rule_31_a_run_that_is_cancelled_does_not_hold() -> None:
-    """Rule 31: a cancelled run leaves nothing for its readers to wait for."""
+    """Rule 31: readers do not wait for a cancelled run."""
     world = pair()
     change(world, "2")
     change(world, "2", "own")
@@ -197,7 +203,7 @@ def test_rule_31_a_run_that_is_cancelled_does_not_hold() -> None:
 
 
 def test_rule_31_suspending_a_queued_retry_keeps_its_readers_held() -> None:
-    """Rule 31: to park is not to give up: half-written outputs still hold."""
+    """Rule 31: suspend parks the failed try and does not give it up. Half-written outputs still hold."""
     world = pair(retries=3)
     change(world, "2")
     world.end("up", 1)
@@ -209,7 +215,7 @@ def test_rule_31_suspending_a_queued_retry_keeps_its_readers_held() -> None:
 
 
 def test_rule_31_activating_the_reader_overrides_the_hold() -> None:
-    """Rule 31: a person may run a reader on what is there."""
+    """Rule 31: a person may run a reader on the present files."""
     world = pair()
     change(world, "2")
     world.end("up", 1)
@@ -219,7 +225,7 @@ def test_rule_31_activating_the_reader_overrides_the_hold() -> None:
 
 @pytest.mark.parametrize("asleep", ["snoozed", "disabled", "service"])
 def test_rule_31_a_sleeping_upstream_holds_only_if_it_is_owed(asleep: str) -> None:
-    """Rule 31: sleeping and owed holds, sleeping and not owed does not."""
+    """Rule 31: an upstream that sleeps and is owed holds. One that sleeps and is not owed does not."""
     spec = session("up", read("in"), write("out"), service("tcp://db"))
     world = at_rest(spec, session("down", read("out"), read("own")), files={"in": "1", "own": "1"})
     match asleep:
@@ -243,7 +249,7 @@ def test_rule_31_a_sleeping_upstream_holds_only_if_it_is_owed(asleep: str) -> No
 
 
 def test_rule_31_stale_allow_opts_out_of_a_failure() -> None:
-    """Rule 31: with `stale: allow` a failed upstream does not hold, though one that runs does."""
+    """Rule 31: with `stale: allow` a failed upstream does not hold, but a running one does."""
     world = at_rest(
         session("up", read("in"), write("out")),
         session("down", read("out", stale_allowed=True), read("own")),
@@ -258,7 +264,7 @@ def test_rule_31_stale_allow_opts_out_of_a_failure() -> None:
 
 
 def test_rule_31_stale_allow_reaches_past_those_between() -> None:
-    """Rule 31: an upstream that waits for a failure upstream of it is as stuck as the failure itself."""
+    """Rule 31: `stale: allow` also opts out if the upstream itself is held by a failure further up."""
     world = at_rest(
         session("root", read("in"), write("x")),
         session("between", read("x"), read("side"), write("y")),
@@ -278,7 +284,7 @@ def test_rule_31_stale_allow_reaches_past_those_between() -> None:
 
 
 def heard(*more, on: str = "failed", retries: int = 0) -> World:
-    """up fails or succeeds; watcher is woken by it."""
+    """Make `up`, which succeeds or fails, and `watcher`, which the ends of its runs wake."""
     return at_rest(
         session("up", read("in"), write("out"), retries=retries),
         session("watcher", after("up", on=on), *more),
@@ -287,13 +293,13 @@ def heard(*more, on: str = "failed", retries: int = 0) -> World:
 
 
 def end_seen(world: World, name: str, exit_code: int) -> None:
-    """The process ends, and what it left is looked at."""
+    """End the process, and look at its outputs."""
     world.end(name, exit_code)
     world.answer_all()
 
 
 def test_rule_4_a_failure_wakes_those_that_mind_it_and_a_success_does_not() -> None:
-    """Rule 4: `on: failed` counts the failures of the other session, and starts with none of before its declaration."""
+    """Rule 4: `on: failed` counts failures of the other session. Those before its own declaration do not count."""
     world = heard()
     assert world.starts("up") == 1 and world.starts("watcher") == 0
     change(world, "2")
@@ -311,7 +317,7 @@ def test_rule_4_a_failure_wakes_those_that_mind_it_and_a_success_does_not() -> N
 
 
 def test_rule_4_a_failure_counts_when_no_retry_follows() -> None:
-    """Rule 4: the tries before are no news; the last one is, once."""
+    """Rule 4: failed tries that are retried do not count. The last one counts once."""
     world = heard(retries=1)
     change(world, "2")
     end_seen(world, "up", 1)
@@ -326,9 +332,9 @@ def test_rule_4_a_failure_counts_when_no_retry_follows() -> None:
 
 @pytest.mark.parametrize("code", [0, 1])
 def test_rule_4_finished_counts_both(code: int) -> None:
-    """Rule 4: `on: finished` wakes after a success and after a failure, but not after what a person stopped."""
+    """Rule 4: `on: finished` wakes after a success and after a failure, but not after a cancelled run."""
     world = heard(on="finished")
-    # The first run of `up` was the first end since the declaration.
+    # The first run of `up` was the first end after the declaration.
     assert world.starts("watcher") == 1
     change(world, "2")
     end_seen(world, "up", code)
@@ -342,7 +348,7 @@ def test_rule_4_finished_counts_both(code: int) -> None:
 
 
 def test_rule_8_failures_before_the_declaration_are_no_news() -> None:
-    """Rule 8: a binding on failures starts with the runs that end after it was declared, also when it comes again."""
+    """Rule 8: a binding `on: failed` counts runs that end after its declaration, also after a second declaration."""
     world = at_rest(session("up", read("in"), write("out")), files={"in": "1"})
     for text in ("2", "3"):
         change(world, text)
@@ -365,7 +371,7 @@ def test_rule_8_failures_before_the_declaration_are_no_news() -> None:
 
 @pytest.mark.parametrize("on", ["failed", "finished"])
 def test_rule_31_a_failure_does_not_hold_the_session_that_it_wakes(on: str) -> None:
-    """Rule 31: also where that session reads what the failed one writes."""
+    """Rule 31: this also holds if the woken session reads an output of the failed one."""
     world = heard(read("out"), read("own"), on=on)
     before = world.starts("watcher")
     change(world, "2")
@@ -379,7 +385,7 @@ def test_rule_31_a_failure_does_not_hold_the_session_that_it_wakes(on: str) -> N
 
 
 def test_rule_31_readers_of_a_session_that_minds_a_failure_are_not_held_by_it() -> None:
-    """Rule 31: the failure ends there; those that read the failed one itself are held."""
+    """Rule 31: the hold ends at the session that the failure wakes. Readers of the failed session itself are held."""
     world = at_rest(
         session("up", read("in"), write("out")),
         session("watcher", after("up", on="failed"), write("report")),
@@ -397,7 +403,7 @@ def test_rule_31_readers_of_a_session_that_minds_a_failure_are_not_held_by_it() 
 
 
 def test_rule_30_a_session_that_minds_failures_alone_waits_for_nothing() -> None:
-    """Rule 30: `on: failed` makes no edge, `on: finished` does."""
+    """Rule 30: `on: failed` makes no edge, `on: finished` makes one."""
     world = heard(read("own"))
     change(world, "2")
     change(world, "2", "own")
@@ -409,14 +415,14 @@ def test_rule_30_a_session_that_minds_failures_alone_waits_for_nothing() -> None
 
 
 def test_rule_32_a_session_that_minds_every_end_does_not_starve() -> None:
-    """Rule 32: three runs that failed count as three that succeeded, for the one that both wake."""
+    """Rule 32: for a reader `on: finished`, three failures count as three successes do."""
     world = heard(on="finished")
     before = world.starts("watcher")
     change(world, "2")
-    # The first end wakes it; three more follow while it is held.
+    # The first end wakes the watcher. Three more follow while it is held.
     for round_ in range(4):
         assert world.is_running("up") and not world.is_running("watcher")
-        # A message during the run: the next run of `up` follows at once.
+        # A message comes during the run, so the next run of `up` follows at once.
         world.call(calls.Send(name="up", text=str(round_)))
         end_seen(world, "up", 1)
     assert world.session("watcher").run.mixed
@@ -424,7 +430,7 @@ def test_rule_32_a_session_that_minds_every_end_does_not_starve() -> None:
 
 
 def test_rule_34_a_fixer_that_does_not_fix_is_stopped() -> None:
-    """Rule 34: `on: failed` may lead back to the session that failed; the chain of runs bounds it."""
+    """Rule 34: `on: failed` may lead back to the failed session. The chain of runs bounds this."""
     world = at_rest(
         session("up", read("in"), read("patch")),
         session("fixer", after("up", on="failed"), read("own", wake=False), write("patch"), first="adopt"),
@@ -445,7 +451,10 @@ def test_rule_34_a_fixer_that_does_not_fix_is_stopped() -> None:
 
 
 def test_rule_29_readers_are_looked_at_in_the_step_that_ends_the_run() -> None:
-    """Rule 29: run_finished dirties every reader of what was written, without settle, and no reader starts before that look."""
+    """Rule 29: `run_finished` makes every reader of a written path dirty, without settle.
+
+    No reader starts before that look.
+    """
     world = at_rest(
         session("up", read("in"), write("data/x")),
         session("down", read("data/*", settle_seconds=50.0, settle_max_seconds=60.0), read("own")),
@@ -461,7 +470,7 @@ def test_rule_29_readers_are_looked_at_in_the_step_that_ends_the_run() -> None:
 
 
 def test_rule_33_unchanged_output_stops_the_wave() -> None:
-    """Rule 33: a reader of an output that came out the same does not run."""
+    """Rule 33: a reader of an unchanged output does not run."""
     world = pair()
     world.program = lambda world, process: {"out": "always the same"} if process.run.spec.name == "up" else {}
     change(world, "2")
@@ -473,9 +482,9 @@ def test_rule_33_unchanged_output_stops_the_wave() -> None:
 
 
 def starved(concurrency: int = 4) -> World:
-    """An upstream that is owed again whenever it ends, and a reader that has news of its own."""
+    """Make an upstream that is owed again after each run, and a reader with a change of its own."""
     world = at_rest(
-        # What is written lies elsewhere, so that nobody takes the changes of the input for the run's own (rule 34).
+        # The output is in another folder, so that changes of the input do not count as the run's own (rule 34).
         session("up", read("in", settle_seconds=0.0), write("made/out")),
         session("down", read("made/out"), read("own")),
         files={"in": "0", "own": "1"},
@@ -489,7 +498,7 @@ def starved(concurrency: int = 4) -> World:
 
 
 def go_round(world: World, text: str) -> None:
-    """The upstream's input changes while it runs, so it is owed when it has ended."""
+    """Change the upstream's input while it runs, so that it is owed again when its run ends."""
     world.write("in", text)
     world.deliver_hints()
     world.answer_all()
@@ -498,7 +507,10 @@ def go_round(world: World, text: str) -> None:
 
 
 def test_rule_32_a_reader_goes_ahead_after_three_successes() -> None:
-    """Rule 32: an upstream that is owed again and again holds its reader for three successes; the start says `mixed`."""
+    """Rule 32: an upstream that is owed again and again holds its reader for three successes.
+
+    The start is marked `mixed`.
+    """
     world = starved()
     for round_ in range(2, 4):
         go_round(world, str(round_))
@@ -506,12 +518,12 @@ def test_rule_32_a_reader_goes_ahead_after_three_successes() -> None:
         assert not world.is_running("down")
     go_round(world, "4")
     assert world.session("down").run.mixed
-    # The upstream goes on as soon as the reader has started, and not before.
+    # The upstream goes on right after the start of the reader, not before.
     assert order_of(world)[-2:] == ["down", "up"]
 
 
 def test_rule_32_upstreams_give_way_and_then_go_on() -> None:
-    """Rule 32: while the reader has its turn the upstream waits, and goes on when the reader has started."""
+    """Rule 32: the upstream waits until the reader has run, because there is one slot. Then it goes on."""
     world = starved(concurrency=1)
     for round_ in range(2, 5):
         go_round(world, str(round_))
@@ -524,7 +536,7 @@ def test_rule_32_upstreams_give_way_and_then_go_on() -> None:
 
 
 def test_rule_32_nobody_gives_way_to_a_reader_that_something_else_holds() -> None:
-    """Rule 32: a reader that sleeps would be waited for in vain."""
+    """Rule 32: an upstream does not yield to a sleeping reader, which would not run."""
     world = starved()
     world.call(calls.Sleep(name="down"))
     for round_ in range(2, 7):
@@ -536,7 +548,7 @@ def test_rule_32_nobody_gives_way_to_a_reader_that_something_else_holds() -> Non
 
 
 def test_rule_32_a_failed_upstream_is_not_overtaken() -> None:
-    """Rule 32: three successes of one upstream do not let a reader past the failure of another."""
+    """Rule 32: three successes of one upstream do not let the reader run past the failure of another."""
     world = at_rest(
         session("up", read("in", settle_seconds=0.0), write("made/out")),
         session("bad", read("b"), write("b.out")),
@@ -560,7 +572,7 @@ def test_rule_32_a_failed_upstream_is_not_overtaken() -> None:
 
 
 def test_rule_34_a_loop_through_messages_is_held() -> None:
-    """Rule 34: a wake that the session's own runs led to for the third time is held, and nothing of it is lost."""
+    """Rule 34: a wake whose chain has the session three times is held. It stays open."""
     world = at_rest(session("s"), session("t"))
 
     def pass_on(name: str, to: str) -> None:
@@ -581,7 +593,10 @@ def test_rule_34_a_loop_through_messages_is_held() -> None:
 
 
 def test_rule_34_a_chain_longer_than_loop_depth_is_held() -> None:
-    """Rule 34: a wake carries the runs that led to it, through files too; more than `loop_depth` of them are a loop."""
+    """Rule 34: a wake carries the chain of runs that led to it, also through files.
+
+    A chain longer than `loop_depth` is a loop.
+    """
     specs = [session(f"n{index}", read(f"p{index}"), write(f"p{index + 1}")) for index in range(4)]
     world = at_rest(*specs, files={"p0": "1"}, settings=Settings(concurrency=4, loop_depth=2))
     world.write("p0", "2")
@@ -596,7 +611,7 @@ def test_rule_34_a_chain_longer_than_loop_depth_is_held() -> None:
 
 
 def test_rule_34_the_chain_survives_a_crash() -> None:
-    """Rule 34: what led to a wake follows from the log, not from what was looked at."""
+    """Rule 34: the chain of a wake follows from the log, not from earlier looks."""
     specs = [session(f"n{index}", read(f"p{index}"), write(f"p{index + 1}")) for index in range(2)]
     world = at_rest(*specs, files={"p0": "1"})
     change(world, "2", "p0")
@@ -608,7 +623,7 @@ def test_rule_34_the_chain_survives_a_crash() -> None:
 
 
 def test_rule_34_a_change_by_hand_carries_no_chain() -> None:
-    """Rule 34: an output edited long after its writer's run is nobody's loop."""
+    """Rule 34: an output that is edited long after its writer's run carries no chain."""
     world = pair()
     world.advance(5.0)
     change(world, "2", "own")
@@ -619,7 +634,7 @@ def test_rule_34_a_change_by_hand_carries_no_chain() -> None:
 
 
 def change_and_rest(world: World, text: str, seconds: float, path: str = "in", exit_code: int = 0) -> None:
-    """A change by somebody unknown, and so much time, with all that starts in it."""
+    """Make a change of unknown origin, then let time pass, with all runs that start in it."""
     until = world.mono + seconds
     world.write(path, text)
     world.rest(seconds, exit_code=lambda _: exit_code)
@@ -627,7 +642,7 @@ def change_and_rest(world: World, text: str, seconds: float, path: str = "in", e
 
 
 def test_rule_34_thirty_changes_a_second_apart_all_run() -> None:
-    """Rule 34: speed alone stops nothing: thirty files that arrive one a second are thirty runs."""
+    """Rule 34: speed alone stops no session. Thirty changes, one a second, are thirty runs."""
     world = at_rest(session("s", read("in", settle_seconds=0.0)), files={"in": "0"})
     for round_ in range(1, 31):
         change_and_rest(world, str(round_), 1.0)
@@ -637,7 +652,7 @@ def test_rule_34_thirty_changes_a_second_apart_all_run() -> None:
 
 @pytest.mark.parametrize("exit_code", [0, 1])
 def test_rule_34_c_a_command_that_starts_too_fast_is_paced(exit_code: int) -> None:
-    """Rule 34 c: beyond 120 starts a minute each next one waits 1 s, doubling to 10 s; failures hide nothing."""
+    """Rule 34 c: beyond 120 starts a minute the next start waits 1 s, doubling to 10 s. Failed runs count too."""
     world = at_rest(session("s", read("in", settle_seconds=0.0)), files={"in": "0"})
     for round_ in range(1, 121):
         change_and_rest(world, str(round_), 0.25, exit_code=exit_code)
@@ -649,7 +664,7 @@ def test_rule_34_c_a_command_that_starts_too_fast_is_paced(exit_code: int) -> No
     started = [entry.at for entry in world.log if entry.kind == "run_started"]
     waits = [round((after - before) / 1e6) for before, after in pairwise(started[119:])]
     assert waits[:6] == [1, 2, 4, 8, 10, 10]
-    # Nobody is needed, and the newest version runs.
+    # No person is needed, and the newest version runs.
     world.rest(20.0, exit_code=lambda _: exit_code)
     assert world.session("s").wake is None
     assert (
@@ -659,7 +674,7 @@ def test_rule_34_c_a_command_that_starts_too_fast_is_paced(exit_code: int) -> No
 
 
 def test_rule_34_c_an_agent_is_paced_sooner_and_for_longer() -> None:
-    """Rule 34 c: an agent is free for 12 starts a minute, then waits 10 s, doubling to 5 minutes."""
+    """Rule 34 c: an agent may start 12 times a minute. Then the next start waits 10 s, doubling to 5 minutes."""
     world = World(
         session("s", read("in", settle_seconds=0.0), agent="a", run=PromptRun(prompt="Go.", retries=0)),
         files={"in": "0"},
@@ -669,14 +684,14 @@ def test_rule_34_c_an_agent_is_paced_sooner_and_for_longer() -> None:
     for round_ in range(1, 1200):
         change_and_rest(world, str(round_), 1.0)
     waits = [round((after - before) / 1e6) for before, after in pairwise(world.session("s").tally.starts)]
-    # The first run was for first sight.
+    # The first run was the first sight.
     assert waits[1:11] == [1] * 10
     assert waits[11:16] == [10, 20, 40, 80, 160]
     assert set(waits[16:]) == {300}
 
 
 def test_rule_34_c_a_quiet_minute_ends_the_pace() -> None:
-    """Rule 34 c: after a minute without a change the next start is free again, and counts from the beginning."""
+    """Rule 34 c: after a minute without a change the next start does not wait, and the count begins again."""
     world = at_rest(session("s", read("in", settle_seconds=0.0)), files={"in": "0"})
     for round_ in range(1, 140):
         change_and_rest(world, str(round_), 0.25)
@@ -692,7 +707,10 @@ def test_rule_34_c_a_quiet_minute_ends_the_pace() -> None:
 
 
 def test_rule_34_c_causes_of_a_paced_wake_are_coalesced() -> None:
-    """Rule 34 c: a change every quarter of a second while paced is one record at the start, not one each; the start tells the newest."""
+    """Rule 34 c: changes during the wait add no record each.
+
+    The causes are computed at the start, and the newest version runs.
+    """
     world = at_rest(session("s", read("in", settle_seconds=0.0)), files={"in": "0"})
     for round_ in range(1, 500):
         change_and_rest(world, str(round_), 0.25)
@@ -703,7 +721,7 @@ def test_rule_34_c_causes_of_a_paced_wake_are_coalesced() -> None:
 
 
 def test_rule_34_c_pacing_survives_a_crash() -> None:
-    """Rule 34 c: how fast it was follows from the log."""
+    """Rule 34 c: the rate of starts follows from the log."""
     world = at_rest(session("s", read("in", settle_seconds=0.0)), files={"in": "0"})
     for round_ in range(1, 160):
         change_and_rest(world, str(round_), 0.25)
@@ -715,7 +733,7 @@ def test_rule_34_c_pacing_survives_a_crash() -> None:
 
 
 def test_rule_34_c_activate_is_not_paced() -> None:
-    """Rules 20 and 34 c: whoever activates waits for nothing but a slot."""
+    """Rules 20 and 34 c: an activation waits for nothing but a slot."""
     world = at_rest(session("s", read("in", settle_seconds=0.0)), files={"in": "0"})
     for round_ in range(1, 140):
         change_and_rest(world, str(round_), 0.25)
@@ -726,7 +744,7 @@ def test_rule_34_c_activate_is_not_paced() -> None:
 
 
 def feed_itself(world: World, path: str, text: str, between: str | None = None) -> None:
-    """One run during which its input changes; `between`: another change, right after the run."""
+    """Change the input during one run. With `between`, change it again right after the run."""
     world.start_soon("s")
     world.write(path, text)
     world.look()
@@ -738,7 +756,10 @@ def feed_itself(world: World, path: str, text: str, between: str | None = None) 
 
 
 def test_rule_34_b_a_session_that_feeds_itself_sleeps() -> None:
-    """Rule 34 b: an input in its own reach that changes during five runs in a row, and never between them, is a loop, and named."""
+    """Rule 34 b: an input within the run's reach changes during five runs in a row, and never between them.
+
+    The session then sleeps as a loop, and the hold names the input.
+    """
     world = at_rest(
         session("s", read("data/in", "rates", settle_seconds=0.0), write("data/out")), files={"data/in": "0"}
     )
@@ -755,7 +776,7 @@ def test_rule_34_b_a_session_that_feeds_itself_sleeps() -> None:
 
 
 def test_rule_34_b_an_edit_between_two_runs_is_somebody_elses() -> None:
-    """Rule 34 b: fifty edits beside an agent: who also writes while nothing runs is not the run."""
+    """Rule 34 b: an input that also changes between runs has another writer. Fifty such edits are not a loop."""
     world = at_rest(session("s", read("data/in", settle_seconds=0.0), write("data/out")), files={"data/in": "0"})
     world.write("data/in", "1")
     for round_ in range(50):
@@ -766,7 +787,7 @@ def test_rule_34_b_an_edit_between_two_runs_is_somebody_elses() -> None:
 
 
 def test_rule_34_b_what_the_run_cannot_write_is_no_evidence() -> None:
-    """Rule 34 b: an input out of the run's reach was changed by somebody else, however often."""
+    """Rule 34 b: an input that the run cannot write was changed by another writer, however often."""
     world = at_rest(session("s", read("in", settle_seconds=0.0), write("made/out")), files={"in": "0"})
     world.write("in", "1")
     for round_ in range(20):
@@ -777,7 +798,7 @@ def test_rule_34_b_what_the_run_cannot_write_is_no_evidence() -> None:
 
 
 def test_rule_34_b_a_pause_is_several_runs_long() -> None:
-    """Rule 34 b: from the second such run on the next start waits four times as long as the run took, and says so."""
+    """Rule 34 b: after the second such run the next start waits four times as long as the run took. It says why."""
     world = at_rest(
         session("s", read("data/in", "rates", settle_seconds=0.0), write("data/out")), files={"data/in": "0"}
     )
@@ -796,7 +817,7 @@ def test_rule_34_b_a_pause_is_several_runs_long() -> None:
 
 
 def test_rule_34_retries_do_not_count() -> None:
-    """Rule 34: what is tried again is not another start."""
+    """Rule 34: a retry does not count as another start."""
     world = at_rest(session("s", read("in"), retries=3), files={"in": "0"})
     change(world, "1")
     world.rest(60.0, exit_code=lambda _: 1)
@@ -805,7 +826,7 @@ def test_rule_34_retries_do_not_count() -> None:
 
 
 def test_rule_34_catching_up_is_not_a_loop() -> None:
-    """Rule 34: two hundred slots that waited run one after the other, at no pace."""
+    """Rule 34: two hundred missed slots run one after the other, without pacing."""
     world = at_rest(session("s", every(60.0, catch_up="all")))
     world.advance(12_000.0)
     world.rest(1.0)
@@ -815,7 +836,7 @@ def test_rule_34_catching_up_is_not_a_loop() -> None:
 
 @pytest.mark.parametrize("release", ["activate", "resume", "new spec"])
 def test_rule_34_what_releases_a_loop(release: str) -> None:
-    """Rule 34: activate, resume and a new spec release a loop; a newer version does not."""
+    """Rule 34: activate, resume and a new spec release a loop. A newer version does not."""
     spec = session("s", read("data/in", settle_seconds=0.0), write("data/out"))
     world = at_rest(spec, files={"data/in": "0"})
     world.write("data/in", "1")
@@ -838,7 +859,7 @@ def test_rule_34_what_releases_a_loop(release: str) -> None:
 
 
 def queue_for(world: World, *names: str) -> None:
-    """With the only slot taken, wake these in this order."""
+    """Take the only slot, then wake these sessions in this order."""
     change(world, "2", "busy")
     for name in names:
         change(world, "2", f"{name}.in")
@@ -850,7 +871,7 @@ def order_of(world: World) -> list[str]:
 
 
 def test_rule_35_higher_priority_goes_first() -> None:
-    """Rule 35: a free slot goes to the highest priority, however late it asked."""
+    """Rule 35: a free slot goes to the highest priority, also if that session was woken last."""
     world = at_rest(
         session("busy", read("busy")),
         session("low", read("low.in"), priority=10),
@@ -864,7 +885,7 @@ def test_rule_35_higher_priority_goes_first() -> None:
 
 
 def test_rule_35_among_equals_the_oldest_goes_first() -> None:
-    """Rule 35: equal priorities are served in the order they asked."""
+    """Rule 35: equal priorities start in the order of their wakes."""
     world = at_rest(
         session("busy", read("busy")),
         *(session(name, read(f"{name}.in")) for name in ("b", "c", "a")),
@@ -877,7 +898,7 @@ def test_rule_35_among_equals_the_oldest_goes_first() -> None:
 
 
 def test_rule_35_waiting_raises_the_priority() -> None:
-    """Rule 35: one point every two seconds, so nothing starves."""
+    """Rule 35: waiting adds one point every two seconds, so that no session starves."""
     world = at_rest(
         session("busy", read("busy")),
         session("low", read("low.in"), priority=10),
@@ -894,7 +915,7 @@ def test_rule_35_waiting_raises_the_priority() -> None:
 
 
 def test_rule_35_a_session_that_ends_does_not_jump_the_queue() -> None:
-    """Rule 35: a follow-up of the session that frees the slot waits behind those with a higher rank."""
+    """Rule 35: a follow-up run of the session that frees the slot waits behind sessions of higher rank."""
     world = at_rest(
         session("busy", read("busy"), priority=10),
         session("high", read("high.in"), priority=90),
@@ -908,7 +929,7 @@ def test_rule_35_a_session_that_ends_does_not_jump_the_queue() -> None:
 
 
 def test_rule_35_one_look_that_wakes_many_starts_the_highest() -> None:
-    """Rule 35: sessions woken by one observation are ranked among each other."""
+    """Rule 35: sessions woken by the same observation are ranked among each other."""
     world = at_rest(
         session("low", read("in"), priority=10),
         session("high", read("in"), priority=90),
@@ -921,7 +942,7 @@ def test_rule_35_one_look_that_wakes_many_starts_the_highest() -> None:
 
 
 def test_rule_35_an_upstream_takes_the_priority_of_those_it_holds() -> None:
-    """Rule 35: what an urgent reader waits for is urgent."""
+    """Rule 35: an upstream of an urgent reader is urgent too."""
     world = at_rest(
         session("busy", read("busy")),
         session("up", read("up.in"), write("out"), priority=10),
@@ -938,7 +959,7 @@ def test_rule_35_an_upstream_takes_the_priority_of_those_it_holds() -> None:
 
 
 def test_rule_35_slots_are_freed_by_the_end_of_the_run_not_of_the_process() -> None:
-    """Rule 35: until the outputs were looked at the slot is taken."""
+    """Rule 35: the slot is taken until the outputs were looked at."""
     world = at_rest(
         session("a", read("a"), write("out")),
         session("b", read("b")),
@@ -954,7 +975,7 @@ def test_rule_35_slots_are_freed_by_the_end_of_the_run_not_of_the_process() -> N
 
 
 def test_pools_have_slots_of_their_own() -> None:
-    """A pool's slots are counted beside the general ones, and a full pool lets others pass."""
+    """A run in a pool takes a slot of the pool and a general one. A full pool does not block other sessions."""
     world = at_rest(
         session("g1", read("in"), pool="gpu", priority=90),
         session("g2", read("in"), pool="gpu", priority=80),

@@ -1,4 +1,4 @@
-"""Rules 1 to 3 and 39 to 42: two values, one transaction each, ids, and what a crash leaves."""
+"""Rules 1 to 3 and 39 to 42: the two values, transactions, ids, and the state after a crash."""
 
 import inspect
 
@@ -30,7 +30,7 @@ def change(world: World, text: str, path: str = "in") -> None:
 
 
 def rich_world() -> World:
-    """A log with most kinds of events in it."""
+    """Make a world whose log has most kinds of events."""
     world = at_rest(
         session("up", read("in"), write("out"), retries=1),
         session("down", read("out"), every(60.0, catch_up="none")),
@@ -55,14 +55,14 @@ def rich_world() -> World:
 
 
 def test_rule_1_state_is_the_fold_of_the_log_from_any_snapshot() -> None:
-    """Rule 1: replay equals live, whole, and from a snapshot taken after any event."""
+    """Rule 1: replay gives the live state, from the whole log and from a snapshot after any event."""
     world = rich_world()
     for snapshot_at in (None, *range(0, len(world.log), 3)):
         world.oracle.judge_replay(snapshot_at)
 
 
 def test_rule_1_looked_is_rebuilt_by_looking() -> None:
-    """Rule 1: what was looked at is lost in a crash and found again, and nothing runs for it."""
+    """Rule 1: `looked` is lost in a crash and rebuilt by looking. This starts no run."""
     world = at_rest(session("s", read("in")), files={"in": "1"})
     world.crash()
     (look,) = world.core.looked.targets.values()
@@ -73,13 +73,13 @@ def test_rule_1_looked_is_rebuilt_by_looking() -> None:
 
 
 def test_rule_1_the_reducer_looks_at_nothing_else() -> None:
-    """Rule 1: fold knows an event and a session, and neither looks nor decides."""
+    """Rule 1: fold has an event and a session. It neither looks nor decides."""
     source = inspect.getsource(reducer)
     assert "core.looked" not in source and "core.machine" not in source
 
 
 def test_rule_2_dispatch_is_level_triggered() -> None:
-    """Rule 2: asked again at the same moment, nothing more follows."""
+    """Rule 2: dispatch again at the same moment adds nothing."""
     world = at_rest(session("s", read("in"), retries=1), session("t", read("in"), pace_seconds=60.0), files={"in": "1"})
     change(world, "2")
     world.end("s", 1)
@@ -90,7 +90,7 @@ def test_rule_2_dispatch_is_level_triggered() -> None:
 
 
 def test_rule_2_plan_compares_state_with_processes() -> None:
-    """Rule 2: a run without a process is started, one with a stop is stopped, again and again the same."""
+    """Rule 2: the plan starts a run without a process and stops a run with a stop. Repeated, it is the same."""
     world = at_rest(session("s", read("in")), files={"in": "1"})
     change(world, "2")
     session_id, run_id = world.session("s").id, world.session("s").run.run_id
@@ -103,7 +103,7 @@ def test_rule_2_plan_compares_state_with_processes() -> None:
 
 
 def test_rule_3_a_run_of_another_incarnation_is_recovered_never_started() -> None:
-    """Rule 3: after a crash the run that was durable is recovered first, and its wake tried again by this daemon."""
+    """Rule 3: after a crash the open run is recovered first. Then its wake is tried again by this daemon."""
     world = at_rest(session("s", read("in")), files={"in": "1"})
     change(world, "2")
     world.crash()
@@ -118,7 +118,7 @@ def test_rule_3_a_run_of_another_incarnation_is_recovered_never_started() -> Non
 
 
 def test_rule_3_a_run_that_was_kept_goes_on_and_ends_as_any_other() -> None:
-    """Rule 3: re-adopted, it is neither started again nor lost; what changed meanwhile wakes its session once more."""
+    """Rule 3: a re-adopted run is neither started again nor lost. A change meanwhile wakes its session once more."""
     world = at_rest(session("s", read("in"), write("out")), files={"in": "1"})
     change(world, "2")
     world.crash()
@@ -135,7 +135,7 @@ def test_rule_3_a_run_that_was_kept_goes_on_and_ends_as_any_other() -> None:
 
 
 def test_rule_3_a_run_that_was_kept_twice_and_ended_in_between_is_recorded_once() -> None:
-    """Rules 3, 40: what is said of it again, when it is closed, is dropped."""
+    """Rules 3, 40: a second report that the run was re-adopted is dropped, also after the run is closed."""
     world = at_rest(session("s", read("in")), files={"in": "1"})
     change(world, "2")
     session_id, run_id = world.session("s").id, world.session("s").run.run_id
@@ -156,7 +156,10 @@ def test_rule_3_a_run_that_was_kept_twice_and_ended_in_between_is_recorded_once(
 def test_rule_23_what_was_asked_of_a_run_before_a_crash_is_asked_again_of_one_that_was_kept(
     call: calls.Call, how: str
 ) -> None:
-    """Rule 23: the signal may have been lost with the daemon; the request was not."""
+    """Rule 23: the signal may be lost with the daemon.
+
+    The request is in the log, so the next daemon sends the signal again.
+    """
     world = at_rest(session("s", read("in")), files={"in": "1"})
     change(world, "2")
     world.call(call)
@@ -170,7 +173,7 @@ def test_rule_23_what_was_asked_of_a_run_before_a_crash_is_asked_again_of_one_th
 
 @pytest.mark.parametrize("when", ["decided", "committed"])
 def test_rule_3_a_crash_before_or_after_the_commit_loses_no_change(when: str) -> None:
-    """Rule 3: whatever a crash interrupts, what is owed is derived anew from the log and the world."""
+    """Rule 3: after a crash at any step, owed runs are derived again from the log and the world."""
     for index in range(12):
         world = at_rest(session("up", read("in"), write("out")), session("down", read("out")), files={"in": "1"})
         world.write("in", "2")
@@ -193,7 +196,7 @@ def test_rule_3_a_crash_before_or_after_the_commit_loses_no_change(when: str) ->
 
 
 def test_rule_39_a_wake_and_its_start_are_one_transaction() -> None:
-    """Rule 39: with a free slot wake_requested and run_started are one flush."""
+    """Rule 39: with a free slot, `wake_requested` and `run_started` are one flush."""
     world = at_rest(session("s", read("in")), files={"in": "1"})
     change(world, "2")
     last = world.log[-2:]
@@ -202,7 +205,7 @@ def test_rule_39_a_wake_and_its_start_are_one_transaction() -> None:
 
 
 def test_rule_39_an_end_and_what_follows_are_one_transaction() -> None:
-    """Rule 39: run_finished, the follow-up's wake and start, and whoever takes a freed slot, are one flush."""
+    """Rule 39: `run_finished` and the start of the session that takes the freed slot are one flush."""
     world = at_rest(
         session("a", read("a")), session("b", read("b")), files={"a": "1", "b": "1"}, settings=Settings(concurrency=1)
     )
@@ -214,7 +217,7 @@ def test_rule_39_an_end_and_what_follows_are_one_transaction() -> None:
 
 
 def test_rule_39_a_message_and_its_wake_are_one_transaction() -> None:
-    """Rule 39: received, sent, wake and start together."""
+    """Rule 39: received, sent, wake and start are one transaction."""
     world = at_rest(session("s"), session("t"))
     world.call(calls.Send(name="s", text="hello", sender="t"))
     last = [entry.kind for entry in world.log if entry.transaction == world.transactions]
@@ -222,7 +225,7 @@ def test_rule_39_a_message_and_its_wake_are_one_transaction() -> None:
 
 
 def test_rule_40_what_is_said_of_another_run_is_dropped() -> None:
-    """Rule 40: an end or a recovery of a run that is not the open one leaves no trace."""
+    """Rule 40: an end or a recovery of a run that is not the open one adds no record."""
     world = at_rest(session("s", read("in")), files={"in": "1"})
     change(world, "2")
     before = len(world.log)
@@ -235,7 +238,7 @@ def test_rule_40_what_is_said_of_another_run_is_dropped() -> None:
 
 
 def test_rule_40_an_end_that_is_reported_twice_counts_once() -> None:
-    """Rule 40: the same end again changes nothing, before and after the run was closed."""
+    """Rule 40: a second report of the same end changes nothing, before and after the run is closed."""
     world = at_rest(session("s", read("in"), write("out")), files={"in": "1"})
     change(world, "2")
     end = ProcessEnded(session=world.session("s").id, run_id=world.session("s").run.run_id, exit_code=0)
@@ -249,7 +252,7 @@ def test_rule_40_an_end_that_is_reported_twice_counts_once() -> None:
 
 
 def test_rule_40_a_call_carries_its_key_once() -> None:
-    """Rule 40: the key stands at the first event of the call, so that the log can refuse its repetition."""
+    """Rule 40: the key is on the first event of the call, so that the log can refuse a repetition."""
     world = at_rest(session("s"))
     decision = world.observe(calls.Called(call=calls.Send(name="s", text="x", sender="s"), author="s", key="k1"))
     assert [entry.key for entry in decision.entries] == ["k1", None, None, None]
@@ -257,7 +260,7 @@ def test_rule_40_a_call_carries_its_key_once() -> None:
 
 
 def test_rule_41_no_process_is_named_in_a_start() -> None:
-    """Rule 41: run_started carries ids of ours and no pid: none exists when it is durable."""
+    """Rule 41: `run_started` carries ids of ours and no pid, because no pid exists when it is durable."""
     world = at_rest(session("s", read("in")), files={"in": "1"})
     (started,) = world.events("s", "run_started")
     assert "pid" not in started.__struct_fields__
@@ -265,7 +268,7 @@ def test_rule_41_no_process_is_named_in_a_start() -> None:
 
 
 def test_rule_42_an_observation_touches_only_its_own_sessions() -> None:
-    """Rule 42: one look among a hundred sessions decides about one of them."""
+    """Rule 42: one look among a hundred sessions changes one of them."""
     specs = [session(f"n{index}", read(f"in{index}")) for index in range(100)]
     world = at_rest(*specs, settings=Settings(concurrency=200))
     before = {one.id: one for one in world.core.state}
@@ -275,7 +278,7 @@ def test_rule_42_an_observation_touches_only_its_own_sessions() -> None:
 
 
 def test_rule_42_busy_marks_go_no_further_than_they_flip() -> None:
-    """Rule 42: a session nobody reads has no mark; one that is read loses it when it rests."""
+    """Rule 42: a session without readers has no busy mark. A session with readers loses its mark at rest."""
     world = at_rest(session("up", read("in"), write("out")), session("down", read("out")), files={"in": "1"})
     assert world.core.busy == {}
     change(world, "2")
@@ -285,7 +288,10 @@ def test_rule_42_busy_marks_go_no_further_than_they_flip() -> None:
 
 
 def test_every_record_names_the_one_that_led_to_it() -> None:
-    """A start names its wake, an end its start, rest the end, and a wake the run that wrote what it found."""
+    """The parent of a start is its wake, and that of an end its start.
+
+    The parent of a wake is the end of the run that wrote.
+    """
     world = at_rest(session("up", read("in"), write("out")), session("down", read("out")), files={"in": "1"})
     change(world, "2")
     parents: dict[tuple[str, str], str | None] = {}
@@ -312,7 +318,7 @@ def test_every_record_names_the_one_that_led_to_it() -> None:
 
 
 def test_refused_calls_record_nothing() -> None:
-    """A call that makes no sense raises and leaves state and log as they were."""
+    """A refused call raises and leaves state and log unchanged."""
     world = at_rest(session("s", read("in")), files={"in": "1"})
     before, state = len(world.log), dict(world.core.state.sessions)
     for call in (
@@ -327,7 +333,7 @@ def test_refused_calls_record_nothing() -> None:
 
 
 def test_a_session_survives_its_encoding() -> None:
-    """A snapshot is msgspec JSON of a session, and decodes to its equal."""
+    """A snapshot is msgspec JSON of a session. It decodes to an equal session."""
     world = rich_world()
     for one in world.core.state:
         assert decode_flat(msgspec.json.encode(flatten(one))) == one

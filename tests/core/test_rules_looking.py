@@ -15,7 +15,7 @@ def at_rest(*specs, **keys) -> World:
 
 
 def result(world: World, name: str, generation: int, version: str, **found: object) -> TargetLooked:
-    """A look at the first file binding of a session, as a source would report it."""
+    """Return a look at the first file binding of a session, as a source would report it."""
     (key,) = [bound.target for bound in world.core.looked.bounds[world.session(name).id] if bound.kind == "file"]
     return TargetLooked(LookResult(target=key, generation=generation, version=version, stamp=version, **found))
 
@@ -28,7 +28,7 @@ def look_of(world: World, name: str):
 
 
 def test_rule_10_a_hint_dirties_every_binding_that_matches_in_one_step() -> None:
-    """Rule 10: after one hint nobody starts on the old half of a change that another has seen whole."""
+    """Rule 10: after a hint no session starts on half of a change that another session has seen in full."""
     world = at_rest(
         session("a", read("in"), write("a.out")),
         session("b", read("in"), write("b.out")),
@@ -43,7 +43,7 @@ def test_rule_10_a_hint_dirties_every_binding_that_matches_in_one_step() -> None
 
 
 def test_rule_10_a_look_that_finds_a_change_dirties_the_others() -> None:
-    """Rule 10: what a look at one binding finds changed is dirty for all in the same observation, without any hint."""
+    """Rule 10: without a hint, a change found by one look makes all matching bindings dirty in the same observation."""
     world = at_rest(
         session("a", read("in"), write("a.out")), session("b", read("in"), write("b.out")), files={"in": "1"}
     )
@@ -59,7 +59,7 @@ def test_rule_10_a_look_that_finds_a_change_dirties_the_others() -> None:
 
 
 def test_rule_11_a_result_older_than_the_applied_is_dropped() -> None:
-    """Rule 11: looks may answer out of order; an older one says nothing."""
+    """Rule 11: looks may answer out of order. An older result is dropped."""
     world = at_rest(session("s", read("in")), files={"in": "1"})
     generation = look_of(world, "s").generation
     world.observe(result(world, "s", generation, "new"))
@@ -68,7 +68,7 @@ def test_rule_11_a_result_older_than_the_applied_is_dropped() -> None:
 
 
 def test_rule_11_a_hint_after_the_look_began_leaves_the_binding_dirty() -> None:
-    """Rule 11: what changed while a look was under way is looked at again."""
+    """Rule 11: a binding that changed during a look is looked at again."""
     world = at_rest(session("s", read("in")), files={"in": "1"})
     world.write("in", "2")
     world.deliver_hints()
@@ -84,7 +84,7 @@ def test_rule_11_a_hint_after_the_look_began_leaves_the_binding_dirty() -> None:
 
 
 def test_rule_11_the_last_look_of_a_forgotten_target_does_not_answer_for_its_successor() -> None:
-    """Rule 11: a target that is forgotten and followed anew is not satisfied by a look from before."""
+    """Rule 11: a target that is forgotten and followed again ignores a look from before."""
     world = at_rest(session("s", read("in")), files={"in": "1"})
     late = result(world, "s", look_of(world, "s").generation, "from before")
     spec = world.specs["s"]
@@ -95,7 +95,7 @@ def test_rule_11_the_last_look_of_a_forgotten_target_does_not_answer_for_its_suc
 
 
 def test_rule_12_a_look_waits_for_quiet() -> None:
-    """Rule 12: dirt is looked at when it was quiet for `settle`, and each new hint begins the quiet anew."""
+    """Rule 12: a dirty binding is looked at when it was quiet for `settle`. Each hint begins the wait again."""
     world = at_rest(session("s", read("in", settle_seconds=1.0, settle_max_seconds=60.0)), files={"in": "1"})
     for text in "234":
         world.write("in", text)
@@ -109,7 +109,7 @@ def test_rule_12_a_look_waits_for_quiet() -> None:
 
 
 def test_rule_12_a_look_waits_no_longer_than_settle_max() -> None:
-    """Rule 12: a file that never rests is looked at `settle_max` after its first dirt."""
+    """Rule 12: a file that changes all the time is looked at `settle_max` after it became dirty."""
     world = at_rest(session("s", read("in", settle_seconds=1.0, settle_max_seconds=2.0)), files={"in": "1"})
     for text in "23456":
         world.write("in", text)
@@ -119,20 +119,23 @@ def test_rule_12_a_look_waits_no_longer_than_settle_max() -> None:
 
 
 def test_rule_12_settle_adapts_to_a_writer_who_keeps_adding() -> None:
-    """Rule 12: from its third piece on, a file that grows is looked at after twice the pause of its writer, within settle_max."""
+    """Rule 12: a growing file is looked at after twice the pause between its pieces, within `settle_max`.
+
+    This begins with the third piece.
+    """
     world = at_rest(session("s", read("in", settle_seconds=0.1, settle_max_seconds=2.0)), files={"in": ""})
     world.growing.add("in")
     for piece in range(16):
         world.write("in", f"{piece} pieces")
         world.rest(0.5)
     world.rest()
-    # Eight seconds: the first two pieces, and then one in every two seconds.
+    # Eight seconds: one look for each of the first two pieces, then one every two seconds.
     assert 1 + 2 + 3 <= world.starts("s") <= 1 + 2 + 5
     assert world.session("s").marks.seen["file in content"] == world.version_there(world.session("s").spec, read("in"))
 
 
 def test_rule_12_settle_is_as_short_as_ever_for_saves() -> None:
-    """Rule 12: a file that is replaced again and again is no file that grows."""
+    """Rule 12: a file that is replaced again and again does not count as growing."""
     world = at_rest(session("s", read("in", settle_seconds=0.1, settle_max_seconds=2.0)), files={"in": ""})
     for save in range(6):
         world.write("in", f"{save}")
@@ -141,7 +144,10 @@ def test_rule_12_settle_is_as_short_as_ever_for_saves() -> None:
 
 
 def test_rule_12_a_file_that_moves_while_it_is_read_counts_only_after_settle_max() -> None:
-    """Rule 12: an unstable read is repeated until `settle_max`, then counts as what was read, and stays dirty."""
+    """Rule 12: an unstable read is repeated until `settle_max`.
+
+    Then the content read counts, and the binding stays dirty.
+    """
     world = at_rest(session("s", read("in", settle_seconds=0.1, settle_max_seconds=2.0)), files={"in": "1"})
     world.unstable.add("in")
     world.write("in", "2")
@@ -163,7 +169,7 @@ def test_rule_12_a_file_that_moves_while_it_is_read_counts_only_after_settle_max
 
 
 def test_rule_12_one_save_of_several_files_is_one_wake() -> None:
-    """Rule 12: a request waits for the other dirty bindings of its session."""
+    """Rule 12: the request of a wake waits for the session's other dirty bindings."""
     world = at_rest(
         session("s", read("fast", settle_seconds=0.0), read("slow", settle_seconds=0.5)),
         files={"fast": "1", "slow": "1"},
@@ -176,7 +182,7 @@ def test_rule_12_one_save_of_several_files_is_one_wake() -> None:
 
 
 def test_rule_12_the_request_waits_no_longer_than_settle_max_for_the_others() -> None:
-    """Rule 12: a look that hangs does not hold back what another binding found."""
+    """Rule 12: a look that hangs does not hold back a change that another binding found."""
     world = at_rest(
         session("s", read("fast", settle_seconds=0.0), read("slow", settle_seconds=0.0)),
         files={"fast": "1", "slow": "1"},
@@ -191,7 +197,7 @@ def test_rule_12_the_request_waits_no_longer_than_settle_max_for_the_others() ->
 
 
 def test_rule_12_a_queued_wake_is_not_put_off_by_new_dirt() -> None:
-    """Rule 12: settle delays the request only; what is queued starts on its last looked versions."""
+    """Rule 12: settle delays the request only. A queued wake starts on its last looked versions."""
     world = at_rest(session("s", read("in"), pace_seconds=10.0), files={"in": "1"})
     world.write("in", "2")
     world.look()
@@ -207,7 +213,7 @@ def test_rule_12_a_queued_wake_is_not_put_off_by_new_dirt() -> None:
 
 
 def test_rule_12_dirt_on_what_an_upstream_feeds_puts_a_start_off() -> None:
-    """Rule 12: a reader never starts before dirt that an upstream may have made was looked at."""
+    """Rule 12: if an upstream writes a dirty input, the reader does not start before the look at it."""
     world = at_rest(
         session("up", read("in"), write("out")),
         session("down", read("out"), read("own"), pace_seconds=10.0),
@@ -224,7 +230,7 @@ def test_rule_12_dirt_on_what_an_upstream_feeds_puts_a_start_off() -> None:
 
 
 def test_rule_13_nothing_runs_before_everything_was_looked_at() -> None:
-    """Rule 13: after a start a session and all upstream of it are looked at first."""
+    """Rule 13: after a daemon start, a session and all its upstreams are looked at first."""
     world = World(
         session("up", read("in"), write("out")),
         session("down", read("out"), cron("* * * * *")),
@@ -245,7 +251,10 @@ def test_rule_13_nothing_runs_before_everything_was_looked_at() -> None:
 
 
 def test_rule_13_an_upstream_without_a_look_holds_readers_that_need_none() -> None:
-    """Rule 13: a reader of runs alone does not start before its upstream was looked at, whichever is declared first."""
+    """Rule 13: a reader that has only a session binding does not start before the look at its upstream.
+
+    The order of declaration does not matter.
+    """
     world = World(session("z", read("in")), session("a", after("z"), first="run"), files={"in": "1"})
     assert world.starts("a") == 0
     world.rest()
@@ -253,7 +262,7 @@ def test_rule_13_an_upstream_without_a_look_holds_readers_that_need_none() -> No
 
 
 def test_rule_13_no_wake_is_withdrawn_before_it_was_looked_at_again() -> None:
-    """Rule 13: a wake that waited through a crash stays open under its id until its binding was looked at."""
+    """Rule 13: a wake that was open at a crash stays open under its id until its binding was looked at."""
     world = at_rest(session("s", read("in"), pace_seconds=60.0), files={"in": "1"})
     world.write("in", "2")
     world.look()
@@ -268,7 +277,7 @@ def test_rule_13_no_wake_is_withdrawn_before_it_was_looked_at_again() -> None:
 
 
 def test_a_git_operation_holds_file_wakes_until_it_is_over() -> None:
-    """A look that must wait says why; the wake waits with it, and is judged when the hold is over."""
+    """A held look gives its reason. The wake waits with it, and is judged when the hold is over."""
     world = at_rest(session("s", read("in")), files={"in": "1"})
     world.held = "git rebase"
     world.write("in", "2")
@@ -282,7 +291,7 @@ def test_a_git_operation_holds_file_wakes_until_it_is_over() -> None:
 
 
 def test_a_hold_that_ended_before_its_look_was_answered_does_not_last() -> None:
-    """Rule 11: the hint that ends a hold may overtake the look that found it; the binding is looked at again."""
+    """Rule 11: the hint that ends a hold may overtake the look that found it. The binding is looked at again."""
     world = at_rest(session("s", read("in")), files={"in": "1"})
     world.held = "git rebase"
     world.write("in", "2")
@@ -295,7 +304,7 @@ def test_a_hold_that_ended_before_its_look_was_answered_does_not_last() -> None:
 
 
 def test_hints_for_unknown_targets_are_nothing() -> None:
-    """A late hint or look for a target nobody follows any more is dropped."""
+    """A late hint or look for a target that is not followed any more is dropped."""
     world = at_rest(session("s", read("in")))
     before = len(world.log)
     world.observe(TargetsHinted(("gone",)))
@@ -305,7 +314,7 @@ def test_hints_for_unknown_targets_are_nothing() -> None:
 
 @pytest.mark.parametrize("missing", ["run", "wait"])
 def test_missing_says_what_a_path_that_is_not_there_means(missing: str) -> None:
-    """`missing: wait` queues until the path exists; `missing: run` takes absence for a version."""
+    """With `missing: wait` the session queues until the path exists. With `missing: run` absence is a version."""
     world = at_rest(session("s", read("in", missing=missing)))
     assert world.starts("s") == (1 if missing == "run" else 0)
     if missing == "wait":

@@ -1,4 +1,7 @@
-"""Rules 23 and 27: outputs that a run staged are put in place between its success and its end, once, whoever is killed meanwhile."""
+"""Rules 23 and 27: staged outputs are put in place once, between the success of a run and its end.
+
+A crash in between changes nothing.
+"""
 
 import pytest
 
@@ -28,7 +31,7 @@ def started(*bindings: FileBinding) -> World:
 
 
 def end(world: World, *paths: str, exit_code: int = 0) -> None:
-    """Its process ends, with these outputs in its private area."""
+    """End the process, with these outputs in its private area."""
     process = world.process_of("s")
     assert process is not None
     del world.processes[process.run.run_id]
@@ -37,7 +40,7 @@ def end(world: World, *paths: str, exit_code: int = 0) -> None:
 
 
 def land(world: World, *kept: str) -> None:
-    """All of it is in place, but for what others changed."""
+    """Put all outputs in place, except those that others changed."""
     [(run_id, action)] = world.landings.items()
     assert action.run.staged is not None
     for output in action.run.staged.outputs:
@@ -46,7 +49,7 @@ def land(world: World, *kept: str) -> None:
     aside = tuple(KeptOutput(path=path, words="others changed it", kept=f"/aside/{path}") for path in kept)
     world.observe(LandingEnded(session=action.session, run_id=run_id, kept=aside))
     world.look()
-    # Until its run is over, the plan names it at every step.
+    # The plan names the landing at every step until the run is over.
     world.landings.clear()
 
 
@@ -59,7 +62,7 @@ def finished(world: World):
 
 
 def test_rule_27_a_run_is_running_until_its_outputs_are_in_place() -> None:
-    """Rule 27: staged, landed, finished, in this order; the record of what was written is no assumption."""
+    """Rule 27: the order is staged, landed, finished. The written paths are recorded as certain, not assumed."""
     world = started(read("in"), write("out"))
     end(world, "out")
     assert world.session("s").run is not None and kinds(world) == ["outputs_staged"]
@@ -72,7 +75,7 @@ def test_rule_27_a_run_is_running_until_its_outputs_are_in_place() -> None:
 
 
 def test_rule_27_a_run_that_failed_lands_nothing() -> None:
-    """Rule 27: whatever it had made."""
+    """Rule 27: none of the outputs of a failed run is put in place."""
     world = started(read("in"), write("out"))
     end(world, "out", exit_code=1)
     world.look()
@@ -81,7 +84,7 @@ def test_rule_27_a_run_that_failed_lands_nothing() -> None:
 
 @pytest.mark.parametrize("call", [calls.Cancel(name="s"), calls.Interrupt(name="s"), calls.Terminate(name="s")])
 def test_rule_27_a_run_that_was_stopped_lands_nothing(call: calls.Call) -> None:
-    """Rule 27: also where it ends with 0 when it is told to."""
+    """Rule 27: this also holds if the process exits with 0 after the stop."""
     world = started(read("in"), write("out"))
     world.call(call)
     end(world, "out")
@@ -90,7 +93,7 @@ def test_rule_27_a_run_that_was_stopped_lands_nothing(call: calls.Call) -> None:
 
 
 def test_rule_27_a_run_that_changed_nothing_has_nothing_to_land() -> None:
-    """Rule 27: no record more than any other run."""
+    """Rule 27: such a run adds no staging records."""
     world = started(read("in"), write("out"))
     end(world)
     world.look()
@@ -99,7 +102,7 @@ def test_rule_27_a_run_that_changed_nothing_has_nothing_to_land() -> None:
 
 @pytest.mark.parametrize("is_landed", [False, True])
 def test_rule_27_a_crash_in_the_middle_is_finished_by_the_next_daemon(is_landed: bool) -> None:
-    """Rule 27: before or after `outputs_landed`, the same plan appears again, and the run has succeeded once."""
+    """Rule 27: before and after `outputs_landed`, the same plan is derived again. The run succeeds once."""
     world = started(read("in"), write("out"))
     end(world, "out")
     if is_landed:
@@ -118,7 +121,7 @@ def test_rule_27_a_crash_in_the_middle_is_finished_by_the_next_daemon(is_landed:
 
 
 def test_rule_23_after_staging_only_terminate_is_taken_and_follows_the_success() -> None:
-    """Rule 23: a weaker word is answered and changes nothing, nor does a stop of the daemon."""
+    """Rule 23: weaker calls are answered and change nothing. Neither does a stop of the daemon."""
     world = started(read("in"), write("out"))
     end(world, "out")
     for call in (calls.Cancel(name="s"), calls.Interrupt(name="s"), calls.Suspend(name="s")):
@@ -131,7 +134,7 @@ def test_rule_23_after_staging_only_terminate_is_taken_and_follows_the_success()
 
 
 def test_rule_27_a_conflict_leaves_seen_where_the_run_began() -> None:
-    """Rule 27: for what is only written it is drift, shown and waking nobody."""
+    """Rule 27: for a write binding the conflict is drift. It is shown, and wakes no session."""
     world = started(read("in"), write("out"))
     began = world.session("s").run.versions.get(OUT)
     world.write("out", "theirs")
@@ -146,14 +149,14 @@ def test_rule_27_a_conflict_leaves_seen_where_the_run_began() -> None:
 
 
 def test_rule_27_a_conflict_on_what_is_read_and_written_wakes() -> None:
-    """Rule 27: theirs is a version the session has not seen, and the wake says why."""
+    """Rule 27: the version of the others is not seen yet. It wakes the session with the reason `conflict`."""
     world = started(BOTH)
     world.write("list", "theirs")
     end(world, "list")
     land(world, "list")
     world.look()
     assert [cause.reason for cause in world.session("s").run.causes] == ["conflict"]
-    # The next one lands, and that is the end of it.
+    # The next run lands its output, and no further run follows.
     end(world, "list")
     land(world)
     world.rest()
@@ -161,7 +164,7 @@ def test_rule_27_a_conflict_on_what_is_read_and_written_wakes() -> None:
 
 
 def test_rule_7_both_wakes_on_every_version_but_the_one_its_own_run_left() -> None:
-    """Rules 7 and 15: seen is what it left; what another makes of it is news."""
+    """Rules 7 and 15: seen is the version that the run left. A change by others wakes the session."""
     world = started(BOTH)
     end(world, "list")
     land(world)
@@ -173,7 +176,7 @@ def test_rule_7_both_wakes_on_every_version_but_the_one_its_own_run_left() -> No
 
 
 def test_rule_7_what_others_add_during_the_run_is_not_taken_for_its_own() -> None:
-    """Rules 7 and 17: one of two paths is the run's, the other is news."""
+    """Rules 7 and 17: of two new paths one is the run's own. The other wakes the session."""
     world = started(FileBinding(name="all", pattern="all/*", access="both"))
     world.write("all/theirs", "1")
     end(world, "all/ours")
@@ -183,7 +186,7 @@ def test_rule_7_what_others_add_during_the_run_is_not_taken_for_its_own() -> Non
 
 
 def test_rule_7_a_failed_run_of_both_is_not_tried_again_on_what_it_found() -> None:
-    """Rule 15: nothing landed, so what it found is what it has seen."""
+    """Rule 15: no output landed, so seen is the version that the run found."""
     world = started(BOTH)
     end(world, "list", exit_code=1)
     world.rest()
@@ -191,7 +194,7 @@ def test_rule_7_a_failed_run_of_both_is_not_tried_again_on_what_it_found() -> No
 
 
 def test_a_strict_session_sleeps_where_it_cannot_be_had_and_wakes_when_it_can() -> None:
-    """Never weaker than asked for: also an activation waits."""
+    """The confinement is never weaker than the spec asks for. An activation waits too."""
     world = World(settings=None, files={"in": "1"})
     world.observe(StrictnessSeen("no bubblewrap"))
     world.declare(session("s", read("in"), confinement=STRICT), session("t", read("in")))

@@ -1,4 +1,4 @@
-"""Rules 14 to 19: seen and good, what moves them, and what a wake is told."""
+"""Rules 14 to 19: seen and good, what moves them, and what a wake tells the run."""
 
 import pytest
 
@@ -18,14 +18,14 @@ def at_rest(*specs, **keys) -> World:
 
 
 def change(world: World, text: str, path: str = "in") -> str:
-    """Write, look, and say what version that is."""
+    """Write, look, and return the new version."""
     world.write(path, text)
     world.look()
     return world.version_there(world.session("s").spec, read(path))
 
 
 def test_rule_14_a_run_sees_what_was_there_when_it_started() -> None:
-    """Rule 14: an edit during the run is not seen by it, whatever is there when it ends, and gives one follow-up."""
+    """Rule 14: an edit during a run is not seen by it. It causes one follow-up run."""
     world = at_rest(session("s", read("in")), files={"in": "1"})
     first = change(world, "2")
     world.write("in", "3")
@@ -38,7 +38,7 @@ def test_rule_14_a_run_sees_what_was_there_when_it_started() -> None:
 
 
 def test_rule_14_a_wake_tells_everything_since_the_last_success() -> None:
-    """Rule 14: `old` and the changed paths start from good, not from what a failed run saw."""
+    """Rule 14: `old` and the changed paths start from good, not from the versions of a failed run."""
     world = at_rest(session("s", read("in*", name="in")), files={"in1": "1", "in2": "1"})
     good = world.session("s").marks.good["file in* content"]
     world.write("in1", "2")
@@ -66,7 +66,7 @@ def test_rule_14_a_wake_tells_everything_since_the_last_success() -> None:
 def test_rule_15_an_end_for_good_moves_seen_and_only_success_moves_good(
     stop: calls.Call | None, exit_code: int | None, outcome: str, moves_good: bool
 ) -> None:
-    """Rule 15: after an end for good there is no restart on the same versions, and newer ones wake."""
+    """Rule 15: after an end for good the same versions start no run again. Newer versions wake the session."""
     world = at_rest(session("s", read("in")), files={"in": "1"})
     old = world.session("s").marks.good[IN]
     new = change(world, "2")
@@ -85,7 +85,7 @@ def test_rule_15_an_end_for_good_moves_seen_and_only_success_moves_good(
 
 
 def test_rule_15_a_retry_a_replacement_and_a_loss_move_neither_mark() -> None:
-    """Rule 15: what is tried again was not seen yet, and its wake stays open under its id."""
+    """Rule 15: versions that are tried again are not seen yet. Their wake stays open under its id."""
     world = at_rest(session("s", read("in"), retries=1), files={"in": "1"})
     seen = world.session("s").marks.seen
     change(world, "2")
@@ -104,7 +104,7 @@ def test_rule_15_a_retry_a_replacement_and_a_loss_move_neither_mark() -> None:
 
 
 def test_rule_16_an_ordered_occurrence_in_a_run_that_failed_for_good_is_accounted_for() -> None:
-    """Rule 16: a slot or a message whose run failed is not served again; the next one is told only what is new."""
+    """Rule 16: a slot or message whose run failed is not run again. The next run is told only what is new."""
     world = at_rest(session("s", cron("* * * * *")))
     world.advance(60.0)
     world.call(calls.Send(name="s", text="hello"))
@@ -120,7 +120,7 @@ def test_rule_16_an_ordered_occurrence_in_a_run_that_failed_for_good_is_accounte
 
 
 def test_rule_17_an_input_touched_during_the_run_gives_one_follow_up() -> None:
-    """Rule 17: content that went away and came back during a run may have been read: one more run, and it says why."""
+    """Rule 17: the run may have read content that came and went meanwhile. One follow-up run says so."""
     world = at_rest(session("s", read("in")), files={"in": "1"})
     change(world, "2")
     world.write("in", "3")
@@ -132,7 +132,7 @@ def test_rule_17_an_input_touched_during_the_run_gives_one_follow_up() -> None:
 
 
 def test_rule_17_a_doubt_gives_one_follow_up_and_no_other_for_the_same_reason() -> None:
-    """Rule 17: where stats alone tell, a file touched every second during paid runs gives one follow-up, and then none."""
+    """Rule 17: if only stats are known, a file touched during every run causes one follow-up run, and then none."""
     world = at_rest(session("s", read("in")), files={"in": "1"})
     change(world, "2")
     while world.process_of("s") is not None and world.starts("s") < 10:
@@ -149,7 +149,7 @@ def test_rule_17_a_doubt_gives_one_follow_up_and_no_other_for_the_same_reason() 
 
 
 def test_rule_17_a_write_is_followed_up_whatever_the_last_run_was() -> None:
-    """Rule 17: an equal content that was written during a follow-up may have been another when it was read."""
+    """Rule 17: content written during a follow-up may have differed when it was read, even if it is equal later."""
     world = at_rest(session("s", read("in")), files={"in": "1"})
     change(world, "2")
     world.touch("in")
@@ -161,7 +161,7 @@ def test_rule_17_a_write_is_followed_up_whatever_the_last_run_was() -> None:
 
 
 def test_rule_17_an_input_that_is_still_being_written_counts_as_touched() -> None:
-    """Rules 12 and 17: what somebody writes at a run's end is followed up when he has closed it, once."""
+    """Rules 12 and 17: a file that is being written at the end of a run causes one follow-up run, once it is closed."""
     world = at_rest(session("s", read("in")), files={"in": "1"})
     change(world, "2")
     world.held = "in is being written"
@@ -178,7 +178,7 @@ def test_rule_17_an_input_that_is_still_being_written_counts_as_touched() -> Non
 
 
 def test_rule_17_a_touch_between_runs_wakes_nobody() -> None:
-    """Rule 17: only what happens during a run clears seen."""
+    """Rule 17: only a write during a run clears seen."""
     world = at_rest(session("s", read("in")), files={"in": "1"})
     world.touch("in")
     world.rest()
@@ -186,7 +186,10 @@ def test_rule_17_a_touch_between_runs_wakes_nobody() -> None:
 
 
 def test_rule_17_what_differs_at_the_end_may_not_be_undone_unseen() -> None:
-    """Rule 17: an input that differs when the run ends and returns before the follow-up starts is still followed up."""
+    """Rule 17: an input differs when the run ends, and is undone before the follow-up starts.
+
+    The follow-up still runs.
+    """
     world = at_rest(session("s", read("in"), pace_seconds=10.0), files={"in": "1"})
     world.advance(20.0)
     change(world, "2")
@@ -200,7 +203,10 @@ def test_rule_17_what_differs_at_the_end_may_not_be_undone_unseen() -> None:
 
 
 def test_rule_17_what_cannot_be_judged_counts_as_touched() -> None:
-    """Rule 17: dirt at a run's end that a rebase hides from us is followed up when it is over."""
+    """Rule 17: during a rebase an input cannot be looked at.
+
+    If it is dirty at the end of a run, a follow-up comes after the rebase.
+    """
     world = at_rest(session("s", read("in")), files={"in": "1"})
     change(world, "2")
     world.held = "git rebase"
@@ -215,7 +221,7 @@ def test_rule_17_what_cannot_be_judged_counts_as_touched() -> None:
 
 
 def test_rule_17_what_cannot_be_seen_at_the_end_counts_as_touched() -> None:
-    """Rules 5 and 17: an input that became unreadable during the run may have been another when it was read."""
+    """Rules 5 and 17: an input that became unreadable during the run may have differed when it was read."""
     world = at_rest(session("s", read("in")), files={"in": "1"})
     change(world, "2")
     world.write("in", "3")
@@ -229,7 +235,10 @@ def test_rule_17_what_cannot_be_seen_at_the_end_counts_as_touched() -> None:
 
 
 def test_rule_17_commits_are_not_touched() -> None:
-    """Rule 17: a branch that moves during a run is a newer version, never a touch: each_commit must not skip."""
+    """Rule 17: a branch that moves during a run has a newer version and is never touched.
+
+    Otherwise `each_commit` would skip commits.
+    """
     world = World(session("s", commits("src", each_commit=True)))
     first = world.commit("src", "1")
     world.rest()
@@ -242,7 +251,7 @@ def test_rule_17_commits_are_not_touched() -> None:
 
 
 def test_rule_18_a_return_to_good_after_a_failure_still_runs() -> None:
-    """Rule 18: what failed may have left half an output, so going back to the last good input is worth a run."""
+    """Rule 18: a failed run may have left half an output, so a return to the last good input runs."""
     world = at_rest(session("s", read("in")), files={"in": "1"})
     good = world.session("s").marks.good[IN]
     change(world, "2")
@@ -252,7 +261,7 @@ def test_rule_18_a_return_to_good_after_a_failure_still_runs() -> None:
 
 
 def test_rule_18_a_return_to_seen_before_the_start_withdraws_the_wake() -> None:
-    """Rule 18: a change that is undone before it started gives no run, and the log says so."""
+    """Rule 18: a change that is undone before the start causes no run. The log says so."""
     world = at_rest(session("s", read("in"), pace_seconds=60.0), files={"in": "1"})
     change(world, "2")
     assert world.session("s").wake is not None
@@ -264,7 +273,7 @@ def test_rule_18_a_return_to_seen_before_the_start_withdraws_the_wake() -> None:
 
 
 def test_rule_18_a_tried_wake_is_not_withdrawn() -> None:
-    """Rule 18: undone during the back-off, it runs all the same."""
+    """Rule 18: a change that is undone during the back-off still runs."""
     world = at_rest(session("s", read("in"), retries=1), files={"in": "1"})
     change(world, "2")
     world.end("s", 1)
@@ -275,7 +284,7 @@ def test_rule_18_a_tried_wake_is_not_withdrawn() -> None:
 
 
 def test_rule_18_ordered_causes_and_activations_are_never_withdrawn() -> None:
-    """Rule 18: a slot, a message or an activation keeps its wake open when the file beside it is undone."""
+    """Rule 18: a slot, a message or an activation keeps the wake open when the change of a file is undone."""
     world = at_rest(session("s", read("in"), cron("* * * * *"), pace_seconds=600.0), files={"in": "1"})
     change(world, "2")
     world.advance(60.0)
@@ -287,7 +296,7 @@ def test_rule_18_ordered_causes_and_activations_are_never_withdrawn() -> None:
 
 
 def test_rule_19_a_cancelled_wake_counts_as_seen() -> None:
-    """Rule 19: cancelling a queued wake takes its versions, its first sight and its activations as dealt with."""
+    """Rule 19: cancelling a queued wake counts its versions, its first sight and its activations as dealt with."""
     world = World(session("s", read("in"), pace_seconds=60.0), files={"in": "1"})
     world.call(calls.Sleep(name="s"))
     world.rest()
@@ -305,7 +314,7 @@ def test_rule_19_a_cancelled_wake_counts_as_seen() -> None:
 
 
 def test_rule_19_a_cancelled_wake_uses_up_its_activations() -> None:
-    """Rule 19: an activation that waits for a slot is gone with the wake that is cancelled."""
+    """Rule 19: an activation that waits for a slot is used up when its wake is cancelled."""
     world = at_rest(
         session("busy", read("x")), session("s", read("in")), settings=Settings(concurrency=1), files={"x": "1"}
     )
@@ -329,7 +338,10 @@ def test_rule_19_what_a_wake_told_before_a_crash_is_cancelled_with_it() -> None:
 
 
 def test_rule_28_a_run_tells_what_it_left() -> None:
-    """Rule 28: the digests found at exit stand in run_finished, marked as assumed; a failure leaves its outputs suspect."""
+    """Rule 28: `run_finished` has the digests found at exit, marked as assumed.
+
+    A failure leaves the outputs suspect.
+    """
     world = at_rest(session("s", read("in"), write("out")), files={"in": "1"})
     (finished,) = world.events("s", "run_finished")
     assert finished.written == {"out": world.version_there(world.session("s").spec, write("out"))}
@@ -342,7 +354,7 @@ def test_rule_28_a_run_tells_what_it_left() -> None:
 
 
 def test_rule_29_a_run_is_closed_only_after_a_look_that_began_after_its_end() -> None:
-    """Rule 29: a look under way when the process ends does not count as the look at its outputs."""
+    """Rule 29: a look that began before the end of the process does not count as the look at its outputs."""
     world = at_rest(session("s", read("in"), write("out")), files={"in": "1"})
     change(world, "2")
     world.hint(*world.keys_of("out"))
@@ -358,7 +370,7 @@ def test_rule_29_a_run_is_closed_only_after_a_look_that_began_after_its_end() ->
 
 
 def test_rule_29_a_look_that_never_answers_does_not_keep_a_run_open() -> None:
-    """Rule 29: a hanging file system costs the findings, not the session."""
+    """Rule 29: with a hanging file system the run is closed without its written versions."""
     world = at_rest(session("s", read("in"), write("out")), files={"in": "1"})
     change(world, "2")
     world.end("s")
@@ -369,7 +381,10 @@ def test_rule_29_a_look_that_never_answers_does_not_keep_a_run_open() -> None:
 
 
 def test_an_input_that_could_not_be_seen_at_the_start_is_looked_at_again() -> None:
-    """Rules 5, 17: an activation runs it all the same; what it found there nobody knows, so the version parked before is no proof."""
+    """Rules 5, 17: an activation starts the run although an input is unknown.
+
+    The content that the run found is unknown, so a return to the version parked earlier still causes a run.
+    """
     world = World(session("payroll", read("rates"), write("out")), files={"rates": "1"})
     world.look()
     world.call(calls.Cancel(name="payroll"))
@@ -388,7 +403,10 @@ def test_an_input_that_could_not_be_seen_at_the_start_is_looked_at_again() -> No
 
 
 def test_a_probe_that_failed_at_the_start_is_news_when_it_answers() -> None:
-    """The same for what has no stat to compare: its old answer, parked by a cancel, does not stand for what the run found."""
+    """The same for a probe, which has no stat to compare.
+
+    The version parked by a cancel does not count as seen by the later run.
+    """
     world = World(session("payroll", probe("fx")), probes={("fx",): "1"})
     world.look()
     world.call(calls.Cancel(name="payroll"))

@@ -1,4 +1,4 @@
-"""Rules 4 to 9: what a version is, and when a session is owed a run because of it."""
+"""Rules 4 to 9: the versions of bindings, and when they cause a run."""
 
 import pytest
 from msgspec.structs import replace
@@ -13,7 +13,7 @@ from wakeful.errors import CallerError
 
 
 def at_rest(*specs, **keys) -> World:
-    """A world in which everything that is there was seen."""
+    """Make a world in which everything was seen."""
     world = World(*specs, **keys)
     world.rest()
     return world
@@ -21,7 +21,7 @@ def at_rest(*specs, **keys) -> World:
 
 @pytest.mark.parametrize("text", ["older", "newer", ""])
 def test_rule_4_a_level_is_owed_whenever_its_version_differs_from_seen(text: str) -> None:
-    """Rule 4: files are compared by difference, in whatever direction they changed."""
+    """Rule 4: a file binding is owed if its version differs from seen, in either direction."""
     world = at_rest(session("s", read("in")), files={"in": "old"})
     world.write("in", text)
     world.rest()
@@ -37,7 +37,7 @@ def deliver(world: World, number: int, name: str = "s", **fields: object) -> str
 
 
 def test_rule_4_a_webhook_is_owed_while_its_position_is_ahead_of_seen() -> None:
-    """Rule 4: nothing at first sight; then each delivery, by one run for all that wait; none runs twice."""
+    """Rule 4: a webhook has no first run. One run takes all waiting deliveries, and no delivery runs twice."""
     world = at_rest(session("s", hook()))
     assert world.starts("s") == 0
     world.call(calls.Sleep(name="s", seconds=60.0))
@@ -51,7 +51,7 @@ def test_rule_4_a_webhook_is_owed_while_its_position_is_ahead_of_seen() -> None:
     run = world.session("s").run
     assert run is not None
     assert [one.delivery for one in list_new_deliveries(world.session("s"), run, "webhook hook")] == ["d3"]
-    # One that comes during the run is the next one's, also when this one ends badly (rule 16).
+    # A delivery during the run belongs to the next run, also when this run fails (rule 16).
     deliver(world, 4)
     world.end("s", exit_code=1)
     world.rest()
@@ -60,7 +60,7 @@ def test_rule_4_a_webhook_is_owed_while_its_position_is_ahead_of_seen() -> None:
 
 
 def test_rule_4_a_filtered_delivery_is_a_mark_and_wakes_nobody() -> None:
-    """Rule 4: the position stays, and the next one has the number that it would have had."""
+    """Rule 4: a filtered delivery is recorded without a new position. The next delivery takes that position."""
     world = at_rest(session("s", hook()))
     assert deliver(world, 1, is_filtered=True, reason="event is ping") == "filtered: event is ping"
     assert world.kinds("s")[-1] == "delivery_received" and world.session("s").wake is None
@@ -69,7 +69,7 @@ def test_rule_4_a_filtered_delivery_is_a_mark_and_wakes_nobody() -> None:
 
 
 def test_rule_4_a_crash_between_a_delivery_and_its_run_loses_none() -> None:
-    """Rule 4: what is recorded is owed after the crash, and its run gets it."""
+    """Rule 4: a recorded delivery is owed after the crash, and the next run gets it."""
     world = at_rest(session("s", hook()), settings=Settings(concurrency=1))
     deliver(world, 1)
     world.crash()
@@ -80,7 +80,7 @@ def test_rule_4_a_crash_between_a_delivery_and_its_run_loses_none() -> None:
 
 
 def test_rule_4_very_large_payloads_are_parted_among_runs() -> None:
-    """Rule 4: a run gets at most 64 MB of them, or one; the rest is owed still."""
+    """Rule 4: a run gets at most 64 MB of payloads, or one payload. The rest is still owed."""
     world = at_rest(session("s", hook()))
     world.call(calls.Sleep(name="s", seconds=60.0))
     for number, size in enumerate((30_000_000, 30_000_000, 30_000_000, 70_000_000, 1)):
@@ -92,7 +92,7 @@ def test_rule_4_very_large_payloads_are_parted_among_runs() -> None:
 
 
 def test_rule_8_a_webhook_keeps_what_waits_when_its_secret_or_filter_changes() -> None:
-    """Rule 8: a webhook is its address, which its name is part of."""
+    """Rule 8: the identity of a webhook is its address, which contains its name."""
     world = at_rest(session("s", hook()))
     world.call(calls.Sleep(name="s"))
     deliver(world, 1)
@@ -106,7 +106,7 @@ def test_rule_8_a_webhook_keeps_what_waits_when_its_secret_or_filter_changes() -
 
 
 def test_rule_4_probes_and_commits_are_levels() -> None:
-    """Rule 4: a probe's output and a branch's tree are compared by difference, and equal ones wake nobody."""
+    """Rule 4: the output of a probe and the tree of a branch are compared with seen. Equal ones cause no run."""
     world = World(session("s", probe("fx"), commits("src")))
     world.probes[("fx",)] = "1.10"
     world.hint(*world.followed)
@@ -125,7 +125,7 @@ def test_rule_4_probes_and_commits_are_levels() -> None:
 
 
 def test_rule_4_the_spec_and_the_program_are_levels() -> None:
-    """Rule 4: an edited spec and an edited program wake the session, as files do."""
+    """Rule 4: an edited spec or program wakes the session, as a file does."""
     spec = session("s", read("in"), program="work.py")
     world = at_rest(spec, files={"work.py": "1"})
     world.write("work.py", "2")
@@ -138,7 +138,10 @@ def test_rule_4_the_spec_and_the_program_are_levels() -> None:
 
 
 def test_rule_4_an_ordered_kind_is_owed_only_when_its_position_is_ahead() -> None:
-    """Rule 4: messages, activations, slots and sessions count forward; a position that was dealt with never wakes again."""
+    """Rule 4: messages, activations, slots and sessions count forward.
+
+    A position that was dealt with never wakes again.
+    """
     world = at_rest(session("up", every(3600.0)), session("s", after("up")))
     assert world.starts("s") == 1
     world.call(calls.Activate(name="up"))
@@ -153,7 +156,7 @@ def test_rule_4_an_ordered_kind_is_owed_only_when_its_position_is_ahead() -> Non
 
 
 def test_rule_5_unknown_is_no_version() -> None:
-    """Rule 5: what cannot be read wakes nobody, and is not taken for deleted."""
+    """Rule 5: an unreadable file causes no wake, and does not count as deleted."""
     world = at_rest(session("s", read("in")), files={"in": "old"})
     world.hide("in")
     world.rest()
@@ -165,7 +168,10 @@ def test_rule_5_unknown_is_no_version() -> None:
 
 
 def test_rule_5_nothing_starts_on_what_it_cannot_see_but_by_activation() -> None:
-    """Rule 5: a session does not start while a binding is unknown and says so; activate overrides, and what came is owed later."""
+    """Rule 5: a session does not start while a binding is unknown, and says so.
+
+    An activation overrides this. A change of the unknown binding is still owed afterwards.
+    """
     world = at_rest(session("s", read("in"), read("other")), files={"in": "old", "other": "1"})
     world.hide("in")
     world.write("other", "2")
@@ -182,7 +188,7 @@ def test_rule_5_nothing_starts_on_what_it_cannot_see_but_by_activation() -> None
 
 
 def test_rule_5_readers_of_a_session_that_cannot_see_are_held() -> None:
-    """Rule 5: while an upstream cannot see its input, its readers wait."""
+    """Rule 5: while an input of an upstream is unknown, its readers wait."""
     world = at_rest(
         session("up", read("in"), write("out")),
         session("down", read("out"), read("own")),
@@ -210,7 +216,7 @@ def test_rule_7_a_read_binding_never_covers_what_its_own_session_writes() -> Non
 
 
 def test_rule_7_a_write_binding_wakes_its_readers_and_not_its_writer() -> None:
-    """Rule 7: whoever changes or deletes an output, its writer sleeps on and its readers wake."""
+    """Rule 7: if others change or delete an output, its readers wake and its writer does not."""
     world = at_rest(session("up", read("in"), write("out")), session("down", read("out")), files={"in": "1"})
     world.write("out", "by hand")
     world.rest()
@@ -220,7 +226,10 @@ def test_rule_7_a_write_binding_wakes_its_readers_and_not_its_writer() -> None:
 
 
 def test_rule_7_a_write_binding_that_wakes_recomputes_what_was_edited_or_deleted() -> None:
-    """Rule 7: with `wake: true` a hand-edited or deleted output is made again, once, and its own writes wake nobody."""
+    """Rule 7: with `wake: true` an edited or deleted output is made again, once.
+
+    The session's own writes wake no session.
+    """
     world = at_rest(session("s", read("in"), write("out", wake=True)), files={"in": "1"})
     assert world.starts("s") == 1
     made = world.files["/project/out"]
@@ -233,7 +242,7 @@ def test_rule_7_a_write_binding_that_wakes_recomputes_what_was_edited_or_deleted
 
 
 def test_rule_7_one_path_read_and_written_is_two_things() -> None:
-    """Rule 7: a session that reads and writes one pattern sees none of it as input, and does not wake itself."""
+    """Rule 7: a session that reads and writes one pattern has no input from it, and does not wake itself."""
     world = at_rest(session("s", read("data/*", name="seen"), write("data/*", name="made")), files={"data/x": "1"})
     world.write("data/x", "2")
     world.rest()
@@ -241,7 +250,7 @@ def test_rule_7_one_path_read_and_written_is_two_things() -> None:
 
 
 def test_rule_8_a_renamed_binding_keeps_what_it_has_seen() -> None:
-    """Rule 8: seen belongs to what a binding is, so a new name alone is told as a new spec and not as new content."""
+    """Rule 8: seen belongs to the identity of a binding. So a new name is a new spec, but not new content."""
     world = at_rest(session("s", read("in", name="old")), files={"in": "1"})
     world.declare(session("s", read("in", name="new")))
     world.rest()
@@ -252,7 +261,10 @@ def test_rule_8_a_renamed_binding_keeps_what_it_has_seen() -> None:
 
 
 def test_rule_8_another_exclude_is_another_binding() -> None:
-    """Rule 8: exclude, branch, repository, each_commit, expression and zone belong to what a binding is."""
+    """Rule 8: exclude, branch, repository, `each_commit` and period belong to the identity.
+
+    Name, settle and wake do not.
+    """
     plain, without = read("data/*"), read("data/*", exclude=("x",))
     assert plain.identity != without.identity
     assert (
@@ -266,7 +278,7 @@ def test_rule_8_another_exclude_is_another_binding() -> None:
 
 
 def test_rule_8_a_new_clock_starts_at_the_slot_before_the_edit() -> None:
-    """Rule 8: a clock that is declared, changed, or taken up again after it was dropped, owes nothing for the past."""
+    """Rule 8: a clock that is new, changed, or declared again after removal has no owed slots from the past."""
     world = at_rest(session("s", every(60.0)))
     assert world.starts("s") == 0
     world.advance(60.0)
@@ -290,7 +302,7 @@ def test_rule_8_a_new_clock_starts_at_the_slot_before_the_edit() -> None:
     ],
 )  # fmt: skip
 def test_rule_9_timing_and_order_are_not_noticed(change: dict[str, object]) -> None:
-    """Rule 9: priority, settle, retries, timeout and the like are no part of the spec's version."""
+    """Rule 9: priority, pace, retries, timeout and the like are not part of the spec's version."""
     spec = session("s", read("in"))
     world = at_rest(spec, files={"in": "1"})
     world.declare(replace(spec, **change))
@@ -315,7 +327,7 @@ def test_rule_9_what_a_run_can_notice_wakes(change: dict[str, object]) -> None:
 
 
 def test_rule_9_a_prompt_is_another_thing_than_a_script_of_the_same_words() -> None:
-    """Rule 9: what is asked of an agent and what a shell carries out are told apart; another prompt is another version."""
+    """Rule 9: a prompt and a script of the same text are different versions. So are two different prompts."""
     spec = session("s", read("in"), run=PromptRun(prompt="make all"))
     assert digest_noticed(spec) != digest_noticed(replace(spec, run=ScriptRun(text="make all")))
     assert digest_noticed(spec) != digest_noticed(replace(spec, run=PromptRun(prompt="make none")))
@@ -323,7 +335,7 @@ def test_rule_9_a_prompt_is_another_thing_than_a_script_of_the_same_words() -> N
 
 
 def test_owed_names_what_is_new() -> None:
-    """`owed` names the bindings that are new, activations last; nothing for a session at rest."""
+    """A session at rest owes nothing. A binding with `wake: false` is not named."""
     world = at_rest(session("s", read("in"), read("quiet", wake=False)), files={"in": "1", "quiet": "1"})
     assert owed_names(world.core.state, world.core.looked, world.session("s")) == []
     world.call(calls.Sleep(name="s"))

@@ -1,4 +1,4 @@
-"""Rules 20 to 26: wakes, runs, stops, first sight, and specs that change under them."""
+"""Rules 20 to 26: wakes, runs, stops, first sight, and specs that change meanwhile."""
 
 from collections.abc import Callable
 
@@ -25,7 +25,7 @@ def change(world: World, text: str, path: str = "in") -> None:
 
 
 def test_rule_20_later_causes_extend_the_open_wake() -> None:
-    """Rule 20: one open wake per session; what comes later joins it under the same id."""
+    """Rule 20: a session has one open wake. Later causes extend it under the same id."""
     world = at_rest(session("s", read("a"), read("b"), pace_seconds=60.0), files={"a": "1", "b": "1"})
     change(world, "2", "a")
     change(world, "2", "b")
@@ -37,7 +37,7 @@ def test_rule_20_later_causes_extend_the_open_wake() -> None:
 
 
 def test_rule_20_a_cause_that_was_undone_leaves_the_wake() -> None:
-    """Rule 20: a run is not told of a change that is gone when it starts."""
+    """Rule 20: a run is not told of a change that was undone before it starts."""
     world = at_rest(session("s", read("a"), read("b"), pace_seconds=60.0), files={"a": "1", "b": "1"})
     change(world, "2", "a")
     change(world, "2", "b")
@@ -56,7 +56,7 @@ def test_rule_20_a_cause_that_was_undone_leaves_the_wake() -> None:
     ],
 )
 def test_rule_20_activate_skips_settle_pace_holds_and_windows(spec, prepare) -> None:
-    """Rule 20: an activation runs now, whatever holds or delays the session."""
+    """Rule 20: an activation starts the run now, whatever holds or delays the session."""
     world = World(spec, files={"in": "1"})
     if prepare == "down":
         world.services["tcp://db"] = "down"
@@ -76,7 +76,7 @@ def test_rule_20_activate_skips_settle_pace_holds_and_windows(spec, prepare) -> 
 
 
 def test_rule_20_activate_skips_settle() -> None:
-    """Rule 20: dirt that has not settled does not delay an activation."""
+    """Rule 20: a dirty binding that has not settled does not delay an activation."""
     world = at_rest(session("s", read("in", settle_seconds=5.0, settle_max_seconds=60.0)), files={"in": "1"})
     world.write("in", "2")
     world.deliver_hints()
@@ -85,7 +85,7 @@ def test_rule_20_activate_skips_settle() -> None:
 
 
 def test_rule_20_activate_does_not_skip_slots() -> None:
-    """Rule 20: an activation waits for a slot like everyone."""
+    """Rule 20: an activation waits for a slot as other wakes do."""
     world = at_rest(session("busy", read("x")), session("s", read("in")), settings=Settings(concurrency=1))
     change(world, "2", "x")
     world.call(calls.Activate(name="s"))
@@ -95,7 +95,7 @@ def test_rule_20_activate_does_not_skip_slots() -> None:
 
 
 def test_rule_20_activate_skips_backing_off_and_lifts_failed() -> None:
-    """Rule 20: an activation ends the back-off and the hold of a failure."""
+    """Rule 20: an activation ends the back-off, and the hold after a failure."""
     world = at_rest(session("s", read("in"), retries=1), files={"in": "1"})
     change(world, "2")
     world.end("s", 1)
@@ -110,7 +110,7 @@ def test_rule_20_activate_skips_backing_off_and_lifts_failed() -> None:
 
 
 def test_rule_20_an_activated_run_that_fails_backs_off() -> None:
-    """Rule 20: an activation ends the back-off there is, not the one its own failure brings."""
+    """Rule 20: an activation ends the back-off that exists, not the one that its own failure causes."""
     world = at_rest(session("s", read("in"), retries=2), files={"in": "1"})
     world.call(calls.Activate(name="s"))
     world.end("s", 1)
@@ -122,7 +122,7 @@ def test_rule_20_an_activated_run_that_fails_backs_off() -> None:
 
 
 def test_rule_20_activations_while_running_give_one_follow_up() -> None:
-    """Rule 20: however often it is activated while it runs, it runs once more."""
+    """Rule 20: any number of activations during a run cause one follow-up run."""
     world = at_rest(session("s", read("in")), files={"in": "1"})
     change(world, "2")
     for _ in range(3):
@@ -143,7 +143,7 @@ def test_rule_20_a_snooze_outlives_an_activation() -> None:
 
 
 def test_rule_21_attempts_belong_to_the_start_versions() -> None:
-    """Rule 21: a retry on changed versions begins at attempt 0, and the back-off goes on doubling."""
+    """Rule 21: a retry on changed versions begins at attempt 0. The back-off goes on doubling."""
     world = at_rest(session("s", read("in"), retries=2), files={"in": "1"})
     change(world, "2")
     world.end("s", 1)
@@ -172,7 +172,7 @@ FAILING: dict[str, tuple[SessionSpec, Callable[[World, int], None], int]] = {
     "its output wakes it by others' hands": (
         session("s", read("in"), write("out", wake=True), retries=2), lambda world, number: world.write("out", f"half {number}"), 3
     ),
-    # The last try may have read what was between: one more, and no new row of tries.
+    # The last try may have read the content in between: one more run follows, and no new series of tries.
     "its input is touched": (session("s", read("in"), retries=2), lambda world, number: world.touch("in") if number < 4 else None, 4),
     "its input is touched always": (session("s", read("in"), retries=2), lambda world, number: world.touch("in") if number < 8 else None, 8),
 }  # fmt: skip
@@ -180,7 +180,7 @@ FAILING: dict[str, tuple[SessionSpec, Callable[[World, int], None], int]] = {
 
 @pytest.mark.parametrize("what", FAILING)
 def test_rule_21_so_many_tries_on_the_same_versions_and_no_more(what: str) -> None:
-    """Rule 21: what a failing run leaves behind is not newer input."""
+    """Rule 21: the outputs of a failing run are not newer input."""
     spec, leave, tries = FAILING[what]
     world = at_rest(spec, files={"in": "1"})
     change(world, "2")
@@ -199,7 +199,7 @@ def test_rule_21_so_many_tries_on_the_same_versions_and_no_more(what: str) -> No
 
 @pytest.mark.parametrize("retries", [0, 1, 2])
 def test_rule_21_retries_are_tries_after_the_first(retries: int) -> None:
-    """Rule 21: `retries: 2` is three runs, numbered 0 to 2, and then the session sleeps."""
+    """Rule 21: `retries: 2` gives three runs, numbered 0 to 2. Then the session sleeps."""
     world = at_rest(session("s", read("in"), retries=retries), files={"in": "1"})
     change(world, "2")
     world.rest(600.0, exit_code=lambda _: 1)
@@ -209,7 +209,7 @@ def test_rule_21_retries_are_tries_after_the_first(retries: int) -> None:
 
 
 def test_rule_21_what_others_make_of_an_output_that_wakes_is_newer_input() -> None:
-    """Rule 21: a try on it is the first, whatever the session's own tries left there before."""
+    """Rule 21: a try on such a change is attempt 0, whatever the earlier tries left in the output."""
     world = at_rest(session("s", read("in"), write("out", wake=True), retries=2), files={"in": "1"})
     change(world, "2")
     world.write("out", "half, by the first try")
@@ -228,7 +228,7 @@ def test_rule_21_what_others_make_of_an_output_that_wakes_is_newer_input() -> No
 
 
 def test_rule_21_newer_versions_do_not_shorten_the_back_off() -> None:
-    """Rule 21: a change while it backs off is taken up by the retry, not by a start of its own."""
+    """Rule 21: a change during the back-off waits for the retry and starts no run of its own."""
     world = at_rest(session("s", read("in"), retries=2), files={"in": "1"})
     change(world, "2")
     world.end("s", 1)
@@ -245,7 +245,7 @@ def test_rule_21_newer_versions_do_not_shorten_the_back_off() -> None:
 
 @pytest.mark.parametrize("release", ["newer version", "new spec", "resume", "activate"])
 def test_rule_21_what_ends_a_failure(release: str) -> None:
-    """Rule 21: failed for good sleeps until a newer version, a new spec, resume or activate."""
+    """Rule 21: a session that failed for good sleeps until a newer version, a new spec, resume or activate."""
     spec = session("s", read("in"))
     world = at_rest(spec, files={"in": "1"})
     change(world, "2")
@@ -280,7 +280,7 @@ def test_rule_21_something_newer_during_the_run_is_tried_at_once() -> None:
 
 
 def test_rule_22_lost_runs_have_their_own_count() -> None:
-    """Rule 22: three runs lost in crashes put the wake to sleep; they use up no retries."""
+    """Rule 22: after three runs lost in crashes the session sleeps. They use up no retries."""
     world = at_rest(session("s", read("in"), retries=1), files={"in": "1"})
     change(world, "2")
     for lost in range(1, 4):
@@ -298,7 +298,7 @@ def test_rule_22_lost_runs_have_their_own_count() -> None:
 
 
 def test_rule_22_an_activated_run_that_takes_the_daemon_down_is_held_too() -> None:
-    """Rule 22: an activation that is still owed does not make a crash loop; another one lets it go on."""
+    """Rule 22: an activation that is still owed does not make a crash loop. Another activation releases the hold."""
     world = at_rest(session("s", read("in")), files={"in": "1"})
     world.call(calls.Activate(name="s"))
     for lost in range(1, 4):
@@ -323,7 +323,7 @@ def test_rule_22_an_activated_run_that_takes_the_daemon_down_is_held_too() -> No
     ],
 )
 def test_rule_23_the_stronger_stop_replaces_the_weaker(first, second, left: str) -> None:
-    """Rule 23: terminate > cancel > interrupt > suspend, in whatever order they come."""
+    """Rule 23: terminate > cancel > interrupt > suspend, in any order."""
     world = at_rest(session("s", read("in")), files={"in": "1"})
     change(world, "2")
     world.call(first(name="s"))
@@ -357,7 +357,10 @@ def test_rule_23_a_crash_after_a_stop_ends_the_run_with_that_outcome(stop: str, 
 
 
 def test_rule_24_a_session_is_terminated_after_its_run_in_the_same_transaction() -> None:
-    """Rule 24: run_finished, then session_terminated, together; its readers and targets are let go."""
+    """Rule 24: `run_finished` and `session_terminated` are one transaction.
+
+    Readers are released, and targets are forgotten.
+    """
     world = at_rest(
         session("s", read("in"), write("out")), session("down", read("out"), read("own")), files={"in": "1", "own": "1"}
     )
@@ -381,7 +384,10 @@ def test_rule_24_a_session_is_terminated_after_its_run_in_the_same_transaction()
 @pytest.mark.parametrize("is_crashed", [False, True])
 @pytest.mark.parametrize("reason", ["the year is closed", None])
 def test_rule_24_why_a_session_was_terminated_during_its_run_is_kept(reason: str | None, is_crashed: bool) -> None:
-    """Rule 24: the reason waits with the stop, also for the next daemon; without one the record says who did it, and when."""
+    """Rule 24: the reason is kept with the stop, also for the next daemon.
+
+    Without a reason, the record names the caller.
+    """
     world = at_rest(session("s", read("in")), files={"in": "1"})
     change(world, "2")
     world.call(calls.Cancel(name="s"), author="bob")
@@ -399,7 +405,7 @@ def test_rule_24_why_a_session_was_terminated_during_its_run_is_kept(reason: str
 
 
 def test_rule_24_suspend_lets_a_command_come_to_its_end() -> None:
-    """Rule 24: a command's only safe point is its end: suspend sends no signal."""
+    """Rule 24: the only safe point of a command is its end, so suspend sends no signal."""
     world = at_rest(session("s", read("in")), files={"in": "1"})
     change(world, "2")
     world.call(calls.Suspend(name="s"))
@@ -411,7 +417,7 @@ def test_rule_24_suspend_lets_a_command_come_to_its_end() -> None:
 
 
 def test_rule_25_first_run_is_one_wake_with_the_cause_first() -> None:
-    """Rule 25: first sight is one run, told as such, for whatever is there."""
+    """Rule 25: first sight is one run with the cause `first`, for all bindings."""
     world = at_rest(session("s", read("a"), read("b"), commits("src")), files={"a": "1"})
     (wake,) = world.events("s", "wake_requested")
     assert [cause.kind for cause in wake.causes] == ["first"]
@@ -420,7 +426,7 @@ def test_rule_25_first_run_is_one_wake_with_the_cause_first() -> None:
 
 
 def test_rule_25_adopt_takes_what_is_there_as_seen_and_good() -> None:
-    """Rule 25: adopt runs nothing; the next change is told from what was there."""
+    """Rule 25: adopt starts no run. The next change is told relative to the adopted version."""
     world = at_rest(session("s", read("in"), first="adopt"), files={"in": "1"})
     assert world.starts("s") == 0
     there = world.session("s").marks.good["file in content"]
@@ -430,7 +436,7 @@ def test_rule_25_adopt_takes_what_is_there_as_seen_and_good() -> None:
 
 
 def test_rule_25_adopt_waits_until_everything_was_seen() -> None:
-    """Rule 25: a binding that cannot be seen yet is not taken for new; clocks and messages wake meanwhile."""
+    """Rule 25: adopt waits for a binding that is still unknown. A message wakes the session meanwhile."""
     world = World(session("s", read("a"), read("b"), first="adopt"), files={"a": "1", "b": "1"})
     world.hide("a")
     world.rest()
@@ -445,7 +451,7 @@ def test_rule_25_adopt_waits_until_everything_was_seen() -> None:
 
 @pytest.mark.parametrize("first", [None, "run", "adopt"])
 def test_rule_25_clocks_and_mailboxes_start_at_their_declaration(first) -> None:
-    """Rule 25: no slot or message from before the declaration is owed."""
+    """Rule 25: slots from before the declaration are not owed."""
     world = at_rest(session("s", cron("0 0 * * *"), first=first))
     assert world.starts("s") == (1 if first == "run" else 0)
     world.advance(86_400.0)
@@ -454,7 +460,7 @@ def test_rule_25_clocks_and_mailboxes_start_at_their_declaration(first) -> None:
 
 
 def test_rule_26_a_run_keeps_the_spec_it_started_under() -> None:
-    """Rule 26: an edit during a run gives one follow-up under the new spec."""
+    """Rule 26: edits of the spec during a run cause one follow-up run under the new spec."""
     spec = session("s", read("in"))
     world = at_rest(spec, files={"in": "1"})
     change(world, "2")
@@ -467,7 +473,7 @@ def test_rule_26_a_run_keeps_the_spec_it_started_under() -> None:
 
 
 def test_rule_26_a_removed_session_ends_its_run_and_is_then_undeclared() -> None:
-    """Rule 26: the run ends under its spec and tells what it wrote; then wake, back-off and edges go."""
+    """Rule 26: the run ends under its spec, with its written paths. Then wake, back-off and edges are removed."""
     world = at_rest(session("s", read("in"), write("out"), retries=3), session("down", read("out")), files={"in": "1"})
     change(world, "2")
     world.remove("s")
@@ -483,7 +489,7 @@ def test_rule_26_a_removed_session_ends_its_run_and_is_then_undeclared() -> None
 
 
 def test_rule_26_a_removed_writer_makes_room_at_once() -> None:
-    """Rule 26: a file moved to another name takes over the output although the old session still runs."""
+    """Rule 26: a spec moved to another name takes over the output, although the old session still runs."""
     world = at_rest(session("old", read("in"), write("out")), files={"in": "1"})
     change(world, "2")
     spec = session("new", read("in"), write("out"))
@@ -496,7 +502,7 @@ def test_rule_26_a_removed_writer_makes_room_at_once() -> None:
 
 
 def test_rule_26_a_removed_upstream_sets_its_readers_free() -> None:
-    """Rule 26: the edges of a removed session go with it."""
+    """Rule 26: the edges of a removed session are removed too."""
     world = at_rest(
         session("up", read("in"), write("out")),
         session("down", read("out"), read("own")),
@@ -512,7 +518,7 @@ def test_rule_26_a_removed_upstream_sets_its_readers_free() -> None:
 
 
 def test_rule_26_the_same_name_declared_again_is_the_same_session() -> None:
-    """Rule 26: it goes on with its seen, and what changed meanwhile is owed."""
+    """Rule 26: it keeps its seen, and changes made meanwhile are owed."""
     spec = session("s", read("in"), cron("0 0 * * *"))
     world = at_rest(spec, files={"in": "1"})
     identity = world.session("s").id
@@ -530,7 +536,7 @@ def test_rule_26_the_same_name_declared_again_is_the_same_session() -> None:
 
 
 def test_rule_26_a_queued_wake_goes_with_its_spec() -> None:
-    """Rule 26: removed while queued, it is owed again when it is declared again."""
+    """Rule 26: the wake of a removed session is withdrawn. It is owed again when the session is declared again."""
     spec = session("s", read("in"), pace_seconds=60.0)
     world = at_rest(spec, files={"in": "1"})
     change(world, "2")
@@ -544,14 +550,14 @@ def test_rule_26_a_queued_wake_goes_with_its_spec() -> None:
 
 
 def test_rule_26_a_batch_is_judged_as_one() -> None:
-    """Rule 26: two files that swap their outputs are fine together, though each alone would be a double writer."""
+    """Rule 26: two specs that swap their outputs are admitted together, though each alone would be a second writer."""
     world = at_rest(session("a", read("in"), write("x")), session("b", read("in"), write("y")))
     world.declare(session("a", read("in"), write("y")), session("b", read("in"), write("x")))
     assert world.core.looked.refused == {}
 
 
 def test_rule_26_of_a_bad_batch_files_are_admitted_in_name_order_last_good_first() -> None:
-    """Rule 26: a double writer is refused with the path spelled out and keeps its last good spec; the others go on."""
+    """Rule 26: a second writer is refused with the path, and keeps its last good spec. The other sessions go on."""
     world = at_rest(session("z", read("in"), write("out")), files={"in": "1"})
     world.declare(session("a", read("in"), write("out")), session("m", read("in"), write("m.out")))
     assert "a and z both write out" in world.core.looked.refused["a"]
@@ -567,7 +573,7 @@ def test_rule_26_of_a_bad_batch_files_are_admitted_in_name_order_last_good_first
 
 
 def test_rule_26_a_cycle_is_refused_with_its_path() -> None:
-    """Rule 26: a cycle names every session and path on it."""
+    """Rule 26: the message names every session and path of the cycle."""
     world = World(session("a", read("z.out"), write("a.out")), session("z", read("a.out"), write("z.out")))
     assert set(world.core.looked.refused) == {"z"}
     words = world.core.looked.refused["z"]
@@ -575,7 +581,7 @@ def test_rule_26_a_cycle_is_refused_with_its_path() -> None:
 
 
 def test_rule_26_a_file_that_cannot_be_read_keeps_its_last_good_spec() -> None:
-    """Rule 26: also through a restart."""
+    """Rule 26: this also holds across a restart."""
     spec = session("s", read("in"))
     world = at_rest(spec, files={"in": "1"})
     world.observe(SpecsRead(refused={"s": "s.yaml:1:1: unknown key"}))
@@ -594,7 +600,7 @@ def test_rule_26_a_file_that_cannot_be_read_keeps_its_last_good_spec() -> None:
 
 
 def test_rule_26_only_terminate_terminates() -> None:
-    """Rule 26: a vanished spec is `sleeping: undeclared`; a terminated one does not come back with its file."""
+    """Rule 26: a session whose spec is gone is `undeclared`. A terminated one does not come back with its file."""
     spec = session("s", read("in"))
     world = at_rest(spec, files={"in": "1"})
     world.call(calls.Terminate(name="s"))
@@ -609,7 +615,7 @@ def test_rule_26_only_terminate_terminates() -> None:
 
 
 def test_a_reopened_session_is_bound_again_though_its_spec_is_equal() -> None:
-    """Opened again, a session goes on where it was when its file is read again, and old activations are closed."""
+    """A reopened session goes on where it was when its file is read again. It is neither held nor run at once."""
     spec = session("s", read("in"))
     world = at_rest(spec, files={"in": "1"})
     world.call(calls.Sleep(name="s"))
@@ -623,7 +629,7 @@ def test_a_reopened_session_is_bound_again_though_its_spec_is_equal() -> None:
 
 
 def test_a_renamed_session_goes_on_under_its_new_name() -> None:
-    """Rename keeps identity, history and seen; nothing runs until the file is read under its new name."""
+    """Rename keeps id, history and seen. The session does not run until its file is read under the new name."""
     spec = session("s", read("in"))
     world = at_rest(spec, files={"in": "1"})
     identity = world.session("s").id
@@ -638,7 +644,7 @@ def test_a_renamed_session_goes_on_under_its_new_name() -> None:
 
 
 def test_when_all_waits_for_every_waking_binding() -> None:
-    """`when: all` runs when all waking bindings are new; what is implied wakes alone."""
+    """With `when: all` the session runs when all waking bindings are new. A message wakes it alone."""
     world = at_rest(session("s", read("a"), read("b"), when="all"), files={"a": "1", "b": "1"})
     change(world, "2", "a")
     assert world.starts("s") == 1
@@ -650,7 +656,10 @@ def test_when_all_waits_for_every_waking_binding() -> None:
 
 
 def test_when_changed_lets_the_clock_wake_only_if_something_else_is_new() -> None:
-    """`when: changed`: a slot without news is skipped with a record; news that does not wake by itself waits for the slot."""
+    """With `when: changed` a slot without a change is skipped with a record.
+
+    A change that does not wake waits for the slot.
+    """
     world = at_rest(session("s", read("in", wake=False), cron("* * * * *"), when="changed"), files={"in": "1"})
     world.advance(60.0)
     world.rest(1.0)
@@ -663,7 +672,7 @@ def test_when_changed_lets_the_clock_wake_only_if_something_else_is_new() -> Non
 
 
 def test_when_changed_does_not_skip_a_slot_on_what_it_cannot_see() -> None:
-    """`when: changed`: unknown is not unchanged (rule 5)."""
+    """With `when: changed` an unknown binding does not count as unchanged (rule 5)."""
     world = at_rest(session("s", read("in", wake=False), cron("* * * * *"), when="changed"), files={"in": "1"})
     world.hide("in")
     world.rest(1.0)
@@ -676,7 +685,7 @@ def test_when_changed_does_not_skip_a_slot_on_what_it_cannot_see() -> None:
 
 
 def test_pace_collects_what_comes_meanwhile() -> None:
-    """`pace`: at most one run per this long; changes collect."""
+    """With `pace` at most one run starts in this time. Changes collect."""
     world = at_rest(session("s", read("in"), pace_seconds=10.0), files={"in": "1"})
     for text in "234":
         change(world, text)
@@ -686,7 +695,7 @@ def test_pace_collects_what_comes_meanwhile() -> None:
 
 
 def test_a_service_that_is_down_puts_the_session_to_sleep() -> None:
-    """A service is a condition: while it is down the session sleeps and says so; up again, it runs."""
+    """A service is a condition. While it is down the session sleeps and says so. When it is up, the session runs."""
     world = at_rest(session("s", read("in"), service("tcp://db")), files={"in": "1"}, services={"tcp://db": "down"})
     assert world.starts("s") == 0
     assert world.hold("s") == "service service is down: connection refused"
@@ -697,7 +706,7 @@ def test_a_service_that_is_down_puts_the_session_to_sleep() -> None:
 
 
 def test_a_session_without_bindings_runs_only_when_activated() -> None:
-    """A session with a run and no bindings waits for people and messages."""
+    """A session with a run and no bindings has no first run."""
     world = at_rest(session("s"))
     assert world.starts("s") == 0
     world.call(calls.Activate(name="s"))
@@ -714,7 +723,7 @@ def test_a_container_never_runs() -> None:
 
 
 def test_a_disabled_session_remembers_and_runs_when_enabled() -> None:
-    """`enabled: false` sleeps; no change is lost."""
+    """With `enabled: false` the session sleeps. No change is lost."""
     spec = session("s", read("in"))
     world = at_rest(spec, files={"in": "1"})
     world.declare(replace(spec, enabled=False))
@@ -727,7 +736,10 @@ def test_a_disabled_session_remembers_and_runs_when_enabled() -> None:
 
 
 def test_an_unisolated_session_sleeps_until_the_operator_allows_it() -> None:
-    """`isolation: none` is the operator's to grant: neither a change nor an activation runs it before, and no change is lost."""
+    """Only the operator can allow `isolation: none`.
+
+    Before that, neither a change nor an activation runs, and no change is lost.
+    """
     spec = session("s", read("in"), confinement=Confinement(level="none"))
     world = at_rest(spec, files={"in": "1"})
     assert world.hold("s").startswith("isolation: none is not allowed here")
@@ -740,7 +752,7 @@ def test_an_unisolated_session_sleeps_until_the_operator_allows_it() -> None:
 
 
 def test_only_the_network_of_a_confinement_is_noticed_by_a_run() -> None:
-    """Rule 9 and specs.md: a changed network wakes, a changed `allow` or level does not; without one, old versions stand."""
+    """Rule 9 and specs.md: a changed network wakes, a changed `allow` or level does not."""
     spec = session("s", read("in"))
     assert digest_noticed(replace(spec, confinement=Confinement(level="none", allow_read=("/a",)))) == digest_noticed(
         spec
@@ -749,7 +761,7 @@ def test_only_the_network_of_a_confinement_is_noticed_by_a_run() -> None:
 
 
 def test_a_restarting_daemon_interrupts_only_what_nobody_goes_on_with() -> None:
-    """One run that ends with its daemon does not take those along that would outlive it."""
+    """A forced stop interrupts only the runs that end with the daemon. A spared run goes on."""
     world = at_rest(
         session("s", read("in")), session("t", read("in")), files={"in": "1"}, settings=Settings(concurrency=2)
     )
@@ -765,7 +777,7 @@ def test_a_restarting_daemon_interrupts_only_what_nobody_goes_on_with() -> None:
 
 
 def test_a_stopping_daemon_starts_nothing_and_owes_what_it_interrupts() -> None:
-    """SIGTERM: no new runs; what is interrupted is owed again by the next daemon, without counting as lost."""
+    """After SIGTERM no run starts. Interrupted runs are owed again by the next daemon and do not count as lost."""
     world = at_rest(
         session("s", read("in")), session("t", read("in")), files={"in": "1"}, settings=Settings(concurrency=1)
     )
@@ -787,7 +799,7 @@ def test_a_stopping_daemon_starts_nothing_and_owes_what_it_interrupts() -> None:
 
 
 def test_a_session_binding_wakes_without_cutoff() -> None:
-    """Rule 33: `session` has no cutoff: every success of the upstream is one occurrence."""
+    """Rule 33: `session` has no cutoff. Every success of the upstream is one occurrence."""
     world = at_rest(session("up", every(60.0)), session("s", after("up")))
     for round_ in range(2, 4):
         world.advance(60.0)
@@ -797,7 +809,10 @@ def test_a_session_binding_wakes_without_cutoff() -> None:
 
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_rule_26_a_session_that_comes_back_does_not_take_its_path_from_its_new_writer(is_restarted: bool) -> None:
-    """While one session is frozen for a move, another one may write its path. The move is given up: one path has one writer."""
+    """While one session is frozen for a move, another session takes over its output path. The move is then given up.
+
+    One path has one writer, so one of the two is refused.
+    """
     world = World(session("b", read("in"), write("out")), files={"in": "1"})
     world.rest()
     world.call(calls.Freeze(name="b", move="m1", to="laptop"))

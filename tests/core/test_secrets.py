@@ -1,4 +1,7 @@
-"""Secrets as the core knows them, by name alone: who lacks one sleeps with words, and wakes by itself when it is there."""
+"""Secrets in the core, which knows only their names.
+
+A session without its secret sleeps with a reason, and wakes when it is there.
+"""
 
 from core.specs import after, read, session, write
 from core.world import World
@@ -9,7 +12,7 @@ MISSING = "needs a secret: token (wakeful secret set token)"
 
 
 def test_a_session_sleeps_until_its_secret_is_there_and_the_others_go_on() -> None:
-    """The change is recorded and waits; one run follows when the secret came."""
+    """The change is recorded and waits. One run follows when the secret is there."""
     world = World(session("s", read("in"), secrets=("token",)), session("other", read("in")), files={"in": "1"})
     world.rest()
     assert (world.starts("s"), world.hold("s"), world.starts("other")) == (0, MISSING, 1)
@@ -42,7 +45,7 @@ def test_a_secret_that_goes_holds_the_next_run_and_no_other() -> None:
 
 
 def test_an_activation_waits_for_the_secret_as_any_other_wake_does() -> None:
-    """Nobody's word puts a secret where there is none: a run without it could only fail."""
+    """An activation cannot replace a missing secret: a run without it could only fail."""
     world = World(session("s", secrets=("token",)))
     world.call(calls.Activate(name="s"))
     world.rest()
@@ -53,7 +56,7 @@ def test_an_activation_waits_for_the_secret_as_any_other_wake_does() -> None:
 
 
 def test_one_that_lacks_a_secret_holds_its_readers_as_any_sleeper_with_changes_does() -> None:
-    """Rule 31: until it succeeds; `stale: allow` opts out."""
+    """Rule 31: it holds its readers until it succeeds. `stale: allow` opts out."""
     up = session("up", read("in"), write("out"), secrets=("token",))
     down = session("down", read("side"), read("out"))
     careless = session("careless", read("side"), read("out", stale_allowed=True))
@@ -66,7 +69,7 @@ def test_one_that_lacks_a_secret_holds_its_readers_as_any_sleeper_with_changes_d
 
 
 def test_a_secret_is_no_cause() -> None:
-    """That one came wakes nobody who owes nothing."""
+    """A new secret wakes no session that owes nothing."""
     world = World(session("s", read("in"), secrets=("token",)), session("t", after("s")), files={"in": "1"})
     world.observe(SecretsSeen({"token": None}))
     world.rest()

@@ -1,4 +1,7 @@
-"""Sub-agents in the simulated world: who they are, what they may do and spend, and what of it the run's own conversation shows."""
+"""Sub-agents in the simulated world: which there are, and what they may do and spend.
+
+Their conversations are separate from that of the run.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ def tell(world: World, turn: int = 1, *, tokens: int = 30) -> None:
 
 
 def test_a_run_has_the_sub_agents_that_there_are_and_what_they_need() -> None:
-    """Not one that no file declares, nor an external program. A sub-agent has no servers and no sub-agents."""
+    """Undeclared agents and external programs are left out. A sub-agent has no servers and no sub-agents."""
     run = the(make_team_world()).run
     assert run is not None and run.agent is not None
     (member,) = run.agent.team
@@ -69,7 +72,10 @@ def test_a_sub_agent_has_no_tool_that_its_caller_has_not_and_asks_nobody(
 
 
 def test_what_a_sub_agent_takes_counts_for_all_who_pay_and_is_told_as_its_own() -> None:
-    """The session's budget, its caller's and its own; the turns of the run are not its turns, its words not the run's conversation."""
+    """Its tokens are charged to the session, to its caller and to itself.
+
+    Its turns do not count as turns of the run, and its words are not in the run's conversation.
+    """
     world = make_team_world(
         leader=replace(LEADER, budget=Budget(day=Amounts(tokens=5_000))), budget=Budget(day=Amounts(tokens=9_000))
     )
@@ -89,7 +95,7 @@ def test_what_a_sub_agent_takes_counts_for_all_who_pay_and_is_told_as_its_own() 
         "docs": 70,
         "auditor": 30,
     }
-    # A request that nobody answered counts at its worst, as its own.
+    # A request without an answer is charged at its worst case, also to the sub-agent.
     ask(world, 2)
     end(world)
     finished = last(world, ev.RunFinished)
@@ -103,7 +109,7 @@ def test_what_a_sub_agent_takes_counts_for_all_who_pay_and_is_told_as_its_own() 
 
 
 def test_a_write_of_a_sub_agent_is_known_as_any_of_the_run() -> None:
-    """Begun, it may have been written; come back, it is known what it left."""
+    """A call that has begun may have written. Once it returns, the written files are known."""
     world = make_team_world()
     call = ToolCall(id="w1", name="write", arguments="{}")
     post(world, work.CallTool(call=call, sub=SUB))
@@ -134,7 +140,7 @@ def test_a_limit_of_a_sub_agent_ends_its_work_and_not_the_run(auditor: AgentSpec
         and run.halt is None
         and run.progress.sub_halts == {"c1": halted.words}
     )
-    # The next piece of work begins anew.
+    # The next piece of work begins without a halt.
     post(world, work.Assemble(agent="auditor", model=OTHER.name, instructions="i", sub=SUB))
     assert the(world).run.progress.sub_halts == {}  # type: ignore[union-attr]
 
@@ -143,7 +149,10 @@ def test_a_limit_of_a_sub_agent_ends_its_work_and_not_the_run(auditor: AgentSpec
     ("budget", "is_run_halted"), [(Budget(day=Amounts(tokens=120)), True), (Budget(run=Amounts(tokens=120)), False)]
 )
 def test_the_budget_of_its_caller_bounds_a_sub_agent(budget: Budget, is_run_halted: bool) -> None:
-    """A period that is spent halts the run, which takes the work up when it turns. The budget of one run leaves its agent the rest."""
+    """An exhausted period halts the run until the next period.
+
+    An exhausted budget of one run halts only the sub-agent.
+    """
     world = make_team_world(budget=budget)
     ask(world)
     run = the(world).run
@@ -158,7 +167,7 @@ def test_a_step_of_nobody_it_may_give_work_to_is_refused() -> None:
 
 
 def test_a_session_waits_for_the_key_of_a_sub_agent() -> None:
-    """And finds out when the sub-agent is declared later, or its file names another key."""
+    """The session notices a sub-agent that is declared later, and one whose file stops naming the key."""
     world = make_world(thinking(), agents=(LEADER,))
     end(world)
     assert list_secrets_of_start(world.core, the(world)) == ()

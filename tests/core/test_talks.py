@@ -1,4 +1,4 @@
-"""Questions in the simulated world: whose conversation they belong to, and the work that stays owed beside them."""
+"""Questions in the simulated world: the conversation that each belongs to, and the work that stays owed meanwhile."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def ask(world: World, text: str, author: str = ADA, name: str = "docs", **keys: 
 
 
 def say(world: World) -> OpenRun:
-    """One turn of the run under way, which then ends."""
+    """Let the open run take one turn, then end it. Return the run."""
     run = the(world).run
     assert run is not None
     post(world, request(), answer())
@@ -42,7 +42,10 @@ def stretches(world: World) -> tuple[RecordRange, ...]:
 
 
 def test_each_person_has_a_conversation_that_goes_on_whatever_ran_between() -> None:
-    """Of ada's two questions, bob's one and the work between them, each run finds the records of its own conversation alone."""
+    """Ada asks twice, bob asks once, and work runs in between.
+
+    Each run finds only the records of its own conversation.
+    """
     world = rested()
     runs: list[OpenRun] = []
     for author in (ADA, BOB, None, ADA):
@@ -56,7 +59,7 @@ def test_each_person_has_a_conversation_that_goes_on_whatever_ran_between() -> N
     assert [run.is_aside for run in runs] == [True, True, False, True]
     spans = [(run.seq, run.seq) for run in runs]
     kept = [(one.first, one.last) for one in stretches(world)]
-    # Each question, and its run up to the next start by somebody else.
+    # Each question, and its run up to the next start of another conversation.
     assert (
         len(kept) == 4
         and kept[1][0] == spans[0][0]
@@ -82,7 +85,7 @@ def test_a_session_that_continues_has_one_conversation_for_all() -> None:
 
 
 def test_a_question_is_answered_and_the_work_stays_owed() -> None:
-    """A changed file, and an activation that a person asked for before it or after it: both are dealt with by a run of their own."""
+    """A changed file and an activation, requested before or after the question, get a run of their own."""
     for is_before in (True, False):
         world = rested()
         world.call(calls.Sleep(name="docs", seconds=60))

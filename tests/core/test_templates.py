@@ -1,4 +1,7 @@
-"""Rule 26 for the sessions of a template: what cannot be read is not gone, what is gone sleeps."""
+"""Rule 26 for the sessions of a template.
+
+They stay declared if the template cannot be read, and sleep if it is removed.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ def restart(world: World, reading: SpecsRead) -> None:
 
 
 def test_a_template_that_cannot_be_read_at_a_start_undeclares_nobody() -> None:
-    """Rule 26: the log has the last good spec of each."""
+    """Rule 26: the log has the last good spec of each session."""
     world = two_tickets()
     restart(world, SpecsRead(refused=REFUSED))
     assert [world.session(name).declaration.is_declared for name in ("ticket@a", "ticket@b")] == [True, True]
@@ -32,14 +35,14 @@ def test_a_template_that_cannot_be_read_at_a_start_undeclares_nobody() -> None:
 
 
 def test_another_template_that_cannot_be_read_saves_nobody() -> None:
-    """Rule 26: names belong to their own template."""
+    """Rule 26: a session belongs to its own template. Another unreadable template does not keep it declared."""
     world = two_tickets()
     restart(world, SpecsRead(refused={"tick@": "tick@.yaml:1:1: unknown key"}))
     assert not world.session("ticket@a").declaration.is_declared and world.hold("ticket@a").startswith("undeclared")
 
 
 def test_a_session_that_comes_back_owes_only_what_changed_meanwhile() -> None:
-    """Rule 26: it goes on where it was."""
+    """Rule 26: the session goes on where it was. Nothing changed, so it does not run."""
     world = two_tickets()
     runs = world.session("ticket@a").tally.runs
     again = declare(world.specs["ticket@a"])

@@ -1,4 +1,4 @@
-"""The to-do list of a session: what a call makes of it, and what is left of it after a fork, a rewind and a merge."""
+"""The to-do list of a session: how calls change it, and its state after a fork, a rewind and a merge."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from wakeful.errors import CallerError
 
 
 def make_list(*items: str) -> TodoList:
-    """`x a` is done, `~ a` in progress, `- a` open."""
+    """Parse items: `x a` is done, `~ a` is in progress, `- a` is open."""
     words = {"x": "done", "~": "doing", "-": "open"}
     return tuple(TodoItem(text=item[2:], status=words[item[0]]) for item in items)
 
@@ -117,7 +117,7 @@ def test_a_list_survives_a_fresh_start_and_goes_back_with_a_rewind() -> None:
 
 
 def test_a_fork_takes_the_list_and_a_merge_brings_it_back() -> None:
-    """A fresh fork takes facts and hand-off alone."""
+    """A fresh fork does not take the list."""
     world = payroll()
     set_todo(world, "payroll", items=("read", "write"))
     fork(world, "payroll", state(world, "payroll").seq, "trial")

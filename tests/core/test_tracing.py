@@ -1,4 +1,7 @@
-"""Traces as the core knows them: asked for once, taken by one run, and never a way around what holds everybody else."""
+"""Traced runs in the core: one request traces one run.
+
+A trace bypasses no hold and no rule of the confinement.
+"""
 
 import pytest
 from msgspec.structs import replace
@@ -25,7 +28,7 @@ def traces(world: World) -> list[str | None]:
 
 
 def test_the_next_run_is_traced_and_no_other() -> None:
-    """Asked for twice before it starts, it is still one."""
+    """Two requests before the run starts give one traced run. The run after it is not traced."""
     world = make(session("s", read("in"), write("out")))
     world.call(calls.Trace(name="s"))
     world.rest()
@@ -36,7 +39,7 @@ def test_the_next_run_is_traced_and_no_other() -> None:
 
 
 def test_a_traced_run_that_fails_is_not_tried_again() -> None:
-    """A person looks at it; what comes later is tried as ever."""
+    """A failed traced run is not retried, although the spec has two retries. A person looks at the trace first."""
     world = make(session("s", read("in"), retries=2))
     world.call(calls.Trace(name="s"))
     world.rest(exit_code=lambda _: 1)
@@ -45,7 +48,7 @@ def test_a_traced_run_that_fails_is_not_tried_again() -> None:
 
 
 def test_a_trace_that_was_given_up_does_not_come_back() -> None:
-    """Cancelled while it waits for a slot: the next run is none of it."""
+    """A trace is cancelled while it waits for a slot. The next run of the session is not traced."""
     world = make(session("s", read("in")), session("other", read("in")), settings=Settings(concurrency=1))
     world.call(calls.Activate(name="other"))
     world.call(calls.Trace(name="s"))
@@ -57,7 +60,7 @@ def test_a_trace_that_was_given_up_does_not_come_back() -> None:
 
 
 def test_only_the_operator_lets_a_trace_deny_nothing() -> None:
-    """And takes that back until the moment it starts."""
+    """A trace with `observe` needs `allow_unisolated`. The operator can withdraw that setting until the run starts."""
     spec = session("s", read("in"))
     world = make(spec)
     with pytest.raises(CallerError, match="allow_unisolated"):
@@ -78,7 +81,10 @@ def test_only_the_operator_lets_a_trace_deny_nothing() -> None:
 
 
 def test_no_trace_puts_secrets_strangers_words_and_a_way_out_together() -> None:
-    """Confined, it had two of the three; observed, it would have all."""
+    """An `observe` trace is refused for a session with a secret and untrusted input.
+
+    Confined, the run has two of the three dangers. Observed, it would also have network access.
+    """
     spec = session("s", read("in", is_untrusted=True), secrets=("key",))
     world = World(spec, settings=FREE, files={"in": "1"})
     world.observe(SecretsSeen({"key": None}))
@@ -91,7 +97,10 @@ def test_no_trace_puts_secrets_strangers_words_and_a_way_out_together() -> None:
 
 
 def test_what_is_read_and_written_is_not_observed() -> None:
-    """Its own writes would be taken for those of others."""
+    """An `observe` trace of a session with a `both` binding is refused.
+
+    Its own writes would count as writes of others.
+    """
     spec = session("s", FileBinding(name="list", pattern="in", access="both"), confinement=Confinement(level="strict"))
     world = make(spec, settings=FREE)
     with pytest.raises(CallerError, match="strict"):
@@ -100,7 +109,7 @@ def test_what_is_read_and_written_is_not_observed() -> None:
 
 @pytest.mark.parametrize("level", ["none", "observe"])
 def test_what_denies_nothing_needs_the_operator(level: str) -> None:
-    """To observe is as weak as none."""
+    """Confinement level `observe` is as weak as `none`. Both need `allow_unisolated`."""
     spec = session("s", read("in"), confinement=Confinement(level=level))
     world = make(spec)
     assert (world.starts("s"), world.hold("s")) == (
@@ -111,7 +120,7 @@ def test_what_denies_nothing_needs_the_operator(level: str) -> None:
 
 
 def test_what_cannot_be_activated_cannot_be_traced() -> None:
-    """Disabled, without a run, gone."""
+    """A disabled session and a session without a `run` cannot be traced."""
     for spec in (session("s", read("in"), enabled=False), session("s", read("in"), run=None)):
         with pytest.raises(CallerError):
             make(spec).call(calls.Trace(name="s"))

@@ -1,4 +1,4 @@
-"""Trust as the core knows it: a spec that nobody has trusted is neither admitted nor followed, and its session sleeps with words."""
+"""Trust in the core: an untrusted spec is neither admitted nor followed, and its session sleeps with a reason."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def withhold(world: World, spec: SessionSpec) -> None:
 
 
 def test_a_new_spec_that_nobody_trusts_makes_a_session_that_shows_it_and_does_nothing() -> None:
-    """Not even its probe is run: that is a command, too."""
+    """Its probe does not run either, because a probe is a command too."""
     world = World(files={"in": "1"})
     withhold(world, session("s", read("in"), ProbeBinding(name="p", argv=("curl", "evil.example")), run=HOSTILE))
     world.rest()
@@ -36,7 +36,7 @@ def test_a_new_spec_that_nobody_trusts_makes_a_session_that_shows_it_and_does_no
 
 
 def test_a_changed_spec_that_nobody_trusts_leaves_the_old_one_in_force_and_asleep() -> None:
-    """What it reads is followed as before, so that nothing is lost meanwhile."""
+    """The bindings of the old spec are still followed, so no change is lost meanwhile."""
     spec = session("s", read("in"), write("out"))
     world = World(spec, files={"in": "1"})
     world.rest()
@@ -80,7 +80,7 @@ def test_not_even_an_activation_starts_it() -> None:
 
 
 def test_an_activation_that_came_first_waits_as_well() -> None:
-    """It waited for a secret when the spec changed; now it waits for a person."""
+    """The activation waits for a secret when the spec changes. Then it waits for trust."""
     world = World(session("s", secrets=("token",)))
     world.call(calls.Activate(name="s"))
     world.rest()
@@ -91,7 +91,7 @@ def test_an_activation_that_came_first_waits_as_well() -> None:
 
 
 def test_after_a_restart_the_last_good_spec_stands_and_sleeps() -> None:
-    """The first reading is complete: what it withholds is not gone."""
+    """The first reading of the specs is complete. A spec that it withholds does not count as removed."""
     spec = session("s", read("in"))
     world = World(spec, files={"in": "1"})
     world.rest()
@@ -131,7 +131,7 @@ BUNDLED = "needs trust: its spec came in a bundle (wakeful trust {} shows it)"
 
 
 def make_elsewhere() -> World:
-    """Another host with a session: a probe, and an output that others here read or write."""
+    """Make a world for another host. Its session has a probe, and an output that sessions here read or write."""
     return World(
         session("s", read("in"), write("out"), ProbeBinding(name="p", argv=("curl", "evil.example")), run=HOSTILE),
         files={"in": "1"},
@@ -147,7 +147,7 @@ def load(world: World, past: Session, new: str = "loaded") -> None:
 
 
 def test_nothing_of_a_bundle_is_followed_or_run_before_it_is_trusted() -> None:
-    """Nor does it stand in anybody's way: who writes the same path, or reads it, goes on."""
+    """It blocks no other session: writers and readers of the same path continue."""
     world = World(session("own", read("in"), write("out")), session("reader", read("out")), files={"in": "1"})
     world.rest()
     before = dict(world.followed)
@@ -209,7 +209,7 @@ def test_a_session_that_moves_in_is_trusted_first_and_so_is_a_fork_of_its_past()
     world, there = World(files={"in": "1"}), make_elsewhere()
     there.call(calls.Freeze(name="s", move="m", to="desk"))
     past = there.core.state.by_name("s")
-    # Its records came first, as they were.
+    # Its records arrived first, unchanged.
     for entry in there.log:
         world.log.append(entry)
         world.oracle.take(entry)
@@ -221,7 +221,7 @@ def test_a_session_that_moves_in_is_trusted_first_and_so_is_a_fork_of_its_past()
     assert world.hold("s") == BUNDLED.format("s") and not world.followed
     world.call(calls.Trust(name="s", digest="d"))
     assert world.followed
-    # Of its past a spec that is not the one which was trusted was seen by nobody here.
+    # A past spec that differs from the trusted one was reviewed by no person here.
     older = replace(past, spec=session("s", run=CommandRun(argv=("other",))))
     world.call(calls.Fork(name="s", new="older", past=older))
     assert world.hold("older") == BUNDLED.format("older")
@@ -257,7 +257,7 @@ def give(world: World, *names: str) -> None:
 
 
 def test_a_reader_of_what_strangers_wrote_asks_before_it_runs_with_secrets_and_a_way_out() -> None:
-    """Also where the clock or a person wakes it: the words are in what it reads."""
+    """It also asks if a clock or a person wakes it, because the untrusted text is in its input."""
     agent = session("agent", read("mail.out"), read("go"), secrets=("token",), confinement=NETWORK)
     world = World(stranger(), agent, files={"letters": "1", "go": "1"})
     give(world, "token")
@@ -283,7 +283,7 @@ def test_two_of_the_three_run_unasked(keys: dict[str, Any]) -> None:
 
 
 def test_secrets_of_who_reads_strangers_count_for_who_carries_their_words_out() -> None:
-    """The one knows the secret and was told what to do with it; the other has the network."""
+    """The upstream reads untrusted text and has the secret. The reader has the network, so it asks."""
     carrier = session("carrier", read("mail.out"), confinement=NETWORK)
     world = World(stranger(secrets=("token",)), carrier, files={"letters": "1"})
     give(world, "token")
@@ -293,7 +293,10 @@ def test_secrets_of_who_reads_strangers_count_for_who_carries_their_words_out() 
 
 
 def test_words_of_strangers_of_ones_own_do_not_hide_those_of_others() -> None:
-    """It reads strangers itself, which is two of three; but who feeds it knows a secret, and heard strangers, too."""
+    """The session has two of the three itself: untrusted input and network.
+
+    Its upstream has a secret and untrusted input too.
+    """
     untrusted = FileBinding(name="posts", pattern="posts", is_untrusted=True)
     carrier = session("carrier", read("mail.out"), untrusted, confinement=NETWORK)
     world = World(stranger(secrets=("token",)), carrier, files={"letters": "1", "posts": "1"})
@@ -303,7 +306,10 @@ def test_words_of_strangers_of_ones_own_do_not_hide_those_of_others() -> None:
 
 
 def test_a_secret_known_between_the_strangers_and_the_way_out_counts() -> None:
-    """mail hears strangers, middle knows the secret and does as mail says, carrier has the network: each has two of the three at most."""
+    """Each session has at most two of the three.
+
+    `mail` reads untrusted text, `middle` has the secret, and `carrier` has the network.
+    """
     middle = session("middle", read("mail.out"), write("middle.out"), secrets=("token",))
     carrier = session("carrier", read("middle.out"), confinement=NETWORK)
     world = World(stranger(), middle, carrier, files={"letters": "1"})
@@ -314,7 +320,7 @@ def test_a_secret_known_between_the_strangers_and_the_way_out_counts() -> None:
 
 
 def test_a_message_of_who_knows_a_secret_and_heard_strangers_makes_a_carrier_ask() -> None:
-    """The words came from further up; the sender's secret can come along with them all the same."""
+    """The untrusted text comes from further upstream. The message can still contain the secret of its sender."""
     middle = session("middle", read("mail.out"), secrets=("token",))
     carrier = session("carrier", read("go"), confinement=NETWORK)
     world = World(stranger(), middle, carrier, files={"letters": "1", "go": "1"})
@@ -329,7 +335,7 @@ def test_a_message_of_who_knows_a_secret_and_heard_strangers_makes_a_carrier_ask
 
 
 def test_who_knows_a_secret_and_never_heard_strangers_makes_nobody_ask() -> None:
-    """Beside strangers' words, not behind them: nobody told it what to do with the secret."""
+    """The session with the secret has no untrusted input, so its output does not count."""
     vault = session("vault", read("go"), write("vault.out"), secrets=("token",))
     carrier = session("carrier", read("mail.out"), read("vault.out"), confinement=NETWORK)
     world = World(stranger(), vault, carrier, files={"letters": "1", "go": "1"})
@@ -340,7 +346,7 @@ def test_who_knows_a_secret_and_never_heard_strangers_makes_nobody_ask() -> None
 
 @pytest.mark.parametrize("wake", [True, False])
 def test_a_message_of_who_reads_strangers_makes_the_receiver_ask(wake: bool) -> None:
-    """Also one that wakes nobody, and also after a restart: it stands in the mailbox."""
+    """This also holds for a message that does not wake, and after a restart: it is in the mailbox."""
     agent = session("agent", read("go"), secrets=("token",), confinement=NETWORK)
     world = World(stranger(), agent, files={"letters": "1", "go": "1"})
     give(world, "token")
@@ -362,7 +368,7 @@ def test_a_message_of_who_reads_strangers_makes_the_receiver_ask(wake: bool) -> 
 
 
 def test_words_of_strangers_stay_what_they_are_over_several_sessions() -> None:
-    """mail -> middle (a message) -> agent (a file)."""
+    """Untrusted text passes from mail to middle by a message, and from middle to agent by a file."""
     middle = session("middle", read("start"), write("middle.out"))
     agent = session("agent", read("middle.out"), secrets=("token",), confinement=NETWORK)
     world = World(stranger(), middle, agent, files={"letters": "1", "start": "1"})
@@ -389,7 +395,10 @@ def test_a_message_of_a_person_is_trusted() -> None:
 
 
 def test_reads_that_are_granted_without_a_binding_bring_strangers_words_as_well() -> None:
-    """By allow.read, a probe, a word of the command, the script or the check, and by a pattern that opens a folder. Elsewhere they bring none."""
+    """Reads count if granted by allow.read, a probe, a command, a script, a check, or a pattern that opens a folder.
+
+    A command that names another folder does not count.
+    """
     outside = Confinement(network=True, allow_read=("/project/desk",))
     readers = {
         "allowed": session("allowed", read("go"), secrets=("token",), confinement=outside),
@@ -434,14 +443,14 @@ def test_reads_that_are_granted_without_a_binding_bring_strangers_words_as_well(
 
 
 def test_who_waits_for_a_session_that_reads_strangers_hears_them() -> None:
-    """No file is between them: what it does, it does because the other was done."""
+    """A session binding counts too, although no file passes: the run of one causes the run of the other."""
     agent = session("agent", SessionBinding(name="after", session="mail"), secrets=("token",), confinement=NETWORK)
     world = World(stranger(), agent, files={"letters": "1"})
     assert find_untrusted_source(world.core.untrusted_text, world.core.state.by_name("agent")) == "mail"
 
 
 def test_strangers_words_are_what_they_are_whoever_says_so() -> None:
-    """One session labels the inbox; another is granted to read it, and says nothing."""
+    """One session labels the inbox as untrusted. Another session may read it by allow.read, without a label."""
     mail = session("mail", FileBinding(name="letters", pattern="inbox/*.txt", is_untrusted=True))
     quiet = session(
         "quiet", read("go"), secrets=("token",), confinement=Confinement(network=True, allow_read=("inbox",))
@@ -453,7 +462,7 @@ def test_strangers_words_are_what_they_are_whoever_says_so() -> None:
 
 
 def test_private_reads_are_as_good_as_secrets_to_who_carries_them_out() -> None:
-    """It has no secrets of its own, and is granted to read what lies outside of its project."""
+    """The session has no secret, but may read files outside its project."""
     agent = session("agent", read("mail.out"), confinement=Confinement(network=True, allow_read=("/home/ada/notes",)))
     world = World(stranger(), agent, files={"letters": "1"})
     world.rest()
@@ -482,6 +491,6 @@ def test_a_label_that_goes_takes_the_question_with_it() -> None:
     ],
 )
 def test_what_is_a_way_out(keys: dict[str, Any], words: str | None) -> None:
-    """Besides the network: writing outside of its own project."""
+    """A way out is the network, missing isolation, or writing outside the session's own project."""
     bindings = keys.pop("bindings", ())
     assert find_way_out(session("s", *bindings, **keys)) == words

@@ -1,4 +1,7 @@
-"""Runs of agents in the simulated world: steps on record, budgets that hold before they are spent, questions, messages put to others."""
+"""Runs of agents in the simulated world: recorded steps, budgets, questions, and messages to other agents.
+
+Budgets are checked before each request.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +75,7 @@ def answer(turn: int = 1, *, tokens: int = 30, call: ToolCall | None = None) -> 
 
 
 def end(world: World, name: str = "docs", exit_code: int = 0) -> None:
-    """Its process ends, and its outputs are looked at: the run is closed."""
+    """End the process of the run and answer the looks at its outputs, so that the run is closed."""
     world.end(name, exit_code)
     world.answer_all()
 
@@ -101,13 +104,13 @@ def meter(tokens: int, requests: int = 1, usd: float | None = None) -> work.Mete
 
 
 def test_the_log_of_an_agents_run_folds_without_a_zone_database(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every event that charges a budget has the periods of its zones: of the session, and of its agent."""
+    """Every event that charges a budget carries its periods: those of the session's time zone and of its agent's."""
     of_session = Budget(hour=Amounts(runs=9), day=Amounts(tokens=9000), timezone="Asia/Shanghai")
     of_agent = Budget(month=Amounts(tokens=9000), timezone="Europe/Berlin")
     world = make_world(thinking(budget=of_session), agents=(replace(DOCS, budget=of_agent),))
     post(world, request(), answer(tokens=30))
     post(world, request(2), work.RecordFault(turn=2, model=MODEL.name, fault="network", words="broke off"))
-    # The third request has no answer: the end of the run charges it.
+    # The third request has no answer. The end of the run charges it.
     post(world, request(3))
     end(world)
     live = dict(world.core.state.sessions)
@@ -182,7 +185,7 @@ def test_an_external_agent_is_stopped_in_the_middle_of_its_prompt(
     post(world, step)
     halt = the(world).run.halt
     assert halt is not None and (halt.kind, halt.words) == (kind, words)
-    # Its own last word on what it took replaces the estimate, and nothing else follows.
+    # The agent's own final count replaces the estimate. Nothing is recorded after it.
     post(world, answer(tokens=77), work.CallTool(call=ToolCall(id="c1", name="read", arguments="{}")))
     end(world, exit_code=75)
     assert last(world, ev.RunFinished).usage.tokens == 77 and "tool_called" not in [entry.kind for entry in world.log]
@@ -195,7 +198,10 @@ def test_an_external_agent_is_stopped_in_the_middle_of_its_prompt(
 def test_a_question_of_an_agent_that_nobody_answers_is_denied_and_its_work_goes_on(
     is_permission: bool, given: str
 ) -> None:
-    """The session's word counts before its agent's. The moment of the denial is on record, so a crash changes nothing."""
+    """The session's `ask_timeout` has precedence over its agent's.
+
+    The moment of the denial is on record, so a crash does not move it.
+    """
     world = make_world(thinking(ask_timeout_seconds=5400.0), agents=(replace(DOCS, ask_timeout_seconds=60.0),))
     post(
         world, request(), answer(), work.AskPerson(call="c1", name="shell", text="may it?", is_permission=is_permission)
@@ -297,7 +303,7 @@ def test_a_request_whose_worst_case_is_more_than_what_is_left_of_the_day_is_not_
     end(world, exit_code=75)
     slept = the(world)
     assert slept.hold == halt and slept.wake is not None and slept.last_run.outcome == "interrupted"
-    # A person's wish does not lift what was spent; the next day does, and the run goes on from where it stood.
+    # An activation does not lift the budget hold. The next day does, and the run resumes where it was.
     world.call(calls.Activate(name="docs"))
     assert the(world).run is None
     world.advance(86_400)
@@ -346,7 +352,10 @@ def test_a_request_that_was_turned_away_or_never_sent_costs_nothing(fault: str) 
 
 
 def test_an_answer_of_no_use_costs_what_it_took() -> None:
-    """It came, and its provider counted it: neither nothing nor the worst."""
+    """The answer came, and the provider counted its tokens.
+
+    The run is charged that count, not the estimated worst case.
+    """
     world = make_world(thinking(budget=Budget(day=Amounts(tokens=1000))))
     usage = TokenUsage(input=100, output=7)
     post(
@@ -359,7 +368,10 @@ def test_an_answer_of_no_use_costs_what_it_took() -> None:
 
 
 def test_tokens_that_no_provider_counted_are_marked_in_the_run() -> None:
-    """Those of an estimated answer, and those of a request whose connection broke; not those that were counted."""
+    """Estimated tokens come from an estimated answer and from a request whose connection broke.
+
+    Counted tokens are not marked.
+    """
     world = make_world(thinking())
     guessed = replace(answer(2), usage=TokenUsage(input=40, output=2, is_estimated=True))
     broken = work.RecordFault(turn=3, model=MODEL.name, fault="network", words="reset")
@@ -378,7 +390,7 @@ def test_turns_have_a_bound() -> None:
 
 
 def test_summaries_do_not_count_as_turns_of_the_work() -> None:
-    """A conversation that takes many requests to be made shorter leaves the work as many turns as before."""
+    """A conversation that takes many requests to compress leaves the work as many turns as before."""
     world = make_world(thinking(), agents=(replace(DOCS, limits=AgentLimits(turns=2)),))
     summaries = [
         step
@@ -560,7 +572,7 @@ def test_the_stricter_word_of_agent_and_session_counts() -> None:
 
 
 def test_a_run_beside_the_owner_s_work_leaves_no_hand_off() -> None:
-    """Not by any way; a person may leave one meanwhile, and the owner's next run may."""
+    """A run aside cannot leave a hand-off. Meanwhile a person can leave one, and so can the owner's next run."""
     world = make_world(thinking())
     end(world)
     world.rest()

@@ -1,4 +1,4 @@
-"""A year in the life of the core: simulated clocks, files, commits, processes and crashes, judged at every step by the oracle."""
+"""A year of the core: simulated clocks, files, commits, processes and crashes, checked at every step by the oracle."""
 
 import random
 import time
@@ -15,12 +15,15 @@ from wakeful.core.spec.session import Settings
 DAY = 86_400.0
 HOUR = 3600.0
 TEXTS = ("red", "green", "blue")
-# A slot may wait for what came in its way that day, and for the daemon to be started again.
+# A slot may wait for the other events of its day, and for the next start of the daemon.
 LATEST_SECONDS = 2 * DAY
 
 
 class Year:
-    """Every day some of it happens: work, a crash in the middle of it, a night's sleep of the machine, a clock that is set."""
+    """A simulated year.
+
+    Each day has up to four random events: work, a crash in the middle of it, a suspend of the machine, a set clock.
+    """
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -50,7 +53,7 @@ class Year:
             self.fail,
         )
         for _ in range(days):
-            # What passed, by the clock that nobody sets.
+            # The time left of the day, on the monotonic clock.
             left = DAY
             for move in self.rng.choices(moves, k=self.rng.randint(0, 4)):
                 pause = self.rng.uniform(0, left / 4)
@@ -83,7 +86,7 @@ class Year:
         self.world.crash()
 
     def crash_soon(self) -> None:
-        """In the middle of what a message brings about: before it is recorded, or before anything is done about it."""
+        """Crash while a message is handled: before its commit, or before the actions that follow."""
         self.world.crash_when = self.rng.choice(("decided", "committed"))
         self.world.call(calls.Send(name="second", text="hello"))
 
@@ -95,7 +98,7 @@ class Year:
 
 
 def judge_slots(world: World, name: str) -> None:
-    """Slots are met in their order, and one comes back only where a record says that the clock was set."""
+    """Check that slots come in order. A slot may come back only after a record that the clock was set."""
     last = ""
     for entry in (entry for entry in world.log if entry.session == world.session(name).id):
         match entry.kind:
@@ -129,14 +132,17 @@ def live_a_year(seed: int, days: int) -> Year:
 
 @pytest.mark.long
 def test_a_month_breaks_no_promise() -> None:
-    """The same as the year below, for everybody who changes the core."""
+    """The same as the year below, but short enough for every change of the core."""
     year = live_a_year(1, 30)
     assert year.world.starts("hourly") > 300
 
 
 @pytest.mark.faults
 def test_a_year_takes_less_than_an_hour_and_breaks_no_promise() -> None:
-    """Some ten thousand runs through crashes, suspends and clocks that were set: every slot in its order, nobody stands still, replay equals live."""
+    """Some ten thousand runs through crashes, suspends and set clocks.
+
+    Every slot comes in order, no clock session stops, and replay gives the live state.
+    """
     begun = time.monotonic()
     year = live_a_year(2, 365)
     assert time.monotonic() - begun < HOUR

@@ -1,8 +1,8 @@
-"""A simulated world around the real core: files, commits, probes, services, processes, three clocks, a log, and crashes.
+"""A simulated world around the real core: files, commits, probes, services, processes, three clocks, a log, crashes.
 
-It stands where the reactor and the edges stand. Nothing is mocked inside the core: observations go in, decisions come
-out and are carried out here, at once or as late and as out of order as a test wants. A crash throws away the core and
-whatever was not committed; the next incarnation is folded from the encoded log. `oracle.py` judges every step.
+It stands in for the reactor and the edges. Nothing inside the core is mocked. Observations go into the core, and its
+decisions are carried out here, at once or as late and out of order as a test wants. A crash discards the core and
+everything uncommitted. The next incarnation is folded from the encoded log. `oracle.py` checks every step.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def digest(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One committed entry, as an engine would keep it."""
+    """A committed entry, as an engine would keep it."""
 
     session: str
     seq: int
@@ -69,9 +69,9 @@ class Recorded:
     author: str
     kind: str
     payload: bytes
-    # Entries of one number were committed together.
+    # Entries with the same number were committed together.
     transaction: int
-    # What made the call safe to repeat.
+    # The key under which the call may be repeated.
     key: str | None = None
 
     @property
@@ -83,7 +83,7 @@ class Recorded:
 class Process:
     session: str
     run: OpenRun
-    # What it read of its inputs, and when it does: at once, or only as it ends.
+    # The inputs that the process read. None: it reads them only when it ends.
     inputs: dict[str, dict[str, str]] | None
     stops: list[str] = field(default_factory=list)
 
@@ -91,7 +91,7 @@ class Process:
 @dataclass(slots=True)
 class PendingLook:
     look: Look
-    # Read when it began; None: it will be read when it is answered.
+    # The result, read when the look began. None: it is read when the look is answered.
     result: LookResult | None = None
 
 
@@ -99,12 +99,12 @@ Program = Callable[["World", Process], dict[str, str]]
 
 
 def recompute(world: World, process: Process) -> dict[str, str]:
-    """What every process of this world does: each output is a digest of all inputs."""
+    """The program of every process by default: each output is a digest of all inputs."""
     return world.outputs_of(process.run.spec, process.inputs or {})
 
 
 def check_transition(before: Session | None, event: type[Event], after: Session) -> None:
-    """An event leads only where the table of the lifecycle says."""
+    """Check that the event leads only to a stage that the lifecycle table allows."""
     if before is None:
         return
     source, target = name_stage(find_stage(before)), name_stage(find_stage(after))
@@ -129,7 +129,7 @@ class World:
         self.services: dict[str, str] = outside.get("services", {})
         self.held: str | None = None
         self.doubts: dict[str, int] = {}
-        # Files that somebody keeps adding to.
+        # Files that still grow.
         self.growing: set[str] = set()
         self.unstable: set[str] = set()
         self.wall, self.mono, self.boot = START_US, 1000.0, 1000.0
@@ -142,7 +142,7 @@ class World:
         self.looks: list[PendingLook] = []
         self.hints: list[str] = []
         self.recoveries: list[tuple[str, str]] = []
-        # What waits to be put in place: tests say when it is.
+        # Outputs that wait to be put in place. The test decides when they are.
         self.landings: dict[str, LandOutputs] = {}
         self.followed: dict[str, Target] = {}
         self.reported: dict[str, tuple[str | None, dict[str, str]]] = {}
@@ -150,7 +150,7 @@ class World:
         self.incarnations = 0
         self.transactions = 0
         self.ticks = 0
-        # Run id -> the tick it began at.
+        # Run id -> the tick at which it began.
         self.began: dict[str, int] = {}
         # "decided": before the commit; "committed": before the actions.
         self.crash_when: str | None = None
@@ -182,17 +182,17 @@ class World:
         self.observe(SpecsRead(declared=tuple(map(declare, self.specs.values()))))
 
     def crash(self) -> None:
-        """kill -9: everything but the log and the world is gone; processes live on as orphans."""
+        """Simulate kill -9: only the log and the world remain. Processes live on as orphans."""
         self.crashes += 1
         self.crash_when = None
         self.orphans |= self.processes
         self.sessions = self.fold_log()
-        # Monotonic clocks of two boots have nothing to do with each other.
+        # The monotonic clocks of two boots are unrelated.
         self.mono = self.boot = 7.0 * self.crashes
         self._boot()
 
     def fold_log(self, upto: int | None = None, snapshot_at: int | None = None) -> dict[str, Session]:
-        """The fold of the log, if wished through a snapshot of all sessions taken at some entry."""
+        """Fold the log. With `snapshot_at`, pass all sessions through a snapshot at that entry."""
         sessions: dict[str, Session] = {}
         for index, entry in enumerate(self.log[:upto]):
             if index == snapshot_at:
@@ -281,7 +281,7 @@ class World:
         self._changed(under_root(path), hint)
 
     def doubt(self, path: str) -> None:
-        """Its stat moves, its content is the same, and nobody can tell whether it was written."""
+        """Move the stat of a file without changing its content, so that it is unknown whether it was written."""
         full = under_root(path)
         self.doubts[full] = self.doubts.get(full, 0) + 1
         self.hint(
@@ -303,7 +303,7 @@ class World:
             self.hints.append(full)
 
     def commit(self, path: str, text: str, *, hint: bool = True) -> str:
-        """A commit that touches `path`; returns its id."""
+        """Make a commit that touches `path`. Return its id."""
         history = self.commits.setdefault(path, [])
         commit = f"c{len(history) + 1}-{digest([path, text, len(history)])}"
         history.append((commit, text))
@@ -324,13 +324,16 @@ class World:
         self.hint(*(key for key, target in self.followed.items() if isinstance(target, kind)))
 
     def keys_of(self, pattern: str) -> list[str]:
-        """The followed targets of this file pattern."""
+        """Return the keys of the followed targets of this file pattern."""
         return [
             key for key, target in self.followed.items() if isinstance(target, FileTarget) and target.pattern == pattern
         ]
 
     def deliver_hints(self) -> bool:
-        """All that changed since the last delivery, in one step: every binding that matches is dirty (rule 10)."""
+        """Report all changes since the last delivery in one step.
+
+        Every binding that matches becomes dirty (rule 10).
+        """
         paths, self.hints = self.hints, []
         keys = self._matching(paths)
         if keys:
@@ -358,7 +361,7 @@ class World:
         self.observe(SettingsRead(settings))
 
     def call(self, call: Call, author: str = "alice", key: str | None = None) -> str | None:
-        """Carry a call out; the same key again, as the reactor finds it in the log, does nothing."""
+        """Carry out a call. A call whose key is in the log already does nothing, as in the reactor."""
         known = self.core.state.ids.get(call.name, call.name)
         is_anywhere = isinstance(call, Rename | Fork | SleepAll | ResumeAll)
         if key is not None and any(entry.key == key and (is_anywhere or entry.session == known) for entry in self.log):
@@ -367,25 +370,25 @@ class World:
         return decision.reply
 
     def erase(self, session_id: str, seq: int, stand_in: dict[str, Any]) -> None:
-        """The bytes of a payload go: its stand-in is folded in their place, now and by every daemon to come."""
+        """Replace the payload of a record by its stand-in, for this daemon and for all later ones."""
         place = next(index for index, entry in enumerate(self.log) if (entry.session, entry.seq) == (session_id, seq))
         self.log[place] = replace(self.log[place], payload=msgspec.json.encode(stand_in))
         self.core.state.put(self.fold_log()[session_id])
 
     def advance(self, seconds: float) -> None:
-        """All clocks go on, and the alarm rings."""
+        """Advance all clocks and ring the alarm."""
         self.mono += seconds
         self.boot += seconds
         self.wall += round(seconds * 1e6)
         self.tick()
 
     def jump(self, seconds: float) -> None:
-        """Somebody set the wall clock."""
+        """Simulate a person who sets the wall clock."""
         self.wall += round(seconds * 1e6)
         self.tick()
 
     def suspend(self, seconds: float) -> None:
-        """The machine slept: only the monotonic clock stood still."""
+        """Suspend the machine: only the monotonic clock stands still."""
         self.boot += seconds
         self.wall += round(seconds * 1e6)
         self.tick()
@@ -396,7 +399,7 @@ class World:
     # -- looking ------------------------------------------------------------------------------------
 
     def answer(self, index: int = 0) -> None:
-        """One pending look reports; a forgotten target reports nothing."""
+        """Report one pending look. A forgotten target reports nothing."""
         pending = self.looks.pop(index)
         result = pending.result or self._read(pending.look)
         self.observe(TargetLooked(result))
@@ -406,7 +409,7 @@ class World:
             self.answer()
 
     def look(self) -> None:
-        """Hints, quiet, looks: what a change needs until it was seen."""
+        """Deliver hints, wait for quiet, and answer all looks: all that a change needs to be seen."""
         self.deliver_hints()
         self.advance(3.0)
         self.answer_all()
@@ -452,7 +455,7 @@ class World:
             version=version,
             previous=before_version,
             changes=tuple(changes),
-            # Of what is gone too: a folder's own times tell that something came and went.
+            # The stamp covers deleted files too: the times of their folder show that something came and went.
             stamp=digest(sorted((path, tick) for path, tick in self.stats.items() if means(target, path))),
             doubt=digest(sorted((path, count) for path, count in self.doubts.items() if means(target, path))),
             is_growing=target.pattern in self.growing,
@@ -463,7 +466,7 @@ class World:
         )
 
     def _has_moved(self, target: FileTarget) -> bool:
-        """As the times of files tell, whichever daemon looks."""
+        """Say whether the times of the files changed since the runs began. It does not matter which daemon looks."""
         if self.core.inherited_since(target.key) is None:
             return False
         runs = (self.core.state.get(session_id).run for session_id in self.core.looked.targets[target.key].subscribers)
@@ -471,7 +474,10 @@ class World:
         return any(tick > since for path, tick in self.stats.items() if means(target, path))
 
     def _learn(self, target: FileTarget) -> tuple[str, ...]:
-        """One stat cache for the whole daemon: what this look found changed dirties all others (rule 10)."""
+        """Update the one stat cache of the daemon.
+
+        A path found changed dirties all other targets that match it (rule 10).
+        """
         seen = [path for path in self.stats if means(target, path)]
         changed = [path for path in seen if self.cache.get(path) != self.stats[path]]
         is_known = {path for path in changed if path in self.cache}
@@ -521,7 +527,7 @@ class World:
         }
 
     def version_there(self, spec: SessionSpec, binding: FileBinding | CommitsBinding) -> str:
-        """The version of what is there now, whatever anybody looked at."""
+        """Return the version of what is there now, regardless of looks."""
         if isinstance(binding, FileBinding):
             return version_of(self.matched(spec, binding))
         history = self.commits.get(binding.path, [])
@@ -544,9 +550,9 @@ class World:
         problem: str | None = None,
         usage: Usage = Usage(),
     ) -> None:
-        """The session's process ends; with success its outputs are written first.
+        """End the session's process. If it succeeds, its outputs are written first.
 
-        Hints of what happened before an end are reported before the end: the kernel queued them first.
+        Hints of earlier writes are reported before the end, because the kernel queued them first.
         """
         process = self.process_of(name)
         assert process is not None, f"{name} has no process"
@@ -573,7 +579,7 @@ class World:
                 self.write(path, text)
 
     def recover(self, *, wrote: bool = False) -> None:
-        """The orphan of the oldest recovery is ended, perhaps after it wrote, and that is reported."""
+        """End the orphan of the oldest recovery, perhaps after it wrote, and report that."""
         session, run_id = self.recoveries.pop(0)
         orphan = self.orphans.pop(run_id, None)
         if orphan is not None and wrote:
@@ -582,7 +588,7 @@ class World:
         self.observe(RunRecovered(session=session, run_id=run_id))
 
     def readopt(self) -> None:
-        """The process of the oldest recovery was kept: it is this incarnation's from now on."""
+        """Adopt the process of the oldest recovery into this incarnation, because it was kept."""
         session, run_id = self.recoveries.pop(0)
         self.processes[run_id] = self.orphans.pop(run_id)
         self.attached.add(run_id)
@@ -607,7 +613,7 @@ class World:
         raise AssertionError("the wave does not end")
 
     def start_soon(self, name: str) -> None:
-        """Go on, alarm by alarm and ending nothing, until this session runs."""
+        """Go on from alarm to alarm until this session runs. No process is ended."""
         for _ in range(1000):
             if self.is_running(name):
                 return
@@ -622,7 +628,7 @@ class World:
         raise AssertionError(f"{name} does not start: {self.queued(name)}")
 
     def next_alarm(self) -> float | None:
-        """The next alarm of either clock, on the monotonic one."""
+        """Return the next alarm of either clock, as a monotonic time."""
         dues = [] if self.core.mono.next is None else [self.core.mono.next]
         if self.core.wall.next is not None:
             dues.append(self.mono + (self.core.wall.next - self.wall) / 1e6)

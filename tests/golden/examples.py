@@ -1,7 +1,8 @@
-"""A small log with every kind of event there is, each field set at least once: what `make golden` records.
+"""A small log with every kind of event, and each field set at least once: the log that `make golden` records.
 
-Sessions in the order they are recorded; an entry is an event, or an event with its author. A new kind of event gets an example here,
-wherever its fold makes sense, and `make golden` writes the log of this release anew. Logs of earlier releases are never touched.
+Sessions are in the order in which they are recorded. An entry is an event, or an event with its author. Add an example
+for a new kind of event here, at a place where its fold makes sense. `make golden` then writes the log of this release
+again. Logs of earlier releases are never changed.
 """
 
 from __future__ import annotations
@@ -186,7 +187,7 @@ PAYROLL_EVENTS: tuple[Example, ...] = (
     ev.SpecDeclared(spec=SECOND_SPEC, version="spec2", text_digest="text2"),
     (ev.SpecTrusted(digest="cd" * 16, files=("sessions.d/payroll.yaml",)), "ada"),
     ev.SpecRemoved(),
-    # Record 8 was erased: a replay folds what stands here in its place.
+    # Record 8 was erased: a replay folds this stand-in instead.
     (ev.PayloadErased(erased=8, kind="note_added", stand_in={"text": "[erased]"}, reason="a password"), "ada"),
     ev.NotificationDelivered(notifier="ops", event="failed", about=9, delivery="msg_1", attempts=2),
     ev.NotificationAbandoned(notifier="mail", event="asks", about=9, delivery="msg_2", attempts=10, words="no such host"),

@@ -1,4 +1,4 @@
-"""Golden logs as files: how they lie on disk, how they are folded, and what of a fold is compared."""
+"""Golden logs as files: their form on disk, how they are folded, and which part of a fold is compared."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 
 
 class RecordRow(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A record as a line: its payload as text, so that people can read what a release wrote."""
+    """A record as one line, with its payload as text, so that people can read the records of a release."""
 
     session: str
     seq: int
@@ -35,7 +35,7 @@ class RecordRow(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class StateRow(msgspec.Struct, frozen=True):
-    """What a record changed in its session's state; all of these in turn are the state."""
+    """The fields that a record changed in its session's state. All rows in turn give the state."""
 
     session: str
     seq: int
@@ -43,7 +43,7 @@ class StateRow(msgspec.Struct, frozen=True):
 
 
 def releases() -> list[Path]:
-    """The folder of every release whose log is kept."""
+    """List the folders of all releases with a golden log."""
     return sorted(path for path in HERE.iterdir() if (path / "records.jsonl").is_file())
 
 
@@ -74,7 +74,7 @@ def read_states(release: Path) -> list[StateRow]:
 
 
 def fold_all(records: Sequence[Record]) -> Iterator[tuple[Record, Session]]:
-    """Every record with the state after it. An erased payload folds by its stand-in."""
+    """Yield every record with the state after it. An erased payload folds by its stand-in."""
     stand_ins: dict[tuple[str, int], bytes] = {}
     for record in records:
         event = (
@@ -94,7 +94,7 @@ def fold_all(records: Sequence[Record]) -> Iterator[tuple[Record, Session]]:
 
 
 def read_fields(state: Session) -> dict[str, Any]:
-    """The state as a snapshot holds it."""
+    """Return the state as a snapshot holds it."""
     return msgspec.json.decode(msgspec.json.encode(flatten(state)))
 
 
@@ -112,7 +112,7 @@ def list_changes(records: Sequence[Record]) -> Iterator[StateRow]:
 
 
 def find_difference(expected: Any, found: Any, where: str = "state") -> str | None:
-    """Where what was expected is not there; fields that came since are no difference."""
+    """Return the first place where an expected value is missing or different. New fields are not a difference."""
     match expected, found:
         case dict(), dict():
             for key, value in expected.items():

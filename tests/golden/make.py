@@ -1,7 +1,7 @@
-"""Write the golden log of this release: `make golden`, run when a kind of event was added and before a release.
+"""Write the golden log of this release: `make golden`, for a new kind of event and before a release.
 
-Makes `tests/golden/VERSION/`: every record as a line, what each changed in the state, the same session as a bundle, and the store
-itself. The folders of other releases stay as they are, for ever.
+The result is `tests/golden/VERSION/`. It has every record as a line, the changes of each record in the state, the same
+session as a bundle, and the store itself. The folders of other releases never change.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BEGIN = 1_700_000_000_000_000
 
 
 def record(log: EventLog) -> None:
-    """All examples, a second apart, each caused by the one before it."""
+    """Record all examples, one second apart, each with the one before it as its parent."""
     at = BEGIN
     for session, examples in SESSIONS.items():
         for seq, example in enumerate(examples, 1):
@@ -44,7 +44,7 @@ def record(log: EventLog) -> None:
 
 
 def main() -> None:
-    # Beside the old one, which is replaced only when the new one is complete.
+    # Write beside the old folder, and replace it only when the new one is complete.
     release = folding.HERE / f".{__version__}.new"
     shutil.rmtree(release, ignore_errors=True)
     release.mkdir()

@@ -1,4 +1,7 @@
-"""Golden logs of every release fold for ever: to the state they folded to then, record by record, from lines, stores and bundles."""
+"""Golden logs of every release fold to the same states as in that release, record by record.
+
+The logs come as lines, stores and bundles.
+"""
 
 import shutil
 from pathlib import Path
@@ -19,13 +22,13 @@ every_release = pytest.mark.parametrize("release", folding.releases(), ids=lambd
 
 
 def test_this_release_has_a_golden_log_with_every_kind_of_event() -> None:
-    """A kind that is missing: give it an example in tests/golden/examples.py and run `make golden`."""
+    """If a kind is missing, add an example to tests/golden/examples.py and run `make golden`."""
     recorded = {record.kind for record in folding.read_records(folding.HERE / __version__)}
     assert sorted(set(KINDS.values()) - recorded) == []
 
 
 def test_every_example_is_in_the_golden_log() -> None:
-    """Examples that changed: run `make golden`."""
+    """If examples changed, run `make golden`."""
     records = folding.read_records(folding.HERE / __version__)
     assert {name: len(examples) for name, examples in SESSIONS.items()} == {
         name: sum(record.session == name for record in records) for name in SESSIONS
@@ -34,7 +37,7 @@ def test_every_example_is_in_the_golden_log() -> None:
 
 @every_release
 def test_a_golden_log_folds_to_the_states_it_had(release: Path) -> None:
-    """After every record, and fields that came since do not count."""
+    """The states are compared after every record. Fields added since do not count."""
     expected: dict[str, dict[str, Any]] = {}
     rows = {(row.session, row.seq): row.changed for row in folding.read_states(release)}
     for record, state in folding.fold_all(folding.read_records(release)):
@@ -45,7 +48,10 @@ def test_a_golden_log_folds_to_the_states_it_had(release: Path) -> None:
 
 @every_release
 def test_a_snapshot_of_this_release_is_the_state_and_one_of_another_way_of_folding_is_not_read(release: Path) -> None:
-    """A daemon that was upgraded folds anew what the one before it saved: an old cache would hide what is folded since."""
+    """An upgraded daemon ignores the snapshots of an earlier fold, and folds the log again.
+
+    An old snapshot would lack the fields that the new fold computes.
+    """
     expected: dict[str, dict[str, Any]] = {}
     rows = {(row.session, row.seq): row.changed for row in folding.read_states(release)}
     for record, state in folding.fold_all(folding.read_records(release)):
@@ -90,7 +96,7 @@ def test_the_bundles_of_a_release_are_loaded_with_the_same_records(release: Path
 
 @every_release
 def test_a_golden_session_saved_and_loaded_folds_to_the_same_state(release: Path, tmp_path: Path) -> None:
-    """The round trip of a bundle, over events that mean something."""
+    """A session that is loaded from its bundle folds to the same states as its records."""
     records = folding.read_records(release)
     log = open_log(tmp_path / "state")
     try:
@@ -103,7 +109,7 @@ def test_a_golden_session_saved_and_loaded_folds_to_the_same_state(release: Path
 
 
 def test_a_difference_is_named_by_its_place() -> None:
-    """The comparison itself: strict about what was there, blind to what came since."""
+    """Test the comparison itself: expected values must be equal, and new fields are ignored."""
     assert folding.find_difference({"a": [1, {"b": 2}]}, {"a": [1, {"b": 2, "new": 3}], "c": 4}) is None
     assert folding.find_difference({"a": [1, {"b": 2}]}, {"a": [1, {"b": 3}]}) == "state.a[1].b is 3; expected 2"
     assert folding.find_difference({"a": 1}, {}) == "state.a is gone; expected 1"

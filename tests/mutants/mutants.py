@@ -1,8 +1,8 @@
-"""One way or more to break each rule of the core: a rule, a source file, a text in it, and the text that breaks it.
+"""At least one mutant for each rule of the core: a rule, a source file, a text in it, and the text that breaks it.
 
-Files are named from the package on. Rule 6 is kept by the file source, and part of rule 44 by run_files/: they are broken there.
-A mutant whose text is not found, or found twice, is an error of this list: the source moved on and the list must follow.
-41 is kept by the runners and their tests.
+File names are relative to the package. The file source keeps rule 6, and run_files/ keeps a part of rule 44; their
+mutants are there. If the text of a mutant is missing or occurs twice, this list is out of date and must follow the
+source. The runners and their tests keep rule 41.
 """
 
 from typing import NamedTuple

@@ -1,9 +1,10 @@
-"""Break each rule of the core on purpose and see whether the tests of the core notice: `make test-mutants`.
+"""Break each rule of the core on purpose and check that the tests of the core notice: `make test-mutants`.
 
-Each mutant is the package with one text of one file exchanged, in a folder of its own that comes first on the path. The
-tests run against it until the first failure: killed. A mutant that none of them notices has survived, and fails this program.
+Each mutant is a copy of the package with one text of one file replaced. Its folder comes first on the path. The tests
+run against it until the first failure, which kills the mutant. If no test fails, the mutant survives, and this program
+fails.
 
-    python tests/mutants/run.py [RULE or words of a name ...]
+Usage: python tests/mutants/run.py [RULE or words of a name ...]
 """
 
 from __future__ import annotations
@@ -27,27 +28,27 @@ from mutants import MUTANTS, Mutant
 REPOSITORY = Path(__file__).parent.parent.parent
 PACKAGE = REPOSITORY / "daemon" / "wakeful"
 TESTS = REPOSITORY / "tests" / "core"
-# What the core's rules ask of the file source: real files, and no simulated world.
+# Tests of the file source, which keeps some rules: they use real files and no simulated world.
 SOURCES_TESTS = REPOSITORY / "tests" / "sources" / "test_rule_versions.py"
-# Files that a rewind writes.
+# Tests of the files that a rewind writes.
 CONTENTS_TESTS = REPOSITORY / "tests" / "contents" / "test_restore.py"
-# Where a rule's directed tests are: they run first, so that most mutants die in a second.
+# The directed tests of each rule (last rule, file). They run first, so that most mutants die in a second.
 SECTIONS = (
     (3, "test_rules_log.py"), (9, "test_rules_versions.py"), (13, "test_rules_looking.py"), (19, "test_rules_seen.py"),
     (26, "test_rules_wakes.py"), (27, "test_rules_outputs.py"), (29, "test_rules_seen.py"), (35, "test_rules_graph.py"), (38, "test_rules_clock.py"),
     (42, "test_rules_log.py"), (45, "test_calls_history.py"),
 )  # fmt: skip
-# Patterns and slots have suites of their own, which no mutant here concerns.
+# Patterns and slots have their own suites, and no mutant here concerns them.
 ALL = sorted(path.name for path in TESTS.glob("test_*.py") if path.name not in ("test_match.py", "test_cron.py"))
 LAST = ("test_machine.py", "test_histories.py", "test_calls_machine.py")
 SECONDS_EACH = 300
 
 
 def build(mutant: Mutant, folder: Path) -> Path:
-    """The package with one text exchanged: links to all of it but the broken file."""
+    """Make a copy of the package with one text replaced. All other files are links."""
     package = folder / "wakeful"
     place = Path(mutant.file)
-    # A real folder for each one on the way to the file; everything beside it is a link.
+    # Make a real folder for each folder on the way to the file. Everything beside it is a link.
     for folder in reversed(place.parents):
         (package / folder).mkdir(parents=True)
         for entry in (PACKAGE / folder).iterdir():
@@ -76,7 +77,7 @@ def order_tests(mutant: Mutant) -> list[str]:
 
 
 def judge(mutant: Mutant) -> tuple[Mutant, str]:
-    """The name of the test that killed it, or the word that it survived."""
+    """Return the name of the test that killed the mutant, or that it survived."""
     with tempfile.TemporaryDirectory(prefix="wakeful-mutant-") as folder:
         package = build(mutant, Path(folder))
         words = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=no", "-rfE", *order_tests(mutant)]
@@ -99,7 +100,10 @@ def judge(mutant: Mutant) -> tuple[Mutant, str]:
 
 
 def run_tests(package: Path, words: list[str], said: Path) -> NoReturn:
-    """In a child of its own, which has loaded what is slow to load and nothing of the package: three times as fast as a new python."""
+    """Run pytest in a forked child, which has loaded the slow modules but nothing of the package.
+
+    This is three times as fast as a new Python process.
+    """
     signal.alarm(SECONDS_EACH)
     output = os.open(said, os.O_CREAT | os.O_WRONLY)
     os.dup2(output, 1)
@@ -109,7 +113,7 @@ def run_tests(package: Path, words: list[str], said: Path) -> NoReturn:
     os.environ |= {"WAKEFUL_TEST_SEEDS": "50", "WAKEFUL_TEST_EXAMPLES": "10"}
     os.chdir(REPOSITORY)
     wakeful = importlib.import_module("wakeful")
-    # The tests must see the mutant and nothing else of the same name.
+    # The tests must import the mutant, and no other package of the same name.
     code = pytest.main(words) if list(wakeful.__path__) == [str(package)] else 99
     sys.stdout.flush()
     os._exit(int(code))

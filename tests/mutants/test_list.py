@@ -1,4 +1,7 @@
-"""The list of mutants follows the source: a text that moved on would let a rule go unbroken, and unnoticed until the long run."""
+"""Each mutant's text must occur in its source file.
+
+Otherwise a rule would not be broken any more, which only the long run would show.
+"""
 
 import sys
 from pathlib import Path
@@ -14,5 +17,5 @@ PACKAGE = Path(__file__).parent.parent.parent / "daemon" / "wakeful"
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_the_text_of_each_mutant_stands_in_its_file_once(mutant: Mutant) -> None:
-    """Where it does not, the mutant is to be written anew for what stands there now."""
+    """If the text does not occur once, write the mutant again for the present source."""
     assert (PACKAGE / mutant.file).read_text().count(mutant.old) == 1
