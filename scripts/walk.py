@@ -1,10 +1,10 @@
 """Trace one real save through a real daemon: `make walk`.
 
 The script starts a daemon in a temporary folder, with one session that a file wakes. It waits until the daemon rests,
-saves the file, and lists the functions of the package in the order in which they are first entered: from the kernel's
-hint to the spawn of the run's process, and on until the daemon has printed `suspended`. It does so three times and
-shows the last save, without functions that another save did not need: the clock called those. The daemon lives in this
-process, under a profile function in every thread; no module of the daemon knows of this script.
+saves the file, and lists the functions of the package in the order in which they are first entered. The list goes from
+the kernel's hint to the spawn of the run's process, and on until the daemon has printed `suspended`. The script saves
+three times and shows the last save, without functions that another save did not need, because the clock called those.
+The daemon lives in this process, with a profile function in every thread. No module of the daemon knows this script.
 
     scripts/walk.py               the walk, grouped by stage, and the counts
     scripts/walk.py --count       the counts alone

@@ -83,7 +83,7 @@ def test_an_approval_shows_what_changed_and_records_why_it_was_refused(tab: Tab,
 
 
 def test_every_resting_line_says_why_it_does_not_run(tab: Tab) -> None:
-    """It shows the version seen, the present version, the last look and the next slot."""
+    """The line shows the version seen, the present version, the last look and the next slot."""
     tab.go("#/now", ".line-name")
     tab.page.click("[aria-label='why not: ops/heartbeat']")
     tab.page.wait_for_selector(".binding")
@@ -141,7 +141,7 @@ def test_a_dangerous_verb_asks_first_and_offers_its_undo(tab: Tab, lived_in: tup
 
 
 def test_a_call_can_be_copied_as_command_and_as_curl(browser: Any, lived_in: tuple[House, Door]) -> None:
-    """Neither of them has a token."""
+    """Neither the command nor the curl call has a token."""
     with opened(browser, lived_in[1], permissions=["clipboard-read", "clipboard-write"]) as tab:
         tab.go("#/session/hr%2Frecruitment-screening", ".session-head")
         copied = []

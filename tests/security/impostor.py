@@ -63,7 +63,7 @@ def attach_elsewhere(path: str, folder: str) -> None:
 def attach_in_disguises(path: str, folder: str) -> None:
     """Try four disguises, each with a project of its own.
 
-    They are: none, an empty environment, a process session of its own, and an orphan.
+    The disguises are: none, an empty environment, a process session of its own, and an orphan.
     """
     for number, (way, run) in enumerate(
         {"plainly": run_plainly, "bare": run_bare, "apart": run_apart, "orphan": run_as_orphan}.items()

@@ -48,7 +48,7 @@ run:
 
 
 class Suite(OrdinaryUser):
-    """The user that runs the tests. In tests with an ordinary user, that is root."""
+    """The user that runs the tests. If an ordinary user was made for them, that is root."""
 
     def __init__(self, home: Path) -> None:
         super().__init__(home)

@@ -200,7 +200,7 @@ def test_an_archive_of_another_kind_is_no_bundle_whatever_it_holds(
 
 
 def test_a_million_entries_are_refused_by_their_number(there: Place, tmp_path: Path) -> None:
-    """They are refused before any of them is written."""
+    """The bundle is refused before any of its entries is written."""
     here = Place(tmp_path / "here")
     here.fill()
     here.save(tmp_path / "sound")

@@ -190,7 +190,7 @@ def test_the_same_program_would_have_told_it_everywhere(box: SecretBox) -> None:
     for surface in ("log", "output", "export", "facts", "bundle", "backup", "live blobs", "left blobs", "foreground"):
         assert found[surface], surface
     assert any(found[name] for name in surfaces if name.startswith("live log") or name.endswith("-wal"))
-    # It is found in nearly all shapes. The first test finds none of them.
+    # The value is found in nearly all shapes. The first test finds none of them.
     assert {name for canaries in found.values() for name in canaries} >= {
         name for name in spell(CANARY) if name not in ("JSON", "repr")
     }

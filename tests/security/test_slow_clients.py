@@ -88,7 +88,7 @@ def test_others_are_served_while_clients_are_slow_large_deep_or_half_closed(box:
 def test_ten_thousand_idle_connections_are_told_and_gone_after_a_while(box: Box) -> None:
     """Each connection is closed after the time for a head, and people are served again.
 
-    The daemon's memory and CPU use stay bounded.
+    The daemon's memory and output stay bounded.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     box.spec("talk", "objective: A place to talk.\n")

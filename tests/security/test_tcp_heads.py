@@ -249,7 +249,7 @@ def test_the_rights_of_the_owner_are_not_reached_over_tcp(tcp: TcpSpeaker, token
 
 @pytest.mark.parametrize("name", ["token", "access_token", "code", "Authorization"])
 def test_a_token_in_an_address_is_not_taken(daemon: RunningDaemon, tcp: TcpSpeaker, token: str, name: str) -> None:
-    """It is refused also if the header has a good token."""
+    """The request is refused also if its header has a good token."""
     refused = tcp.get(f"/version?{name}={token}", token)
     assert refused.status == 401 and "revoke this one" in refused.error and token not in refused.error
     assert count_refusals(daemon, "address") == 1

@@ -481,7 +481,7 @@ def test_words_of_strangers_do_not_reach_secrets_and_a_way_out_by_a_read_that_is
 
 
 def test_no_run_writes_specs_of_an_attached_project(pinned: Shop) -> None:
-    """They are out of a run's reach as soon as the project is attached, like the daemon's own specs."""
+    """The specs are out of a run's reach as soon as the project is attached, like the daemon's own specs."""
     pinned.spec(
         "evil",
         f"objective: x\nallow: {{write: [{pinned.project}]}}\nbindings: {{d: {{file: d.txt}}}}\nrun: {{command: [sh, -c, 'echo x > {pinned.project}/sessions.d/count.yaml'], retries: 0}}\n",

@@ -17,7 +17,7 @@ from wakeful.cli.client import Client
 
 @pytest.mark.parametrize("kind", ["SOCK_STREAM", "SOCK_DGRAM"])
 def test_nothing_leaves_by_the_network(attack: Attack, kind: str) -> None:
-    """Neither TCP nor UDP leaves. The server is on this machine, but stands for any other."""
+    """A run can send neither TCP nor UDP. The server of the test stands for one on another machine."""
     with socket.socket(socket.AF_INET, getattr(socket, kind)) as server:
         server.bind(("127.0.0.1", 0))
         if kind == "SOCK_STREAM":

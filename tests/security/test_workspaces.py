@@ -169,7 +169,7 @@ def test_what_no_run_may_change_does_not_land_either(attack: WorkspaceAttack, pl
 
 @pytest.mark.long
 def test_pipes_and_locked_folders_hold_up_nobody(attack: WorkspaceAttack) -> None:
-    """Files that cannot be outputs are reported by name and not landed. A locked folder does not keep the workspace."""
+    """A file that cannot be an output is reported by name and not landed. A locked folder fails the run, except root's."""
     ended = attack.obey(
         "mkfifo out/pipe; mkdir -p shut/deep; touch shut/deep/x; echo x > out/x; chmod 0 shut/deep shut"
     )
@@ -181,6 +181,6 @@ def test_pipes_and_locked_folders_hold_up_nobody(attack: WorkspaceAttack) -> Non
 
 @pytest.mark.long
 def test_the_workspace_of_another_run_is_out_of_reach(attack: WorkspaceAttack) -> None:
-    """It lies in the state folder, which no run can read."""
+    """The workspace lies in the state folder, which no run can read."""
     ended = attack.obey(f"ls {attack.state}/staged")
     assert ended["outcome"] == "failed" and "Permission denied" in attack.told("keeper")

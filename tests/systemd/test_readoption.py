@@ -217,7 +217,7 @@ def test_a_stop_ends_the_runs(service: Machine) -> None:
 
 
 def test_a_daemon_that_dies_while_it_is_stopped_leaves_nothing_running(service: Machine) -> None:
-    """If the daemon hangs while it is stopped, the unit ends the run."""
+    """If the daemon does not stop in time, the unit ends the run, because no daemon will."""
     service.drop_in(SERVICE, "[Service]\nTimeoutStopSec=1s\n")
     service.write(f"{HOME}/wakeful.yaml", "stop_grace: 60s\n")
     service.run("systemctl", "reload", SERVICE)

@@ -61,9 +61,9 @@ def test_a_dry_run_says_everything_and_does_nothing(person: Machine) -> None:
 
 
 def test_the_unit_becomes_ready_for_its_person(service: Machine) -> None:
-    """It is active after the first look, and commands find it without options.
+    """The unit is active after the first look, and commands find the daemon without options.
 
-    Its status is what the daemon watches.
+    The unit's status says what the daemon watches.
     """
     assert service.show("wakeful.service", "ActiveState", "SubState", is_person=True) == ["active", "running"]
     assert service.show("wakeful.service", "StatusText", is_person=True)[0].startswith("1 session, ")
