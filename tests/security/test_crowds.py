@@ -177,8 +177,8 @@ def test_a_storm_of_connections_does_not_keep_a_person_from_the_line(
         box.start()
         eventually(lambda: "storming" in box.told("hog"))
         for _ in range(3):
-            # While the daemon is stopped, the queue fills up. Then a client that does not wait in it is refused. Commands
-            # wait.
+            # While the daemon is stopped, the queue fills up. A client that does not wait in it is then refused.
+            # Commands wait.
             with box.held_still():
                 with box.user.acting():
                     eventually(lambda: is_turned_away(str(box.socket)))
