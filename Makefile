@@ -1,9 +1,10 @@
-# The contributor's interface. Needs python3 (3.11 or newer), make and git; everything else is fetched into .venv/.
+# The contributor's interface. It needs python3 (3.11 or newer), make and git. Everything else is fetched into .venv/.
 
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-# Stamps, one for each set of libraries: a set is installed when a target first needs it, and again when pyproject.toml changes.
+# One stamp file for each set of libraries. A set is installed when a target first needs it, and again when
+# pyproject.toml changes.
 RUN_READY    := $(VENV)/.ready-run
 AGENTS_READY := $(VENV)/.ready-agents
 READY        := $(VENV)/.ready
@@ -12,27 +13,28 @@ BROWSER_READY := $(VENV)/.ready-browser
 CHECK_READY  := $(VENV)/.ready-check
 SETUP_READY  := $(VENV)/.ready-setup
 VENV_READY   := $(VENV)/.ready-venv
-# Compiled when first imported: compiling all that comes along takes a third of the time of an installation.
+# Modules are compiled when they are first imported. Compiling all of them takes a third of an installation's time.
 INSTALL      := $(BIN)/python -m pip install --disable-pip-version-check --no-compile
-# Builds the package itself, here and for `make wheel`; the floor is that of pyproject.toml.
+# These build the package itself, here and for `make wheel`. The lowest version is that of pyproject.toml.
 BUILD_TOOLS  := 'hatchling>=1.27' editables
 SHOW         := $(PYTHON) scripts/show_progress.py
 COMPILE      := $(SHOW) "compiling it for the first start" $(BIN)/python -c 'import wakeful.cli, wakeful.service.wiring, wakeful.agents.process'
-# Coding agents of others, each in a folder of its own below .acp/, since npm keeps one tree a folder.
+# External coding agents, each in a folder of its own below .acp/, because npm keeps one tree in a folder.
 AGENTS := claude=@agentclientprotocol/claude-agent-acp@0.99.1 opencode=opencode-ai@1.18.33 \
           codex=@agentclientprotocol/codex-acp@2.6.0 gemini=@google/gemini-cli@0.61.0
-# Installs Chromium where that can be done without asking; else says how, and the tests skip, loudly.
+# Install Chromium if we are root. Otherwise print the command for it; the tests are then skipped, and say so.
 FIND_CHROMIUM := command -v chromium > /dev/null || command -v google-chrome > /dev/null || \
   { [ "$$(id -u)" = 0 ] && apt-get install -y chromium; } || echo "NO CHROMIUM HERE: apt install chromium" >&2
-# `make test PYTEST="-k payroll -x"` passes more words to pytest.
+# `make test PYTEST="-k payroll -x"` passes further arguments to pytest.
 PYTEST ?=
-# `make test-storm SEEDS=200` lives through so many random histories.
+# `make test-storm SEEDS=200` runs so many random histories.
 SEEDS ?= 10
 # `make soak MINUTES=60` watches the memory of a busy daemon for so long.
 MINUTES ?= 60
-# Three on two cores: tests of real daemons wait a fifth of their time.
+# Three on two cores, because tests of real daemons wait a fifth of their time.
 WORKERS ?= 3
-# Whatever the environment says: hundreds of tests start a daemon, and to compile it takes half a second of each.
+# Keep compiled modules, whatever the environment says. Hundreds of tests start a daemon, and compiling takes half a
+# second of each.
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
@@ -120,7 +122,7 @@ wheel: $(RUN_READY) ## build dist/wakeful-*.whl
 	@$(SHOW) "building the wheel" $(BIN)/python -m pip wheel --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
 	@ls dist/wakeful-*.whl
 
-# .wakeful/ is a log, not a by-product: nothing here removes it.
+# .wakeful/ holds a log, not build results, so no target removes it.
 clean: ## remove what setup, builds and tests made; .wakeful/ stays
 	rm -rf $(VENV) .acp build dist .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -not -path './.wakeful/*' -prune -exec rm -rf {} +
@@ -141,7 +143,7 @@ $(RUN_READY): $(VENV_READY)
 	@$(COMPILE)
 	@touch $@
 
-# All sets in one installation, which takes half the time of three.
+# Install all sets at once, which takes half the time of three installations.
 $(SETUP_READY): $(VENV_READY)
 	@$(SHOW) "fetching what running, tests, agents and checks need" $(INSTALL) --no-build-isolation --editable '.[test,agents,check]'
 	@$(COMPILE)
@@ -163,7 +165,7 @@ $(BROWSER_READY): $(READY)
 	@$(SHOW) "fetching what browser tests need" $(INSTALL) --no-build-isolation --editable '.[test,agents,browser]'
 	@touch $@
 
-# Types of the agents' libraries are read, too.
+# mypy also reads the types of the agents' libraries.
 $(CHECK_READY): $(RUN_READY)
 	@$(SHOW) "fetching what checks need" $(INSTALL) --no-build-isolation --editable '.[agents,check]'
 	@touch $@

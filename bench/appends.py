@@ -1,8 +1,8 @@
-"""Durable appends: our log beside bare SQLite, one commit per event, and a peer, in the same run on the same disk.
+"""Durable appends: our log, bare SQLite, one commit per event, and a peer, in one run on the same disk.
 
-Every row acknowledges only after its flush. "bare group"
-is the ceiling for this method: the same queue, one writer and one transaction per group, but plain rows (session, seq, body):
-no hashes, no anchor, no time index, no idempotency. The peer is optional: `pip install openai-agents`.
+Every method acknowledges an append only after its flush. "bare group" is the ceiling for our method. It has the same
+queue, one writer and one transaction per group, but plain rows (session, seq, body): no hashes, no anchor, no time
+index, no idempotency. The peer is optional: `pip install openai-agents`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Pace:
 
 
 async def drive(method: str, producers: int, produce: Produce) -> Pace:
-    """Let producers append one event after another, each waiting for its acknowledgement."""
+    """Let each producer append one event after another, and wait for each acknowledgement."""
     took: list[float] = []
     end = time.perf_counter() + SECONDS / ROUNDS
 
@@ -62,7 +62,7 @@ async def drive(method: str, producers: int, produce: Produce) -> Pace:
 
 
 class BareGroup:
-    """The least a group commit can be: a queue, a writer, one transaction for all that wait."""
+    """The simplest possible group commit: a queue, a writer, and one transaction for all waiting appends."""
 
     def __init__(self, path: Path) -> None:
         self._connection = connect_bare(path)
@@ -150,12 +150,15 @@ async def measure_peer(folder: Path, producers: int) -> Pace | None:
 
 
 async def measure_two_flushes(folder: Path) -> Pace:
-    """The floor of one durable append with an anchor: two small writes in two files, each flushed, on this thread."""
+    """Measure the floor of one durable append with an anchor.
+
+    It is two small writes in two files, each flushed, on this thread.
+    """
     files = [os.open(folder / name, os.O_WRONLY | os.O_CREAT) for name in ("log", "anchor")]
     os.write(files[1], bytes(8192))
 
     async def produce(_who: int, _seq: int) -> None:
-        os.write(files[0], BODY * 12)  # the pages a single append adds to the write-ahead log
+        os.write(files[0], BODY * 12)  # as much as one append adds to the write-ahead log
         os.fdatasync(files[0])
         os.pwrite(files[1], bytes(104), 0)
         os.fdatasync(files[1])
@@ -168,7 +171,10 @@ async def measure_two_flushes(folder: Path) -> Pace:
 
 
 def measure() -> list[Row]:
-    """Every method, in turns so that a slow moment of the machine hits all; the median round of each."""
+    """Measure every method in turns, so that a slow moment of the machine affects all.
+
+    Take the median round of each.
+    """
     cases: list[tuple[Callable[..., Awaitable[Pace | None]], tuple[int, ...]]] = [
         (measure_bare_group, (PRODUCERS,)),
         (measure_ours, (PRODUCERS,)),

@@ -1,7 +1,7 @@
-"""100,000 files changed at once, also while the daemon is stopped: every session woken, once, and soon.
+"""100,000 files change at once, also while the daemon is stopped. Every session must run once, and soon.
 
-The kernel's queue holds 16,384 events, so the daemon is told that hints were lost, and must find out by looking.
-`settle_max` is longer than the writing takes, so one run per session is what is right.
+The kernel's queue holds 16,384 events. So the kernel tells the daemon that hints were lost, and the daemon must find
+the changes by looking. `settle_max` is longer than the writing takes, so one run per session is correct.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""10,000 sessions over TCP: the list call, and the view *Now* in a real Chromium, from its address to its first row, and at rest.
+"""10,000 sessions over TCP: the list call, and the view *Now* in a real Chromium.
 
-The first visitor makes the daemon encode every row; those who come within the next minute find them encoded. Both are measured.
-Without Playwright or Chromium the rows of the page say so.
+The view is measured from its address to its first row, and at rest. The first visitor makes the daemon encode every
+row. For visitors within the next minute, the rows are encoded already. Both are measured. Without Playwright or
+Chromium, a row says so.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ FLAGS = (
     "--no-first-run",
     "--disable-background-networking",
 )
-# Told to the page before its own scripts run: the moment at which the first session is on the screen.
+# Runs in the page before its own scripts. It notes the moment when the first session is on the screen.
 WATCH_PAINT = """
 const seen = new MutationObserver(() => {
   if (!document.querySelector('.line')) return;
@@ -51,7 +52,10 @@ seen.observe(document, {childList: true, subtree: true});
 
 
 def ask(place: Place, token: str, target: str) -> list[Row]:
-    """One list call on a connection that stays open, timed to the last byte: the first one, and the median of the others."""
+    """Time a list call on a connection that stays open, to the last byte.
+
+    The row has the median of all calls except the first, which is in its note.
+    """
     connection = http.client.HTTPConnection("127.0.0.1", place.port, timeout=ANSWER_SECONDS)
     took: list[float] = []
     spent = 0.0
@@ -82,13 +86,16 @@ def browser() -> Iterator[Any]:
 
 
 def visit(started: Any, place: Place) -> tuple[Any, float]:
-    """A new tab that logs in and shows *Now*. Returns it, and the milliseconds from its address to its first row."""
+    """Open a new tab that logs in and shows *Now*.
+
+    Return its page, and the milliseconds from its address to its first row.
+    """
     link = json.loads(place.read("dashboard", "--no-open", "--json"))["link"]
     page = started.new_context(viewport={"width": 1440, "height": 900}).new_page()
     page.set_default_timeout(ANSWER_SECONDS * 1e3)
     page.add_init_script(WATCH_PAINT)
     page.goto(link)
-    # Asked from here: the page's policy lets nothing wait inside of it.
+    # Poll from here, because the page's policy does not allow waiting inside of it.
     wait_until(lambda: page.evaluate("window.paintedAfter !== undefined"), ANSWER_SECONDS, "a first row", every=0.05)
     return page, float(page.evaluate("window.paintedAfter"))
 

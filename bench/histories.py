@@ -1,9 +1,12 @@
-"""Long histories beside the peers': open, append, slice, fork, rewind and bytes on disk at 10,000, 100,000 and 1,000,000 events.
+"""Long histories in our store and in peers: open, append, slice, fork, rewind and size at up to 1,000,000 events.
 
-Every event is a message of 1,000 characters; all stores lie on one disk and are measured in turn, in one run. Calls of ours go
-through the reactor to a real log. LangGraph is measured twice: with the whole conversation in its state, as graphs
-have it, up to 100,000 (by its size there, a checkpoint of a million would be larger than SQLite takes), its bytes reckoned from one checkpoint per turn; and
-as a floor with the newest message alone in each checkpoint, which nobody can talk with but which can be filled to these lengths. The peers are optional: `pip install 'wakeful[bench]'`.
+Every event is a message of 1,000 characters. All stores are on one disk and are measured in turn, in one run. Our calls
+go through the reactor to a real log.
+
+LangGraph is measured twice. "whole state" has the whole conversation in each checkpoint, as graphs do, up to 100,000
+events: a checkpoint of a million would be larger than SQLite accepts. Its size is computed from one checkpoint per
+turn. "floor" has only the newest message in each checkpoint. No agent could talk with that, but it can be filled to
+these lengths. The peers are optional: `pip install 'wakeful[bench]'`.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ TEXT = "x" * 1000
 SLICE = 100
 ROUNDS = 20
 CHANCE = random.Random(1)
-# Rounds end for a store that has taken so long.
+# A store is measured in no further round after it has taken so long.
 SLOW_SECONDS = 2.0
 WHOLE_STATE_MOST = 100_000
 COPY_MOST = 100_000
@@ -58,7 +61,7 @@ MEANINGS = {
 
 
 class Store(Protocol):
-    """One history in one store. An operation it does not have, or that would take minutes, is None."""
+    """One history in one store. An operation that it does not have, or that would take minutes, is None."""
 
     name: str
 
@@ -81,7 +84,7 @@ class Ours:
         self.reactor: Reactor
 
     def fill(self, length: int) -> None:
-        """As a daemon leaves it: records, and a snapshot every 500 of them."""
+        """Write the history as a daemon leaves it: the records, and a snapshot after every 500 of them."""
         self.length = length
         log = open_log(self.folder)
         opened = Draft(*encode(SessionOpened(id="s", name="talk")), "bench")
@@ -113,7 +116,7 @@ class Ours:
         self.log = open_log(self.folder)
         core = Core([self.state])
         core.incarnation = "bench"
-        # The published limits would stop a conversation of this length long before.
+        # The default limits would stop a conversation long before this length.
         beyond = Levels(2**40, 2**40)
         core.settings = Settings(limits=Limits(conversation=beyond, mailbox=beyond, records=beyond))
         self.reactor = Reactor(core, self.log, snapshots={"s": self.state.seq})
@@ -151,7 +154,7 @@ class Ours:
 
 
 def pick_middle(length: int) -> int:
-    """Anywhere in its middle half: not where a snapshot happens to lie."""
+    """Return a random position in the middle half, so that it seldom falls on a snapshot."""
     return CHANCE.randrange(length // 4, length * 3 // 4)
 
 
@@ -164,7 +167,10 @@ def raise_it(error: BaseException) -> None:
 
 
 class AgentsSession:
-    """OpenAI Agents SDK, SQLiteSession. It has no slice, fork or rewind: what its user would do with get_items and pop_item."""
+    """OpenAI Agents SDK, SQLiteSession.
+
+    It has no slice, fork or rewind. They are done as its users would do them, with get_items and pop_item.
+    """
 
     name = "Agents SQLiteSession"
 
@@ -220,7 +226,10 @@ def item() -> dict[str, str]:
 
 
 class Batched(sqlite3.Connection):
-    """Commits when it is told to mean it: filling by LangGraph's own put, one flush per thousand."""
+    """A connection that skips commits while it is filled.
+
+    So the store is filled by LangGraph's own `put`, with one flush per thousand.
+    """
 
     is_filling = False
 
@@ -230,7 +239,7 @@ class Batched(sqlite3.Connection):
 
 
 class LangGraph:
-    """SqliteSaver, one message in each checkpoint."""
+    """SqliteSaver, with one message in each checkpoint."""
 
     name = "LangGraph floor"
 
@@ -305,7 +314,10 @@ class LangGraph:
 
 
 class LangGraphWhole(LangGraph):
-    """SqliteSaver with the whole conversation in the state, as a graph over messages has it: one checkpoint of that length, and turns on it."""
+    """SqliteSaver with the whole conversation in the state, as a graph over messages has it.
+
+    It has one checkpoint of that length, and turns on top of it.
+    """
 
     name = "LangGraph, whole state"
 
@@ -351,7 +363,7 @@ def make_graph(saver: Any) -> Any:
 
 
 class Filled:
-    """A store with its history, the seconds it took to fill, and what an event of it takes on disk."""
+    """A store with its history, the seconds to fill it, and the bytes of one event on disk."""
 
     def __init__(self, kind: type[Any], folder: Path, length: int) -> None:
         self.store: Store = kind(folder)
@@ -362,14 +374,17 @@ class Filled:
             with contextlib.closing(sqlite3.connect(database)) as connection:
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-        # One checkpoint of the whole was put; a user puts one per turn, each as long as its history was then.
+        # One checkpoint of the whole conversation was written. In use, there is one per turn, each as long as the
+        # history was then.
         self.bytes_an_event = size / 2 if kind is LangGraphWhole else size / length
 
 
 async def time_in_turns(operations: dict[str, Callable[[], Awaitable[object]]]) -> dict[str, float]:
-    """Milliseconds of each store, the median round; in turns, so that a slow moment of the machine hits all.
+    """Return the milliseconds of each store, from its median round.
 
-    Each round in another order: whoever follows the store that has just written 100 MB finds cold caches and a busy disk."""
+    The stores take turns, so that a slow moment of the machine affects all. Each round has another order, because the
+    next store after one that has written 100 MB finds cold caches and a busy disk.
+    """
     took: dict[str, list[float]] = {name: [] for name in operations}
     for _ in range(ROUNDS + 1):
         for name, do in CHANCE.sample(list(operations.items()), len(operations)):
@@ -378,7 +393,7 @@ async def time_in_turns(operations: dict[str, Callable[[], Awaitable[object]]]) 
             start = time.perf_counter()
             await do()
             took[name].append(time.perf_counter() - start)
-    # The first fills caches, in every store.
+    # The first round fills caches in every store, and does not count.
     return {name: statistics.median(times[1:] or times) * 1e3 for name, times in took.items()}
 
 
@@ -395,7 +410,7 @@ async def measure_operations(stores: list[Store]) -> dict[str, dict[str, float]]
 
 
 def measure_length(kinds: list[type[Any]], length: int) -> tuple[dict[str, dict[str, float]], dict[str, str]]:
-    """Figures by operation and store, and how long each store took to fill."""
+    """Return the figures by operation and store, and a note of how long each store took to fill."""
     with tempfile.TemporaryDirectory(prefix="wakeful-bench-") as text:
         filled = []
         for kind in kinds:
@@ -452,7 +467,7 @@ def measure() -> list[Row]:
 def make_row(what: str, length: int, name: str, figures: dict[str, float], note: str) -> Row:
     unit = "bytes" if what == "bytes" else "ms p50"
     value = figures.get(name)
-    # The floor is there to be seen; nobody can keep a conversation like that.
+    # The floor is shown but not compared, because no agent can keep a conversation like that.
     peers = [figure for other, figure in figures.items() if other not in (Ours.name, LangGraph.name)]
     bar = Bar("<=", min(peers), "the better peer") if name == Ours.name and peers else None
     if what != "open":

@@ -1,8 +1,9 @@
-"""The clients of `window`, each kind in a process of its own, so that their CPU is not the daemon's.
+"""The clients of `window`, each kind in a process of its own, so that their CPU does not count as the daemon's.
 
 python bench/http_clients.py streams|calls PLAN
 
-The plan is JSON. A client prints `ready`, works until its standard input ends, and then prints its report, one line of JSON.
+The plan is JSON. A client prints `ready`, works until its standard input ends, and then prints its report, one line of
+JSON.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _PIECE_BYTES = 1 << 18
 
 
 class Stream:
-    """One stream of server-sent events. Counts events without taking them apart, which costs next to nothing."""
+    """One stream of server-sent events. It counts events without parsing them, which costs almost nothing."""
 
     def __init__(self, port: int, token: str, target: str) -> None:
         self.connection = socket.create_connection(("127.0.0.1", port))
@@ -48,7 +49,7 @@ class Stream:
             self.is_open = True
         self.events += text.count(b"\nevent: ")
         self.size_bytes += len(data)
-        # The end of a piece may be the beginning of a word that is counted.
+        # Keep the end of this piece, because the next event may begin in it.
         self._tail = text[-8:] if not text.endswith(b"\nevent: ") else b""
 
 
@@ -77,7 +78,7 @@ def read_streams(plan: dict[str, Any]) -> dict[str, Any]:
 
 
 class Caller(threading.Thread):
-    """Takes calls from the queue and makes them on a connection of its own, which stays open."""
+    """A thread that takes calls from the queue and makes them on a connection of its own, which stays open."""
 
     def __init__(self, port: int, token: str, due: queue.SimpleQueue[tuple[float, dict[str, Any]] | None]) -> None:
         super().__init__()
@@ -100,7 +101,7 @@ class Caller(threading.Thread):
                 continue
             if answer.status != 200:
                 self.errors.append(f"{call['kind']}: {answer.status} {said[:200]!r}")
-            # From the moment it was due: a call that waited for an earlier one was late, too.
+            # Count from the moment the call was due, because a call that waited for an earlier one was late, too.
             self.took.append((call["kind"], time.monotonic() - due_at))
 
 

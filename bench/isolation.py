@@ -1,8 +1,9 @@
-"""What isolation costs a run, beside the same run without: to its first instruction, to its reported end, and from a save.
+"""The cost of isolation for a run, compared with the same run without it.
 
-Rounds alternate, so that a noisy neighbour hits all of them alike. Each way is a session of its own, whose runs come one after the other, with a pause
-between them. "beside the specs" is the dearest case of `standard`: an output in the folder that holds sessions.d, which is shielded by a mount namespace
-where the daemon may mount. The bar of `strict` is bubblewrap alone, measured in the same run, and 3 ms.
+Measured are the times to the first instruction, to the reported end, and from a save. Rounds alternate, so that other
+load on the machine affects all alike. Each level is a session of its own, with pauses between its runs. "beside the
+specs" is the slowest case of `standard`: an output in the folder that holds sessions.d. If the daemon may mount, it
+shields that folder by a mount namespace. The bar of `strict` is bubblewrap alone, measured in the same run, plus 3 ms.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ WARM_UP = 20
 SAVES = 100
 PAUSE_SECONDS = 0.12
 FLOOR = "bubblewrap alone, the same arguments"
-# The bar of a whole run, from its start to its reported end.
+# The bars of a whole run, from its start to its reported end, as an addition to a run without isolation.
 DEAREST_MS = 1.0
 DEAREST_STRICT_MS = 3.0
 SPEC = latency.SPEC + "isolation: {level}\n"
@@ -72,7 +73,10 @@ async def take_turns() -> list[Row]:
 
 
 async def by_bubblewrap(rounds: Rounds) -> tuple[float, float, float]:
-    """The floor of `strict`: its view is prepared, and a bare Popen starts bubblewrap in it and waits. Beside a bare Popen of the program itself."""
+    """Measure the floor of `strict`: prepare the view, let a bare Popen start bubblewrap in it, and wait.
+
+    It is compared with a bare Popen of the program itself.
+    """
     order, environment = rounds.order(Confinement(level="strict")), {"PATH": os.environ["PATH"]}
     for folder in (order.folder, order.scratch, order.temporary):
         os.makedirs(folder, exist_ok=True)
@@ -101,14 +105,14 @@ async def by_bubblewrap(rounds: Rounds) -> tuple[float, float, float]:
 
 
 def _measure(rounds: list[tuple[float, float, float]], which: str) -> list[float]:
-    """Milliseconds to the first instruction, or to the end as it is reported."""
+    """Return the milliseconds to the first instruction, or to the reported end."""
     return [(first + (after if which == "end" else 0.0)) * 1e3 for first, _, after in rounds[WARM_UP:]]
 
 
 def _find_more(
     rounds: list[tuple[float, float, float]], bare: list[tuple[float, float, float]]
 ) -> dict[tuple[str, int], float]:
-    """Milliseconds more than `bare`, to the first instruction and to the end, of the best tenth and of the median."""
+    """Return how many milliseconds longer than `bare` it took, for the best tenth and for the median."""
     return {
         (which, tenths): _cut(_measure(rounds, which), tenths) - _cut(_measure(bare, which), tenths)
         for which in ("first", "end")
@@ -119,7 +123,10 @@ def _find_more(
 def _make_row(
     name: str, rounds: list[tuple[float, float, float]], bare: list[tuple[float, float, float]], floor: float
 ) -> Row:
-    """The difference of the medians; the best tenth is what the same says on a machine with neighbours."""
+    """Make the row of the difference of the medians.
+
+    The best tenth is less affected by other load on the machine.
+    """
     p50 = {which: _cut(_measure(rounds, which), 5) for which in ("first", "end")}
     note = f"first instruction after {p50['first']:.2f} ms, reported end after {p50['end']:.2f} ms"
     if name == "none":
@@ -137,7 +144,7 @@ def _cut(values: list[float], tenths: int) -> float:
 
 
 def race() -> list[Row]:
-    """Saved to first instruction, through the whole daemon, with and without."""
+    """Measure from a save to the first instruction, through the whole daemon, with and without isolation."""
     with tempfile.TemporaryDirectory() as text, ExitStack() as stack:
         stamp = latency.build(Path(text))
         assert stamp is not None

@@ -1,8 +1,9 @@
-"""File saved -> the command's first instruction, beside a C floor, two measured flushes and peers, in one run.
+"""The time from a saved file to the command's first instruction, compared with a C floor, two flushes and peers.
 
-The floor is raw inotify + posix_spawn in C: it looks at nothing and records nothing. Ours looks at the file, records the wake and
-the run durably (two flushes), and only then starts the command. All take turns, so that the machine's noise falls on each alike.
-Peers are measured where they are installed. Ten sessions take turns, too: one alone would soon sleep as a loop (12 starts a minute).
+The floor is raw inotify and posix_spawn in C, which looks at no file and records nothing. Ours looks at the file,
+records the wake and the run durably (two flushes), and then starts the command. All take turns, so that other load on
+the machine affects each alike. Peers are measured if they are installed. Ten sessions take turns, too, because a single
+one would soon be put to sleep as a loop (12 starts a minute).
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ REFERENCE = Path(__file__).parent / "reference"
 SESSIONS = 10
 ROUNDS = 100
 PAUSE_SECONDS = 0.1
-# The bars: at most so many times the floor, and the fastest peer takes at least so many times as long.
+# The bars: our time is at most so many times the floor's, and the fastest peer's is at least so many times ours.
 MOST_TIMES_FLOOR = 5 / 1.1
 LEAST_LEAD = 1.1
 ANSWER_SECONDS = 3.0
-# Peers do not say when they are ready; those with a watch per file take seconds on the large tree.
+# Peers do not say when they are ready. Those that watch each file take seconds for the large tree.
 WARM_UP_SECONDS = 30.0
 MISSES = 10
 SPEC = """\
@@ -58,11 +59,11 @@ class Contestant:
 
     @property
     def is_out(self) -> bool:
-        """It does not answer: waiting for it in every round would take minutes from all others."""
+        """Whether it has stopped answering. Waiting for it in every round would take minutes from the others."""
         return self.missed >= MISSES
 
     def play(self, number: int) -> None:
-        """One save, timed from the close of the file to the stamp that the command wrote."""
+        """Save once. The time is from closing the file to the stamp that the command writes."""
         stamps = self.folder / "stamps"
         known = stamps.stat().st_size if stamps.exists() else 0
         file = os.open(self.target(number), os.O_WRONLY | os.O_TRUNC)
@@ -88,7 +89,10 @@ class Contestant:
 
 
 class Flushes(Contestant):
-    """What two flushes cost just now, one of a log that grows and one of an anchor that does not: the least for a durable record."""
+    """The present cost of two flushes, of a log that grows and of an anchor that does not.
+
+    This is the least that a durable record can cost.
+    """
 
     def play(self, number: int) -> None:
         files = [os.open(self.folder / name, os.O_WRONLY | os.O_CREAT) for name in ("log", "anchor")]
@@ -102,7 +106,7 @@ class Flushes(Contestant):
 
 
 def build(folder: Path) -> Path | None:
-    """The stamp and the other programs, side by side; None without a compiler."""
+    """Compile the stamp and the other programs into one folder. Return None without a compiler."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         return None
@@ -112,7 +116,10 @@ def build(folder: Path) -> Path | None:
 
 
 def plant(folder: Path, files: int) -> None:
-    """So many files, ten in a folder, all of them read by one session or another; those that are saved lie in the first."""
+    """Make so many files, ten in a folder.
+
+    A session reads each of them. The saved files are in the first folder.
+    """
     for number in range(files // SESSIONS):
         place = folder / "watched" / f"d{number}"
         place.mkdir(parents=True)
@@ -170,7 +177,10 @@ def start_watchman(folder: Path, stamp: Path) -> Iterator[Contestant]:
 
 
 def command(name: str, make: Callable[[Path, str, str], list[str | Path]], *, is_listing: bool = False) -> Start:
-    """A peer that is one command in the foreground; some want the list of files on their standard input."""
+    """Return a function that starts a peer as one command in the foreground.
+
+    Some peers read the list of files from standard input.
+    """
 
     @contextmanager
     def start(folder: Path, stamp: Path) -> Iterator[Contestant]:
@@ -248,7 +258,7 @@ def race(files: int, folder: Path, stamp: Path, names: tuple[str, ...]) -> list[
             try:
                 racing.append(stack.enter_context(CONTESTANTS[name](home, stamp)))
             except (TookTooLong, subprocess.SubprocessError):
-                # A peer that does not start here: without ours or the floor there is no race.
+                # A peer may fail to start here. Without ours or the floor there is no comparison.
                 if name not in PEERS:
                     raise
                 racing.append(Contestant(name, home, missed=MISSES))

@@ -1,4 +1,4 @@
-"""`wakeful list` as a person waits for it: the wall time of the whole command, beside a bare interpreter's start."""
+"""The wall time of the whole `wakeful list` command, compared with the start of a bare interpreter."""
 
 from __future__ import annotations
 

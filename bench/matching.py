@@ -1,4 +1,4 @@
-"""Finding the bindings of a path: the trie beside matching every pattern, in the same run. A table to read, without bars."""
+"""Finding the bindings of a path: the trie, compared with matching every pattern, in one run. It has no bars."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EVENTS = 2000
 
 
 def make_patterns(count: int, chance: random.Random) -> list[str]:
-    """As people write them: mostly literal folders, half of them one file, one in twenty a name anywhere."""
+    """Make patterns as people write them: half name one file, and one in twenty matches a name anywhere."""
     patterns = []
     for number in range(count):
         folder = f"/srv/project{number % 100}/team{number % 37}/s{number}"
@@ -40,7 +40,7 @@ def make_paths(count: int, chance: random.Random) -> list[str]:
 
 
 def microseconds_each(find: Callable[[str], object], paths: list[str]) -> float:
-    """The best of three, as the others only show what else the machine was doing."""
+    """Return the best of three rounds. The others show only other load on the machine."""
     best = float("inf")
     for _ in range(3):
         began = time.perf_counter()
@@ -51,7 +51,7 @@ def microseconds_each(find: Callable[[str], object], paths: list[str]) -> float:
 
 
 def compare(count: int) -> list[Row]:
-    """All methods over the same patterns and paths."""
+    """Measure all methods with the same patterns and paths."""
     chance = random.Random(SEED)
     texts = make_patterns(count, chance)
     paths = make_paths(count, chance)

@@ -1,7 +1,8 @@
-"""A peer's harness at work, as a process of its own: `peer_turns.py HARNESS BASE_URL FOLDER HISTORY`. turns.py starts it; the model keeps the times.
+"""A peer's harness at work, in a process of its own: `peer_turns.py HARNESS BASE_URL FOLDER HISTORY`.
 
-Each as its documentation has it for an agent with tools whose conversation is kept on disk. HISTORY turns are put there first, by the
-harness's own call. The tool is the same as ours: it reads a line of a small file.
+turns.py starts it, and the model records the times. Each harness is used as its documentation says, for an agent with
+tools and a conversation on disk. First, HISTORY turns are written by the harness's own call. The tool does the same as
+ours: it reads a line of a small file.
 """
 
 from __future__ import annotations
@@ -23,7 +24,11 @@ def read_page(folder: Path, offset: int, limit: int) -> str:
 
 
 def think_with_langgraph(url: str, folder: Path, history: int, durability: Literal["sync", "async"]) -> None:
-    """`sync` has a step on disk before the next one begins, as ours; `async`, their default, while it runs."""
+    """Run LangGraph's agent.
+
+    `sync` flushes a step before the next one begins, as ours does. `async`, its default, flushes while the next one
+    runs.
+    """
     from langchain.agents import create_agent
     from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
     from langchain_core.tools import tool

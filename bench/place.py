@@ -1,6 +1,6 @@
-"""A daemon on a folder of its own, as benchmarks need one: started, awaited with a deadline, asked, killed.
+"""A daemon with a folder of its own, for benchmarks: start it, wait for it, ask it, kill it.
 
-Every wait here has a deadline and says what it waited for, so that a benchmark ends although what it measures does not.
+Every wait has a deadline and names its condition, so that a benchmark ends although the measured program does not.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 class TookTooLong(Exception):
-    """What was waited for did not come; the row says so, and the other rows are still measured."""
+    """A wait reached its deadline. The row says so, and the other rows are still measured."""
 
 
 def wait_until(is_so: Callable[[], bool], seconds: float, what: str, *, every: float = 0.005) -> float:
-    """Seconds until it was so."""
+    """Wait for the condition. Return the seconds that it took."""
     began = time.monotonic()
     while not is_so():
         if time.monotonic() - began > seconds:
@@ -39,24 +39,27 @@ def wait_until(is_so: Callable[[], bool], seconds: float, what: str, *, every: f
 
 
 class Place:
-    """`folder` holds sessions.d/, the state and the socket. The daemon's own words go to a file: a pipe nobody reads would stop it."""
+    """A daemon whose `folder` holds sessions.d/, the state and the socket.
+
+    Its output goes to a file, because a pipe that is not read would block it.
+    """
 
     def __init__(self, folder: Path, *, has_http: bool = False) -> None:
         self.folder = folder
-        # With a TCP port, any that is free.
+        # Whether the daemon gets a TCP port, which is any free one.
         self._has_http = has_http
         self.specs = folder / "sessions.d"
         self.socket = folder / "s"
         self.said = folder / "said"
         self.specs.mkdir(parents=True, exist_ok=True)
-        # Where the folders of runs lie from the first start to `stop`.
+        # The folder for the runs' folders, from the first start until `stop`.
         self.runtime: str | None = None
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> float:
-        """Seconds from the spawn to the line that begins with `ready`."""
+        """Start the daemon. Return the seconds from the spawn to the line that begins with `ready`."""
         if self.runtime is None:
-            # In memory as without us, but under a name of our own, since a killed daemon leaves them.
+            # In memory, as usual, but under a name of our own, because a killed daemon does not remove it.
             self.runtime = tempfile.mkdtemp(
                 prefix="wakeful-bench-", dir="/dev/shm" if os.path.isdir("/dev/shm") else self.folder
             )
@@ -88,7 +91,7 @@ class Place:
         return self.process.pid
 
     def ask(self, *arguments: str) -> float:
-        """Wall seconds of one `wakeful VERB …`, as a person at a terminal waits for it."""
+        """Return the wall seconds of one `wakeful VERB …`, as a person waits for it."""
         began = time.monotonic()
         subprocess.run(
             [WAKEFUL, *arguments, "--socket", self.socket],
@@ -101,7 +104,7 @@ class Place:
         return time.monotonic() - began
 
     def read(self, *arguments: str) -> str:
-        """What one `wakeful VERB …` prints."""
+        """Return the output of one `wakeful VERB …`."""
         return subprocess.run(
             [WAKEFUL, *arguments, "--socket", self.socket],
             check=True,
@@ -117,7 +120,7 @@ class Place:
 
     @property
     def port(self) -> int:
-        """The TCP port, as the line `ready` tells it."""
+        """The TCP port, read from the line `ready`."""
         found = re.search(rb"http://127\.0\.0\.1:(\d+)", self.said.read_bytes())
         assert found is not None, "the daemon has no TCP port"
         return int(found[1])
@@ -153,12 +156,15 @@ class Place:
 
 
 def _environment() -> dict[str, str]:
-    """Ours, but with compiled modules kept, as an installed wakeful has them: without any, compiling took 0.3 s of each start."""
+    """Return our environment, but let Python keep compiled modules, as an installed wakeful does.
+
+    Otherwise compiling took 0.3 s of each start.
+    """
     return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Politely, then not."""
+    """End the process by a signal, and kill it if it does not end in time."""
     if process.poll() is not None:
         return
     process.send_signal(signal.SIGCONT)

@@ -1,6 +1,6 @@
-"""kill -9 -> `ready` again, with 1,000 sessions, 64 live runs and 1,000,000 events in the log.
+"""From kill -9 to `ready` again, with 1,000 sessions, 64 live runs and 1,000,000 events in the log.
 
-The events are notes, written through the log's own door, each session's with the snapshots a daemon would have left.
+The events are notes. They are written through the log's own API, with the snapshots that a daemon would have left.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SECTION = "kill -9 -> ready, 1,000 sessions, 64 live runs, 1,000,000 events"
 SESSIONS = 1_000
 LIVE = 64
 EVENTS = 1_000_000
-# A session whose runs were lost three times sleeps until a person has looked.
+# More rounds are not possible: a session whose runs were lost three times sleeps until a person has looked.
 ROUNDS = 2
 RUN_SECONDS = 60.0
 AT_REST = """\
@@ -46,7 +46,7 @@ def declare(place: Place, numbers: range, spec: str) -> None:
 
 
 def lengthen(log: SqliteLog, events: int) -> None:
-    """So many more events, shared by all sessions of the log."""
+    """Add so many events, spread over all sessions of the log."""
     payload = NoteAdded(text="x" * 200)
     kind, body = encode(payload)
     drafts = (Draft(kind, body, "bench"),) * EVENTS_BETWEEN_SNAPSHOTS
@@ -67,7 +67,7 @@ def lengthen(log: SqliteLog, events: int) -> None:
 
 
 def kill_and_start(place: Place) -> tuple[float, float]:
-    """Seconds until it was ready again, and until all runs were, too."""
+    """Kill the daemon and start it. Return the seconds until it was ready, and until all runs were under way."""
     place.kill()
     began = time.monotonic()
     ready = place.start()

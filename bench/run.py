@@ -1,4 +1,4 @@
-"""`make bench`: all benchmarks, or those named, as one table with the machine and the date. Asserts nothing.
+"""`make bench`: run all benchmarks, or the named ones. Print one table with the machine and the date; assert nothing.
 
 python bench/run.py [latency appends scale burst slices histories listing window dashboard recovery spawn isolation matching
 templates agents]
@@ -45,7 +45,7 @@ BENCHMARKS = {
         matching,
         templates,
     )
-} | {"agents": turns.measure}  # A module of that name would hide a peer's.
+} | {"agents": turns.measure}  # A module of this name would hide a peer's.
 
 
 def main(names: list[str]) -> int:
@@ -53,7 +53,7 @@ def main(names: list[str]) -> int:
     if unknown:
         print(f"no benchmark {', '.join(unknown)}; there are: {' '.join(BENCHMARKS)}", file=sys.stderr)
         return 2
-    # Ended from outside, the daemons and peers under way are still to be ended.
+    # On SIGTERM, exit normally, so that the daemons and peers under way are ended.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     print(describe_machine(), flush=True)
     rows: list[Row] = []
@@ -62,7 +62,7 @@ def main(names: list[str]) -> int:
             measured = BENCHMARKS[name]()
         except TookTooLong as error:
             measured = [Row(name, "not measured", None, "", note=str(error))]
-        # Each as soon as it is there: all of them take twenty minutes.
+        # Print each table as soon as it is there, because all benchmarks take twenty minutes.
         print_table(measured)
         sys.stdout.flush()
         rows += measured

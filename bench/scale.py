@@ -1,7 +1,7 @@
-"""10,000 declared sessions with 50,000 bound files: start, rest, memory, and how fast one of them wakes beside one of ten.
+"""10,000 declared sessions with 50,000 bound files: start, rest, memory, and the latency of a wake beside ten sessions.
 
-At rest the daemon does the same every second: a slice of the sweep, which meets every path once in ten minutes. So a minute
-stands for the whole; `WAKEFUL_BENCH_WHOLE=1` measures all ten.
+At rest the daemon does the same work every second: a slice of the sweep, which covers every path once in ten minutes.
+So one minute is enough; `WAKEFUL_BENCH_WHOLE=1` measures all ten.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ FILES_EACH = 5
 ROUNDS = 50
 SWEEP_SECONDS = 600
 REST_SECONDS = SWEEP_SECONDS if os.environ.get("WAKEFUL_BENCH_WHOLE") else 60
-# What a start leaves to be done (files hashed a moment after they were written are read once more) is not rest.
+# Some work is left after a start, such as reading files again that were hashed right after they were written. Wait for
+# it.
 CALM_SECONDS = 10
 SPEC = """\
 objective: Stand for one of many.
@@ -35,7 +36,7 @@ allow: {{read: ["{stamp}"], write: ["{stamps}"]}}
 
 
 class Session(Contestant):
-    """Some session out of all of its daemon, another one each round."""
+    """A contestant that saves in another session of its daemon in each round."""
 
     sessions = 0
 
@@ -99,7 +100,7 @@ def measure() -> list[Row]:
         with daemon(folder / "few") as little, daemon(folder / "many") as place:
             few, many = declare(little, FEW, stamp), declare(place, SESSIONS, stamp)
             cold = place.start()
-            # What was seen is kept by a clean stop, and some seconds after it was seen.
+            # The cache is written by a clean stop, and some seconds after each look.
             place.stop()
             warm = place.start()
             rows = [

@@ -1,8 +1,9 @@
-"""A model that answers at once, as a process of its own: OpenAI chat completions over HTTP/1.1, one tool call after the other, then words.
+"""A model that answers at once, in a process of its own: OpenAI chat completions over HTTP/1.1.
 
-Whoever asks is told by the address, `http://127.0.0.1:PORT/stream|plain/WHO/v1`: what was sent is taken in and counted, never read, so that the
-hundredth answer takes as long as the first. `GET /WHO` tells when each request of WHO was there and when its answer was gone. Its one argument
-is how many calls it makes; it prints its port.
+It answers with one tool call after another, and then with text. Each client is known by its address,
+`http://127.0.0.1:PORT/stream|plain/WHO/v1`. The content of a request is counted but not parsed, so that the hundredth
+answer takes as long as the first. `GET /WHO` returns the times at which each request of WHO arrived and its answer was
+sent. The one argument is the number of tool calls. It prints its port.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import time
 from collections import defaultdict
 from dataclasses import asdict, dataclass
 
-# The same in all harnesses: a file is read, each time from another line, so that nobody takes it for an agent that turns in circles.
+# The same tool in all harnesses. Each call reads another line of a file, so that no harness sees an agent that loops.
 TOOL = "read"
 _MODEL = {"id": "bench", "created": 0, "model": "bench"}
 _USAGE = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
@@ -23,7 +24,7 @@ _USAGE = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
 
 @dataclass(frozen=True)
 class Exchange:
-    """Seconds of the clock that all processes share; `size` is the request's body."""
+    """The times of one request, in seconds of the clock that all processes share. `size` is its body's length."""
 
     arrived: float
     answered: float
@@ -56,7 +57,7 @@ def serve(connection: socket.socket, calls: int, exchanges: dict[str, list[Excha
 
 
 def take(connection: socket.socket) -> tuple[str, int] | None:
-    """Path and length of the next request, once all of it is here; None at the end."""
+    """Return the path and length of the next request, once all of it has arrived. None at the end."""
     head = b""
     while b"\r\n\r\n" not in head:
         if not (more := connection.recv(1 << 16)):

@@ -1,7 +1,7 @@
-"""Opening and slicing long sessions: what it costs must not depend on how long they are.
+"""Opening and slicing long sessions: the cost must not depend on their length.
 
-One store holds a session of each length, 1 KiB
-payloads, with a 164 KiB snapshot 100 records before its end. "open" is a new connection, the snapshot and the tail after it.
+One store holds a session of each length, with payloads of 1 KiB and a snapshot of 164 KiB 100 records before its end.
+"open" is a new connection, the snapshot and the tail after it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MICROSECONDS_BETWEEN = 1_000
 
 
 def build(state_dir: Path) -> None:
-    """Sessions of each length, interleaved in groups so that none lies in one piece."""
+    """Write sessions of each length, interleaved in groups so that none is in one piece."""
     log = open_log(state_dir)
     drafts = tuple(Draft("message_added", BODY, "bench") for _ in range(GROUP))
     for start in range(0, max(LENGTHS), GROUP):

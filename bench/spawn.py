@@ -1,7 +1,7 @@
-"""From `start` to the command's first instruction, beside a bare Popen and posix_spawn in the same run.
+"""From `start` to the command's first instruction, compared with a bare Popen and posix_spawn in one run.
 
-The child is a C program whose `main` writes its monotonic clock, so that no interpreter's start is measured. Rounds alternate,
-so that a noisy neighbour hits all of them alike.
+The child is a C program whose `main` writes its monotonic clock, so that the start of an interpreter is not measured.
+Rounds alternate, so that other load on the machine affects all alike.
 """
 
 from __future__ import annotations
@@ -51,7 +51,11 @@ def read_clock(output: bytes) -> float:
 
 
 class Rounds:
-    """One child each, three ways; each returns seconds: start to first instruction, the call itself, first instruction to end."""
+    """Starts one child in each of three ways.
+
+    Each way returns seconds: from the start to the first instruction, the call itself, and from the first instruction
+    to the end.
+    """
 
     def __init__(self, folder: str, program: str) -> None:
         self._program = program
@@ -108,7 +112,10 @@ class Rounds:
     async def by_runner(
         self, confinement: Confinement = Confinement(), output: str | None = None
     ) -> tuple[float, float, float]:
-        """As the daemon does: prepared while the record of the start is flushed. `output` is a file that the run declares to write."""
+        """Start a run as the daemon does: it is prepared while the record of the start is flushed.
+
+        `output` is a file that the run declares to write.
+        """
         order = self.order(confinement, output)
         began = time.monotonic()
         flushing = asyncio.get_running_loop().run_in_executor(self._flusher, self._flush)
@@ -122,7 +129,10 @@ class Rounds:
         return first - began, called - began, ended - first
 
     def order(self, confinement: Confinement, output: str | None = None) -> RunOrder:
-        """Each way of running is a session of its own: what was found out for one run is of use to its next."""
+        """Return the order of a run.
+
+        Each way is a session of its own, because a run uses what earlier runs of its session found out.
+        """
         self._number += 1
         session = f"{confinement.level}-{'output' if output else 'plain'}-{(output or '').count('project')}"
         return RunOrder(

@@ -1,4 +1,7 @@
-"""A benchmark's row, its bar, and how both are printed. Bars are printed, never asserted: this hardware may be noisy."""
+"""A benchmark's row, its bar, and the printed table.
+
+Bars are printed but not asserted, because the machine may be noisy.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,7 @@ def print_table(rows: Iterable[Row]) -> None:
 
 
 def describe_machine() -> str:
-    """When and on what: figures mean little without."""
+    """Return the date and a description of the machine, without which figures mean little."""
     names = [
         line.partition(":")[2].strip()
         for line in Path("/proc/cpuinfo").read_text().splitlines()

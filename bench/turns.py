@@ -1,9 +1,10 @@
-"""What a harness takes for one turn of an agent, beside the peers': everything between a model's answer and its next request.
+"""The time that a harness takes for one turn of an agent: from a model's answer to its next request.
 
-All speak with one scripted model that answers at once (scripted_model.py) and reads a line of a small file in each turn. Ours is the real
-daemon with a session whose work is a prompt, and takes all turns in one run, streaming; each step is on disk before the next. The
-peers take the first turns, and then some after a long history that is put there for them, since LangGraph alone would take half an hour to come
-that far. The floor is the same bytes, posted by http.client: what the wire and the model take.
+All harnesses speak with a scripted model that answers at once (scripted_model.py). Each turn reads a line of a small
+file. Ours is the real daemon with a session whose work is a prompt. It takes all turns in one run, streaming, and each
+step is flushed before the next. The peers take the first turns, and then some after a long history that is written for
+them, because LangGraph alone would take half an hour to get there. The floor is the time of the same bytes, posted by
+http.client: the wire and the model.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from table import Bar, Row, print_table
 
 SECTION = "one turn of an agent, without the model"
 HISTORY = 2_000
-# Turns of a window: at the beginning, and at the end of a history.
+# The number of turns in a window, at the beginning and at the end of a history.
 WINDOW = 100
 PEER_WINDOW = 20
 SECONDS = 300.0
@@ -43,7 +44,7 @@ NEEDED = ("agents", "langchain", "langchain_openai", "langgraph.checkpoint.sqlit
 
 @dataclass(frozen=True)
 class Window:
-    """Milliseconds a turn: the median, the best tenth, and what the same bytes take alone."""
+    """Milliseconds of a turn: the median, the best tenth, and the floor of the same bytes."""
 
     whole: float
     best: float
@@ -55,7 +56,7 @@ class Window:
 
 
 class ScriptedModel:
-    """The process of scripted_model.py. `url` is for one who speaks with it under a name of its own."""
+    """The process of scripted_model.py. `url` is the address of a client with its own name."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None
@@ -71,7 +72,7 @@ class ScriptedModel:
             return [Exchange(**one) for one in json.loads(connection.getresponse().read())]
 
     def measure(self, who: str, start: int, stop: int, how: str = "plain") -> Window:
-        """Between the answers to the turns of a window and the requests after them."""
+        """Return the times between the answers of a window and the requests that follow them."""
         window = self.exchanges(who)[start : stop + 1]
         floor = f"{who}-floor-{start}"
         self._post([one.size for one in window], floor, how)
@@ -89,7 +90,7 @@ class ScriptedModel:
 
 
 def _gaps(exchanges: Sequence[Exchange]) -> list[float]:
-    """Milliseconds from each answer to the request after it, the shortest first."""
+    """Return the milliseconds from each answer to the next request, the shortest first."""
     return sorted((after.arrived - before.answered) * 1e3 for before, after in itertools.pairwise(exchanges))
 
 
@@ -107,7 +108,7 @@ def measure_ours(folder: Path) -> tuple[Window, Window]:
     with scripted_model(HISTORY + WINDOW) as model, daemon(folder) as place:
         declare(place.folder, model.url("ours", "stream"))
         place.start()
-        # Asked so seldom that it does not take part.
+        # Ask so seldom that it does not affect the figures.
         wait_until(lambda: len(model.exchanges("ours")) > HISTORY + WINDOW, SECONDS, "the agent's last turn", every=1.0)
         return model.measure("ours", 0, WINDOW, "stream"), model.measure("ours", HISTORY, HISTORY + WINDOW, "stream")
 

@@ -1,8 +1,9 @@
-"""A daemon under watch: 100 streams and 1,000 calls a minute over TCP while 64 runs print lines.
+"""A daemon with 100 streams and 1,000 calls a minute over TCP while 64 runs print lines.
 
-Measures how long calls take, and how much longer a saved file takes to start its command than without streams and calls.
-Phases with and without them take turns in one run, so that the machine's noise falls on both. The runs print in all phases.
-The clients are processes of their own (http_clients.py); a call is timed from the moment it was due.
+The benchmark measures how long calls take, and how much longer it takes from a saved file to its command than without
+streams and calls. Phases with and without them alternate in one run, so that other load on the machine affects both.
+The runs print in all phases. The clients are processes of their own (http_clients.py). A call is timed from the moment
+it was due.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ SECTION = "100 streams and 1,000 calls a minute while 64 runs print lines"
 STREAMS = 100
 CALLS_A_MINUTE = 1_000
 PRINTING = 64
-# One of them alone would soon sleep as a loop: 12 starts a minute.
+# Enough sessions that none is put to sleep as a loop, which happens at 12 starts a minute.
 WAKING = 40
 PHASES = 6
 PHASE_SECONDS = 20.0
-# A hundred streams that are opened at once, each with a snapshot, are not what is measured.
+# Opening a hundred streams at once, each with a snapshot, is not measured. Wait until it is done.
 CALM_SECONDS = 2.0
 SAVE_EVERY_SECONDS = 0.25
 START_SECONDS = 120.0
 CLIENTS = Path(__file__).parent / "http_clients.py"
 SETTINGS = "concurrency: {{commands: {slots}}}\nstop_grace: 0s\n"
-# Ten lines a second each, for as long as the benchmark takes.
+# Each prints ten lines a second until the benchmark ends.
 PRINT_SPEC = """\
 objective: Print lines.
 first: run
@@ -57,7 +58,7 @@ allow: {{read: ["{stamp}"], write: ["{stamps}"]}}
 
 
 class Saves(Contestant):
-    """Saves of files, each of which one session reads."""
+    """Saves files, each of which one session reads."""
 
     def target(self, number: int) -> Path:
         return self.folder / "watched" / f"{number % WAKING}.txt"
@@ -65,7 +66,7 @@ class Saves(Contestant):
 
 @dataclass
 class Side:
-    """What was measured in the phases of one kind: with streams and calls, or without."""
+    """The figures of the phases of one kind: with streams and calls, or without."""
 
     took: list[float] = field(default_factory=list)
     missed: int = 0
@@ -83,7 +84,7 @@ class Side:
 
 @dataclass
 class Reports:
-    """What the clients said at the end of each phase."""
+    """The reports of the clients at the end of each phase."""
 
     calls: list[tuple[str, float]] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
@@ -122,7 +123,10 @@ def declare(place: Place, stamp: Path) -> Saves:
 
 
 def plan_calls() -> list[dict[str, Any]]:
-    """Twenty calls as people and scripts make them. Messages go to sessions whose run is under way: they start nothing."""
+    """Return a round of calls as people and scripts make them.
+
+    Messages go to sessions with a run under way, so they start nothing.
+    """
     calls: list[dict[str, Any]] = []
     for number in range(PRINTING):
         name = f"print-{number}"
@@ -160,7 +164,7 @@ def finish(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def clients(place: Place, token: str, reports: Reports) -> Iterator[None]:
-    """Streams and calls for as long as this lasts."""
+    """Make streams and calls while the block runs."""
     targets = ["/live" if number % 2 else "/follow" for number in range(STREAMS)]
     shared = {"port": place.port, "token": token}
     with client("streams", {**shared, "targets": targets}) as streams:
@@ -171,13 +175,13 @@ def clients(place: Place, token: str, reports: Reports) -> Iterator[None]:
 
 
 def read_busy_seconds() -> float:
-    """Seconds of CPU that the whole machine has spent so far, on all cores together."""
+    """Return the CPU seconds that the whole machine has spent so far, on all cores together."""
     user, nice, system, _idle, _waiting, *others = Path("/proc/stat").read_text().splitlines()[0].split()[1:9]
     return sum(map(int, (user, nice, system, *others))) / TICKS_A_SECOND
 
 
 def play_phase(place: Place, saves: Saves, side: Side, first: int) -> int:
-    """Save files for the length of a phase. Returns the number of the next save."""
+    """Save files for the length of a phase. Return the number of the next save."""
     time.sleep(CALM_SECONDS)
     saves.took, saves.missed = [], 0
     began, spent, busy = time.monotonic(), place.cpu_seconds(), read_busy_seconds()

@@ -1,8 +1,8 @@
-"""Run a command and show how far it is: `show_progress.py WORDS COMMAND…`, where WORDS say what is being done.
+"""Run a command and show its progress: `show_progress.py WORDS COMMAND…`, where WORDS describe the work.
 
-Used by the Makefile, before anything is installed: the standard library alone. A terminal gets one line that is drawn again
-each time; a pipe or a file gets a line every second and a half at most. The command's own output is shown in full only where the
-command failed. The exit code is the command's.
+The Makefile uses it before anything is installed, so it needs only the standard library. A terminal gets one line that
+is drawn again. A pipe or a file gets a line at most every second and a half. The command's own output is shown in full
+only if the command fails. The exit code is the command's.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import tempfile
 import time
 from pathlib import Path
 
-# Nothing is silent for longer than two seconds, and a busy machine is late.
+# A line must come at least every two seconds. The difference is a margin for a busy machine.
 PAUSE_SECONDS = 1.5
 PAUSE_ON_TERMINAL_SECONDS = 0.25
-# Of a long output the end says where it is.
+# A long output is read only at its end.
 TAIL_BYTES = 4_096
 
 
@@ -48,7 +48,7 @@ def has_ended(process: subprocess.Popen[bytes], seconds: float) -> bool:
 
 
 def read_last_line(path: str) -> str:
-    """The last words of the command, as the end of a line of ours; a warning is no progress."""
+    """Return the last line of the command, to append to our line. Warnings do not count as progress."""
     with open(path, "rb") as file:
         file.seek(max(0, Path(path).stat().st_size - TAIL_BYTES))
         lines = file.read().decode(errors="replace").splitlines()

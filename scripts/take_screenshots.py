@@ -1,6 +1,6 @@
 """Take the pictures of docs/img: each view of the dashboard, wide and on a phone, light and dark, and its other states.
 
-A real daemon with the sessions of tests/browser/house.py, and a real Chromium. Run by `make screenshots`.
+It uses a real daemon with the sessions of tests/browser/house.py, and a real Chromium. `make screenshots` runs it.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ VIEWS = {
     "graph": ("#/graph/hr%2Fpayroll", ".card-session"),
     "health": ("#/health", ".health-card"),
 }
-# The wave that a change of this file would start is shown.
+# The picture shows the wave that a change of this file would start.
 HOVERED = {"graph": ".card-other[title$='/salaries.csv']"}
-# Long enough for fonts, worker and the first figures.
+# Long enough for the fonts, the worker and the first figures.
 DRAWN_MS = 900
 
 
@@ -79,7 +79,7 @@ def take_views(browser: Any, folder: Path) -> None:
 
 
 def take_states(browser: Any, folder: Path) -> None:
-    """An empty house, a session that is not there, and a daemon that stopped."""
+    """Take the states without sessions, with an unknown session, and with a stopped daemon."""
     folder.mkdir()
     box = Box(folder)
     door = Door(box)

@@ -1,10 +1,10 @@
 """Trace one real save through a real daemon: `make walk`.
 
 The script starts a daemon in a temporary folder, with one session that a file wakes. It waits until the daemon rests,
-saves the file, and lists the functions of the package in the order in which they are first entered: from the kernel's
-hint to the spawn of the run's process, and on until the daemon has printed `suspended`. It does so three times and
-shows the last save, without functions that another save did not need: the clock called those. The daemon lives in this
-process, under a profile function in every thread; no module of the daemon knows of this script.
+saves the file, and lists the functions of the package in the order in which they are first entered. The list goes from
+the kernel's hint to the spawn of the run's process, and on until the daemon has printed `suspended`. The script saves
+three times and shows the last save, without functions that another save did not need, because the clock called those.
+The daemon lives in this process, with a profile function in every thread. No module of the daemon knows this script.
 
     scripts/walk.py               the walk, grouped by stage, and the counts
     scripts/walk.py --count       the counts alone
@@ -46,9 +46,9 @@ SPAWNS = ("subprocess.Popen", "os.posix_spawn")
 # The file that a run of the session waits for.
 RELEASED = "released"
 
-# Name of a folder or module of the package -> its stage of the walk. The innermost name that stands here decides, so a
-# new sub-folder needs a line only where its stage differs from its parent's. Modules without a name here carry work
-# from one stage to the next (the reactor, the wiring): they are shown in the stage before them.
+# The name of a folder or module of the package, and its stage of the walk. The innermost listed name decides, so a new
+# sub-folder needs a line only if its stage differs from its parent's. Modules without a listed name carry work from one
+# stage to the next (the reactor, the wiring). They are shown in the stage before them.
 STAGES = {
     "hints": "hint",
     "sources": "look",
@@ -60,8 +60,8 @@ STAGES = {
 # The runners' stage is "start" until the process is spawned, "run" while it lives, "end" after that.
 START, RUN, END = "start", "run", "end"
 
-# The run waits until it is released. The spec does not name the path of the file that releases it: the daemon would look
-# at that path to find out what the command may read.
+# The run waits until it is released. The spec does not name the path of the file that releases it, because the daemon
+# would look at that path to find out what the command may read.
 SPEC = """\
 root: {root}
 objective: Be walked through.
@@ -73,11 +73,11 @@ run:
 
 
 class WalkFailed(Exception):
-    """The save did not come to its end: in words."""
+    """The save did not complete. The message says how far it came."""
 
 
 class Step(NamedTuple):
-    """One function, where it was first entered."""
+    """One function, when it was first entered."""
 
     stage: str
     module: str
@@ -92,7 +92,7 @@ class Walk:
     spawned: int
 
     def list_names(self, end: int | None = None) -> set[tuple[str, str]]:
-        """Module and function of the steps before `end`, or of all."""
+        """Module and function of the steps before `end`, or of all steps."""
         return {(step.module, step.function) for step in self.steps[:end]}
 
     def list_parts(self) -> Iterator[tuple[tuple[Step, ...], str]]:
@@ -102,7 +102,10 @@ class Walk:
 
 
 def leave_common(walks: Sequence[Walk]) -> Walk:
-    """The last walk, with the functions that all walks have. A function is before the spawn if all have it there."""
+    """Return the last walk, with only the functions that all walks have.
+
+    A function is before the spawn if all walks have it there.
+    """
     common = set.intersection(*(walk.list_names() for walk in walks))
     early = common & set.intersection(*(walk.list_names(walk.spawned) for walk in walks))
     steps = [step for step in walks[-1].steps if step[1:] in common]
@@ -115,16 +118,16 @@ class Tracer:
 
     def __init__(self) -> None:
         self._known: dict[CodeType, tuple[str, str] | None] = {}
-        # Threads enter functions side by side; the order is the order in which they come here.
+        # Several threads enter functions at once. The order is that in which they get the lock.
         self._lock = threading.Lock()
         self.begin()
         self.is_on = False
 
     def begin(self) -> None:
         """Trace one save from now on."""
-        # The stage of a runner's function: how far the run is.
+        # The stage of a runner's function, which depends on how far the run is.
         self.phase = START
-        # When a function was last entered, and when one was last added to the walk.
+        # The moments when a function was last entered, and when one was last added to the walk.
         self.entered_at = self.added_at = time.monotonic()
         self.spawned: int | None = None
         self.steps: list[Step] = []
@@ -165,16 +168,20 @@ class Tracer:
         return self.phase if stage == START else stage
 
     def _notice_spawn(self, event: str, arguments: tuple[object, ...]) -> None:
-        """Python tells its audit hooks of every process, with its arguments, just before it is made."""
+        """Note the spawn.
+
+        Python calls its audit hooks for every process, with its arguments, just before it is started.
+        """
         if self.is_on and self.spawned is None and event in SPAWNS and RELEASED in str(arguments[1]):
             self.spawned = len(self.steps)
             self.phase = RUN
 
 
 def name_function(frame: FrameType) -> tuple[str, str] | None:
-    """Module and function of a frame; None for a frame that is not of the package, or that nobody wrote.
+    """Return the module and function of a frame, or None if it is not of the package or has no source file.
 
-    Methods that `dataclass` makes have no file."""
+    The methods that `dataclass` generates have no file.
+    """
     module = frame.f_globals.get("__name__", "")
     if module != PACKAGE and not module.startswith(f"{PACKAGE}."):
         return None
@@ -183,7 +190,7 @@ def name_function(frame: FrameType) -> tuple[str, str] | None:
     qualified = frame.f_code.co_qualname
     function = fold_name(qualified)
     if function == "_":
-        # All handlers that register by a type have this name: the line tells them apart.
+        # All handlers that are registered by a type have this name. The line number tells them apart.
         if qualified != function:
             return None
         function = f"_ (line {frame.f_code.co_firstlineno})"
@@ -191,7 +198,7 @@ def name_function(frame: FrameType) -> tuple[str, str] | None:
 
 
 def fold_name(qualified: str) -> str:
-    """`Core.take.<locals>.<listcomp>` is `Core.take`; empty for a lambda outside of every function."""
+    """Return `Core.take` for `Core.take.<locals>.<listcomp>`. Return "" for a lambda outside of every function."""
     around = itertools.takewhile(lambda part: part == "<locals>" or not part.startswith("<"), qualified.split("."))
     return ".".join(part for part in around if part != "<locals>")
 
@@ -201,7 +208,7 @@ def find_stage(module: str) -> str | None:
 
 
 class Lines(io.TextIOBase):
-    """Standard output of the daemon. The tracer stops in the moment in which `suspended` is printed."""
+    """Standard output of the daemon. The tracer stops at the moment when `suspended` is printed."""
 
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
@@ -219,7 +226,7 @@ class Lines(io.TextIOBase):
         return len(text)
 
     def end(self) -> None:
-        """The daemon has ended: nobody waits for its words any longer."""
+        """The daemon has ended, so no wait may go on."""
         self._unread.put(None)
 
     def wait_for(self, words: str) -> None:
@@ -236,7 +243,10 @@ class Lines(io.TextIOBase):
 
 
 def wait_for_quiet(read_moment: Callable[[], float], words: str) -> None:
-    """Until the moment that `read_moment` tells is so long ago; `words` say what did not come to rest."""
+    """Wait until the moment that `read_moment` returns is long enough ago.
+
+    If that never happens, the error has `words`.
+    """
     deadline = time.monotonic() + PATIENCE_SECONDS
     while (quiet := time.monotonic() - read_moment()) < QUIET_SECONDS:
         if time.monotonic() > deadline:
@@ -245,13 +255,16 @@ def wait_for_quiet(read_moment: Callable[[], float], words: str) -> None:
 
 
 def save(file: Path, text: str) -> None:
-    """One write in place, as most programs save a small file: nobody finds it empty."""
+    """Write once in place, as most programs save a small file, so that the file is never empty."""
     with file.open("r+b", buffering=0) as opened:
         opened.write(text.encode())
 
 
 def trace_saves(folder: Path, tracer: Tracer, lines: Lines) -> Iterator[Walk]:
-    """Wait until the session rests, save its file, and wait until it rests again; as often as it is asked for."""
+    """Wait until the session rests, save its file, and wait until it rests again.
+
+    Repeat for each walk that is taken.
+    """
     released = folder / RELEASED
     lines.wait_for(f"{SESSION}: suspended")
     for run in itertools.count(2):
@@ -260,8 +273,8 @@ def trace_saves(folder: Path, tracer: Tracer, lines: Lines) -> Iterator[Walk]:
         tracer.begin()
         save(folder / "project" / "input.txt", f"{run}\n")
         lines.wait_for(f"{SESSION}: run {run} started")
-        # The run ends when it is told to, so that the steps of its start and of its end do not mix. While it runs the
-        # daemon is never at rest: it measures the run ten times a second.
+        # The run ends only after it is released, so that the steps of its start and of its end do not mix. While it
+        # runs, the daemon is never at rest, because it measures the run ten times a second.
         wait_for_quiet(lambda: tracer.added_at, "the daemon went on entering new functions after the run started")
         if tracer.spawned is None:
             raise WalkFailed("the run started, and no process was spawned")
@@ -272,7 +285,7 @@ def trace_saves(folder: Path, tracer: Tracer, lines: Lines) -> Iterator[Walk]:
 
 
 def trace_save() -> Walk:
-    """Trace one save in a temporary folder; raises WalkFailed where it does not come to its end."""
+    """Trace one save in a temporary folder. Raise WalkFailed if it does not complete."""
     folder = Path(tempfile.mkdtemp(prefix="wakeful-walk-")).resolve()
     try:
         return trace_save_in(folder)
@@ -318,7 +331,7 @@ def trace_save_in(folder: Path) -> Walk:
 
 
 def live_traced(words: list[str], tracer: Tracer, lines: Lines) -> int:
-    """`wakeful WORDS` in this process, until it ends: its exit code."""
+    """Run `wakeful WORDS` in this process until it ends. Return its exit code."""
     kept = sys.argv, sys.stdout
     sys.argv, sys.stdout = [PACKAGE, *words], lines
     tracer.install()
@@ -335,7 +348,10 @@ def show_counts(walk: Walk) -> Iterator[str]:
 
 
 def show_walk(walk: Walk) -> Iterator[str]:
-    """Stages as headings. Below them a line for each visit to a module, with the functions that are entered there."""
+    """Yield the stages as headings.
+
+    Below each is a line for each visit to a module, with the functions that are entered there.
+    """
     for part, end in walk.list_parts():
         for stage, steps in itertools.groupby(part, lambda step: step.stage):
             yield stage
@@ -346,9 +362,11 @@ def show_walk(walk: Walk) -> Iterator[str]:
 
 
 def show_table(walk: Walk) -> Iterator[str]:
-    """A row a module, in the order in which the walk first comes to it; once before the spawn, once after.
+    """Yield a row for each module, in the order in which the walk first enters it.
 
-    A module that carries work between stages has none."""
+    The parts before and after the spawn have rows of their own. A module that carries work between stages has no stage
+    in its row.
+    """
     yield "| stage | module | functions |"
     yield "|---|---|---|"
     for part, end in walk.list_parts():

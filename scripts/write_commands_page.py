@@ -1,7 +1,7 @@
-"""Writes the reference at the end of docs/commands.md from the table of verbs; with --check it only says whether that
-is stale.
+"""Write the reference at the end of docs/commands.md from the table of verbs.
 
-`make docs` runs it. Everything before the mark is written by hand.
+`make docs` runs it. The part before the mark is written by hand. With --check, the script only reports whether the
+reference is stale.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def say_option(argument: Argument) -> str:
 
 
 def escape(text: str) -> str:
-    """A bar would end a cell of the table."""
+    """Escape the bar, which would end a cell of the table."""
     return text.replace("|", "\\|")
 
 

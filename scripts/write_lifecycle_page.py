@@ -1,6 +1,7 @@
-"""Writes the diagram and the table of docs/lifecycle.md from the transitions of the core; with --check it only says whether they are stale.
+"""Write the diagram and the table of docs/lifecycle.md from the transitions of the core.
 
-`make docs` runs it. Everything before the mark is written by hand.
+`make docs` runs it. The part before the mark is written by hand. With --check, the script only reports whether they are
+stale.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Writes the table of tests at the end of docs/rules.md; with --check it only says whether that table is stale.
+"""Write the table of tests at the end of docs/rules.md.
 
-`make docs` runs it. A test holds a rule if its name begins with `test_rule_<number>_`. Everything before the mark is
-written by hand.
+`make docs` runs it. A test holds a rule if its name begins with `test_rule_<number>_`. The part before the mark is
+written by hand. With --check, the script only reports whether the table is stale.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def list_lines() -> Iterator[str]:
 
 
 def count_tests() -> dict[int, Counter[str]]:
-    """The number of tests of each rule, by file."""
+    """Return the number of tests of each rule, by file."""
     found: dict[int, Counter[str]] = {}
     for path in sorted((REPOSITORY / "tests").rglob("test_*.py")):
         for number in re.findall(r"def test_rule_(\d+)_", path.read_text()):

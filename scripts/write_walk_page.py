@@ -1,6 +1,6 @@
-"""Writes the table of docs/walk.md from one real save, traced through a real daemon (walk.py).
+"""Write the table of docs/walk.md from one real save, traced through a real daemon (walk.py).
 
-`make docs` runs it. Everything before the mark is written by hand.
+`make docs` runs it. The part before the mark is written by hand.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-/* The floor for any file trigger: raw inotify on one folder, posix_spawn of the stamp. Nothing is looked at, nothing recorded. */
+/* The floor for any file trigger: raw inotify on one folder, and posix_spawn of the stamp. It looks at no file and records
+   nothing. */
 #define _GNU_SOURCE
 #include <spawn.h>
 #include <stdio.h>

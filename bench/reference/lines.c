@@ -1,4 +1,4 @@
-/* A run that prints: a line every 100 ms until it is ended. The interval in microseconds may be given. */
+/* A run that prints a line every 100 ms until it is ended. Its argument is another interval, in microseconds. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>

@@ -1,4 +1,5 @@
-/* The command whose first instruction is timed: writes the time it began to the file named by STAMP. */
+/* The command whose first instruction is timed. It appends the time at which it began to the file that its argument
+   names. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,4 +1,7 @@
-"""A real daemon with real sessions, a real browser, and a page that fails a test by a single error on its console."""
+"""Fixtures with a real daemon, real sessions and a real browser.
+
+A test fails if the page logs a single error on its console.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +27,12 @@ FLAGS = (
     "--disable-component-update", "--disable-sync",
 )  # fmt: skip
 AXE = (Path(__file__).parent / "axe" / "axe.js").read_text()
-# Told to the page before its own scripts run: every report of its policy is kept.
+# Runs in the page before its own scripts. It keeps every report of the content security policy.
 WATCH_POLICY = "window.reports = []; addEventListener('securitypolicyviolation', e => reports.push(`${e.violatedDirective} ${e.blockedURI}`))"
 
 
 def find_port() -> int:
-    """A port that stays the same when the daemon starts again."""
+    """Find a port that stays the same when the daemon starts again."""
     with held_port() as held:
         return int(held.getsockname()[1])
 
@@ -48,7 +51,7 @@ def browser() -> Iterator[Any]:
 
 
 class Door:
-    """A daemon with an open TCP port, and the links that let a browser in."""
+    """A daemon with an open TCP port, and the links that log a browser in."""
 
     def __init__(self, box: Box) -> None:
         self.box = box
@@ -64,7 +67,10 @@ class Door:
 
 @pytest.fixture(scope="module")
 def lived_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[House, Door]]:
-    """The house of the dashboard with a past; shared by the tests of a module, which leave each other's sessions alone."""
+    """Start the dashboard's sessions and give them a history.
+
+    The tests of a module share it, and do not touch each other's sessions.
+    """
     with pytest.MonkeyPatch.context() as patch, Provider() as provider:
         patch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
         house = House(tmp_path_factory.mktemp("house"), provider)
@@ -78,8 +84,10 @@ def lived_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[House, 
 
 
 class Tab:
-    """A page that is logged in, by a link of the owner's or with a token. `check` fails where its console or its policy
-    said anything."""
+    """A page that is logged in, by the owner's link or with a token.
+
+    `check` fails if the console has an error or the policy sent a report.
+    """
 
     def __init__(self, page: Any, door: Door, token: str | None = None) -> None:
         self.page = page
@@ -111,8 +119,8 @@ class Tab:
         assert self.errors == [] and self.page.evaluate("reports") == []
 
     def check_access(self) -> None:
-        """What axe-core finds serious or critical."""
-        # The debugger's own evaluation is not bound by the page's policy.
+        """Assert that axe-core finds no serious or critical problem."""
+        # The debugger evaluates the script, so the page's policy does not apply.
         self.page.evaluate(AXE)
         found = self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
         serious = [

@@ -1,6 +1,6 @@
-"""A house full of real sessions for the dashboard: files, commits, clocks, templates, agents, questions and failures.
+"""A project full of real sessions for the dashboard: files, commits, clocks, templates, agents, questions and failures.
 
-The browser tests and `make screenshots` share it. Everything in it really runs; only the model is scripted.
+The browser tests and `make screenshots` share it. All sessions really run; only the model is scripted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ GUIDE = """# Payroll API
 """
 SECURITY = "I looked at every route. Two of them take a path from outside; both normalise it before they open it."
 
-# Sessions whose example files lie in the repository, and the folder of sessions.d/ they get here.
+# Sessions of the repository's own examples, with the place of their spec below sessions.d/.
 EXAMPLES = {
     "payroll": "hr/payroll",
     "social-insurance-filing": "hr/social-insurance-filing",
@@ -107,7 +107,10 @@ SPECS = {
 
 
 def script_model() -> Routes:
-    """One script per session, found by words of its prompt. The words of an answer come one after the other."""
+    """Return one script for each session, chosen by words of its prompt.
+
+    The last one sends its answer slowly, in pieces.
+    """
     usage = Usage(input=4200, output=380)
     return Routes(
         (
@@ -140,7 +143,7 @@ def script_model() -> Routes:
 
 
 class House:
-    """The box, its files and its model. `build` writes all of it; `live` gives it a past."""
+    """The box, its files and its model. `build` writes all of them; `live` makes a history."""
 
     def __init__(self, folder: Path, provider: Provider) -> None:
         self.box = Box(folder)
@@ -183,7 +186,7 @@ class House:
         git(self.box.folder / "site", "-c", "user.name=ana", "-c", "user.email=ana@example.org", "commit", "-qm", words)
 
     def change_salary(self, amount: int) -> None:
-        """An edit as a person makes it: one cell of one row."""
+        """Edit one cell of one row, as a person does."""
         table = self.box.folder / "examples/hr/salaries.csv"
         lines = table.read_text().splitlines()
         header = lines[0].split(",")
@@ -192,7 +195,7 @@ class House:
         self.box.save("examples/hr/salaries.csv", "\n".join([lines[0], ",".join(cells), *lines[2:]]) + "\n")
 
     def live(self) -> None:
-        """Some history: runs of every kind, facts, a fork, a sleeper and two questions."""
+        """Make some history: runs of every kind, facts, a fork, a sleeping session and two questions."""
         box = self.box
         box.wait_at_rest("hr/social-insurance-filing", runs=1)
         box.wait_at_rest("docs/guide", runs=1)

@@ -1,4 +1,4 @@
-"""The graph and the timeline, by pointer and keyboard: what would run, what runs, and a range that one chooses."""
+"""The graph and the timeline, by pointer and keyboard: what would run, what runs, and choosing a range of time."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ LIT = "() => [...document.querySelectorAll('.card-session.lit strong')].map(one 
 
 
 def waves_of(tab: Tab) -> dict[str, str]:
-    """The sessions of the wave that is shown, and their turn."""
+    """Return the sessions of the shown wave, each with its turn, such as `wave 1`."""
     cards = tab.page.locator(".card-session.wave")
     return {card.locator("strong").inner_text(): card.locator(".chip").inner_text() for card in cards.all()}
 
 
 def test_hovering_a_file_shows_the_wave_that_would_run(tab: Tab) -> None:
-    """The sessions in their turn, the way of the change, and nothing beside it; by keyboard as well."""
+    """The graph shows the sessions in their order and the path of the change, and dims the rest.
+
+    The keyboard does the same.
+    """
     tab.go("#/graph/hr%2Fpayroll", ".card-session")
     wanted = {"hr/payroll": "wave 1", "hr/payroll-trial": "wave 1", "hr/social-insurance-filing": "wave 2"}
     for show, hide in (
@@ -36,7 +39,8 @@ def test_hovering_a_file_shows_the_wave_that_would_run(tab: Tab) -> None:
         )
         assert "); then hr/social-insurance-filing." in tab.page.inner_text(".graph-words")
         assert waves_of(tab) == wanted
-        # The file itself and what is written on the way belong to it; another file that payroll reads does not.
+        # The file itself and the files that are written on the way belong to the wave. Another file that payroll reads
+        # does not.
         assert "wave" in tab.page.get_attribute(SALARIES, "class").split()
         assert "dim" in tab.page.get_attribute(".card-other[title$='/month.txt']", "class").split()
         assert tab.page.locator(".edge.wave").count() >= 3 and tab.page.locator(".edge.dim").count() >= 1
@@ -72,7 +76,7 @@ def test_a_range_is_chosen_by_dragging_and_stands_in_the_address(tab: Tab) -> No
     whole = bars.count()
     strip = tab.page.locator(".brush svg").bounding_box()
     middle = strip["y"] + strip["height"] / 2
-    # The first part of the hour, before anything ran: from the left over the edge of the page.
+    # Choose the first part of the hour, before anything ran. The drag goes beyond the left edge of the page.
     tab.page.mouse.move(strip["x"] + strip["width"] * 0.3, middle)
     tab.page.mouse.down()
     tab.page.mouse.move(strip["x"] + strip["width"] * 0.1, middle, steps=4)
@@ -83,7 +87,7 @@ def test_a_range_is_chosen_by_dragging_and_stands_in_the_address(tab: Tab) -> No
     minutes = (int(chosen["to"]) - int(chosen["from"])) / 60_000
     assert 16 < minutes < 20, minutes
     tab.page.wait_for_selector("text=Nothing ran in this time")
-    # The address is the view: another page that is opened with it shows the same.
+    # The address has the whole view: opening it again shows the same.
     tab.page.reload()
     tab.page.wait_for_selector("text=Nothing ran in this time")
     tab.page.click("text=Show all of 1h")
@@ -93,7 +97,7 @@ def test_a_range_is_chosen_by_dragging_and_stands_in_the_address(tab: Tab) -> No
 
 
 def test_a_range_is_chosen_by_keyboard(tab: Tab) -> None:
-    """Half of it, the half before, a quarter further on, twice as much, and all of it again."""
+    """The keys halve the range, move it back, move it on, halve it again and double it. Escape shows all of it."""
     tab.go("#/timeline?range=1h", ".run-bar")
     tab.page.focus(".brush svg")
     seen: list[tuple[int, int]] = []
@@ -112,7 +116,10 @@ def test_a_range_is_chosen_by_keyboard(tab: Tab) -> None:
 
 
 def test_every_bar_can_be_hit_and_says_what_it_is(tab: Tab) -> None:
-    """Runs of some milliseconds in a whole day: each is 24 pixels wide for a pointer, and reached by keyboard."""
+    """Runs last milliseconds and the range is a day.
+
+    Each bar is 24 pixels wide for a pointer, and reached by keyboard.
+    """
     tab.go("#/timeline?range=24h", ".run-bar")
     eventually(lambda: tab.page.locator(".run-bar").count() > 5)
     boxes = [one.bounding_box() for one in tab.page.locator(".run-bar .hit").all()]
@@ -132,7 +139,7 @@ def test_every_bar_can_be_hit_and_says_what_it_is(tab: Tab) -> None:
 
 
 def test_idle_time_is_folded_until_it_is_asked_for(tab: Tab) -> None:
-    """The house is minutes old: of a day, nearly all is idle."""
+    """The daemon is minutes old, so nearly all of the day is idle."""
     tab.go("#/timeline?range=24h", ".run-bar")
     tab.page.wait_for_selector(".fold-mark", state="attached")
     assert tab.page.locator(".fold-mark title").first.text_content().startswith("nothing for 2")

@@ -1,4 +1,7 @@
-"""The conversation of a session with thousands of messages: only what is in sight is in the page, and nothing jumps."""
+"""The conversation of a session with thousands of messages.
+
+Only the visible messages are in the page, and nothing jumps.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,13 @@ pytestmark = pytest.mark.browser
 
 MESSAGES = 2000
 MOST_DRAWN = 80
-# Of every item in the page: its words, and where its top is on the screen.
+# Returns the number of each message in the page, and the position of its top on the screen.
 SEEN = """() => [...document.querySelectorAll('.conversation .bubble')].map(one => [one.innerText.match(/message (\\d+)/)?.[1], one.getBoundingClientRect().top])"""
 SCROLL = "by => { const s = document.querySelector('.conversation'); s.scrollTop += by; return s.scrollTop }"
 
 
 def say_message(number: int) -> str:
-    """Of different lengths, so that no estimate of a height is right."""
+    """Return a message. Lengths differ, so that no estimate of a height is right."""
     return f"message {number} " + "and so on, " * (number * 7 % 90)
 
 
@@ -50,7 +53,7 @@ def places(tab: Any) -> dict[int, float]:
 def test_only_what_is_in_sight_is_in_the_page_and_earlier_pages_come_above(browser: Any, talkative: Door) -> None:
     with opened(browser, talkative) as tab:
         tab.go("#/session/talk", f".bubble:has-text('message {MESSAGES - 1} ')")
-        # It opens at its end.
+        # The conversation opens at its end.
         assert (
             tab.page.evaluate(
                 "(s => s.scrollHeight - s.scrollTop - s.clientHeight)(document.querySelector('.conversation'))"
@@ -66,14 +69,14 @@ def test_only_what_is_in_sight_is_in_the_page_and_earlier_pages_come_above(brows
         while oldest > 0:
             before = places(tab)
             tab.page.evaluate(SCROLL, -900)
-            # Two frames: the scrolling, and what was drawn and measured for it.
+            # Wait for two frames: one for the scrolling, and one for drawing and measuring.
             tab.page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
             after = places(tab)
             most = max(most, tab.page.locator(".measured-item").count())
             shared = before.keys() & after.keys()
             assert shared or min(after, default=oldest) < oldest, (before, after)
             moved = {round(after[one] - before[one]) for one in shared}
-            # All move as one, and by no more than was scrolled.
+            # All messages move together, and at most by the distance scrolled.
             assert len(moved) <= 1 or max(moved) - min(moved) <= 2, moved
             assert all(0 <= one <= 902 for one in moved), moved
             oldest = min(oldest, *after)
@@ -90,7 +93,7 @@ def test_a_page_that_comes_above_leaves_what_one_reads_in_its_place(browser: Any
         tab.page.evaluate(SCROLL, -1_000_000)
         eventually(lambda: min(places(tab)) < MESSAGES - 200, what="an earlier page")
         tab.page.evaluate("new Promise(done => setTimeout(done, 300))")
-        # The message that was first is still in sight.
+        # The message that was the first in the page is still visible.
         tops = places(tab)
         height = tab.page.viewport_size["height"]
         assert any(0 <= top <= height for number, top in tops.items() if number >= MESSAGES - 200), tops

@@ -1,4 +1,4 @@
-"""The dashboard in a real browser, on a real daemon with real sessions: each view, live, under the strict policy."""
+"""The dashboard in a real browser, with a real daemon and real sessions: each view, live, under the strict policy."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ def test_a_view_opens_without_an_error_and_is_accessible(
 
 
 def test_an_edit_of_a_file_is_seen_within_a_second_without_a_reload(tab: Tab, lived_in: tuple[House, Door]) -> None:
-    """Settling, the run and the drawing included. The machine may stall: the best of five attempts counts."""
+    """The time includes settling, the run and the drawing.
+
+    The best of five attempts counts, because the machine may stall.
+    """
     house = lived_in[0]
     tab.go("#/session/hr%2Fpayroll", ".run-end")
     tab.page.evaluate("window.isSame = true")
@@ -80,7 +83,7 @@ def test_an_approval_shows_what_changed_and_records_why_it_was_refused(tab: Tab,
 
 
 def test_every_resting_line_says_why_it_does_not_run(tab: Tab) -> None:
-    """The version seen and the one there now, the last look, the next slot."""
+    """The line shows the version seen, the present version, the last look and the next slot."""
     tab.go("#/now", ".line-name")
     tab.page.click("[aria-label='why not: ops/heartbeat']")
     tab.page.wait_for_selector(".binding")
@@ -138,7 +141,7 @@ def test_a_dangerous_verb_asks_first_and_offers_its_undo(tab: Tab, lived_in: tup
 
 
 def test_a_call_can_be_copied_as_command_and_as_curl(browser: Any, lived_in: tuple[House, Door]) -> None:
-    """No token stands in either of them."""
+    """Neither the command nor the curl call has a token."""
     with opened(browser, lived_in[1], permissions=["clipboard-read", "clipboard-write"]) as tab:
         tab.go("#/session/hr%2Frecruitment-screening", ".session-head")
         copied = []
@@ -187,8 +190,10 @@ def test_nothing_in_a_log_is_ever_markup(tab: Tab, lived_in: tuple[House, Door])
 
 
 def test_people_see_who_else_is_in_a_session(browser: Any, tab: Tab, lived_in: tuple[House, Door]) -> None:
-    """A second person with a token of their own, who may look and not act: they have no box to write in, and a call
-    that their page sends all the same is refused."""
+    """A second person has a token as an observer.
+
+    They have no box to write in. A call that their page sends anyway is refused.
+    """
     box, door = lived_in[0].box, lived_in[1]
     box.ask("people", "add", "ana", "--role", "observer")
     token = box.ask("token", "new", "--person", "ana").strip().splitlines()[-1].split()[-1]
@@ -213,7 +218,7 @@ def test_people_see_who_else_is_in_a_session(browser: Any, tab: Tab, lived_in: t
 def test_two_tabs_share_one_stream_and_the_second_leads_when_the_first_closes(
     tab: Tab, lived_in: tuple[House, Door]
 ) -> None:
-    """A browser opens few connections a host; a tab without a token gets it from the one beside it."""
+    """A browser opens few connections to a host. A tab without a token gets it from another tab."""
     box = lived_in[0].box
     streams: list[str] = []
     tab.page.context.on("request", lambda request: request.url.endswith("/live") and streams.append(request.url))
@@ -230,7 +235,7 @@ def test_two_tabs_share_one_stream_and_the_second_leads_when_the_first_closes(
 
 
 def test_the_page_at_rest_takes_no_cpu(browser: Any, lived_in: tuple[House, Door]) -> None:
-    """Nothing runs in a page that shows a session at rest: less than one percent of a core."""
+    """The page uses less than one percent of a core while its session rests."""
     with opened(browser, lived_in[1]) as tab:
         tab.go("#/session/ticket%4021", ".session-head")
         tab.page.wait_for_timeout(2000)

@@ -1,6 +1,6 @@
-"""Whatever others put into a field of the log, the dashboard shows it as text: no script runs, no element appears.
+"""The dashboard shows hostile text of the log as text: no script runs, and no element appears.
 
-I62 of the threat model. A hundred payloads stand in every field that somebody else fills, on a real daemon; every view is opened on them.
+I62 of the threat model. A hundred payloads are in every field that others fill, on a real daemon. Every view is opened.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _TAGS = (
     "<meta http-equiv=refresh content='0;javascript:{0}'>", "<link rel=stylesheet href=//127.0.0.1:9/x>", "<template><script>{0}</script></template>",
     "<b>bold</b>", "<marquee onstart={0}>x</marquee>", "<audio src=x onerror={0}>",
 )  # fmt: skip
-# Ways out of an attribute, a text, a script, a comment, a template of htm, a style, an address and a terminal.
+# Ways out of an attribute, a text, a script, a comment, an htm template, a style, an address and a terminal.
 _WAYS_OUT = ("{0}", '">{0}', "'>{0}", "</title></textarea></script>{0}", "x -->{0}${{{1}}}\x1b[31m{0}")
 PAYLOADS = [way.format(tag.format(TAKEN), TAKEN) for tag in _TAGS for way in _WAYS_OUT]
-# Elements that no view of ours has: one of them in the page came out of a payload.
+# No view of ours has these elements. One of them in the page comes from a payload.
 STRANGE = "script:not([src]), iframe, object, embed, marquee, base, video, audio, form[action], math, img:not([src='assets/icon.svg']), b, [onerror], [onload], [href^='javascript:']"
 
 
@@ -132,7 +132,7 @@ def test_a_view_shows_hostile_text_as_text(browser: Any, planted: Door, place: s
 
 
 def test_every_payload_stands_in_the_page_to_the_letter(browser: Any, planted: Door) -> None:
-    """The walk is worth something only if the payloads reached the page."""
+    """The other tests prove something only if the payloads reached the page."""
     with opened(browser, planted) as tab:
         tab.go("#/session/evil", ".facts")
         eventually(lambda: not list_missing(tab), what="every payload among the facts")

@@ -1,4 +1,7 @@
-"""The output of a run in the page: searched by the daemon, over more lines than the page keeps, and while the run goes on."""
+"""The output of a run in the page.
+
+The daemon searches it. It may have more lines than the page keeps, and the run may still write.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from waiting import eventually
 
 pytestmark = pytest.mark.browser
 
-# More than is kept of an output, and more lines than a page holds.
+# More bytes than the daemon keeps of an output, and more lines than a page holds.
 LOUD = """
     objective: Say a lot.
     first: run
@@ -22,7 +25,7 @@ LOUD = """
         seq -f 'filler %.0f' 1 200000
         echo 'a last nadel: here'
 """
-# Goes on until somebody says so.
+# Waits for a file before each step.
 SLOW = """
     objective: Talk.
     first: run
@@ -36,7 +39,10 @@ SLOW = """
 
 
 def test_find_searches_the_whole_output_on_the_side_of_the_daemon(browser: Any, box: Box) -> None:
-    """The page holds the last 20,000 lines; a find at the beginning has its number, and Escape brings all back."""
+    """The page holds the last 20,000 lines.
+
+    A match at the beginning shows its line number, and Escape shows all lines again.
+    """
     box.spec("loud", LOUD)
     door = Door(box)
     door.start()
@@ -51,7 +57,7 @@ def test_find_searches_the_whole_output_on_the_side_of_the_daemon(browser: Any, 
         tab.page.wait_for_selector("[role=status]:has-text('2 lines')")
         shown = [" ".join(one.split()) for one in tab.page.locator(".terminal-line").all_inner_texts()]
         assert shown == ["2two: Die Nadel", typed[1].replace(":", "", 1)]
-        # One question for a word, and none for its letters.
+        # The page asks once for the word, not for each letter.
         assert len(asked) <= 2, asked
         tab.check_access()
         tab.page.fill("[placeholder=Find]", "filler")
@@ -69,7 +75,7 @@ def test_find_searches_the_whole_output_on_the_side_of_the_daemon(browser: Any, 
 
 
 def test_a_gap_is_a_line_of_the_output(browser: Any, box: Box) -> None:
-    """Its number is the one that the command line tells."""
+    """The gap has the line number that the command line shows."""
     box.write("wakeful.yaml", "limits: {output: 2KB}\n")
     box.spec("long", "first: run\nrun: {script: seq 1 5000}\n")
     door = Door(box)

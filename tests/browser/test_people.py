@@ -1,4 +1,4 @@
-"""Three people at once in one session, each in a browser of their own: the owner, an observer and a contributor."""
+"""Three people in one session at once, each in their own browser: the owner, an observer and a contributor."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ SPEC = """
     bindings: {rates: {file: rates.txt, settle: 10ms}}
     run: {script: "cat rates.txt >> ledger"}
 """
-# Who said what, as a page has it.
+# Returns the author and the text of each message in the page.
 SAID = "() => [...document.querySelectorAll('.conversation .bubble')].map(one => [one.querySelector('strong').innerText, one.querySelector('.prose').innerText])"
-# An answer that was clicked waits on its way, until it is let go: somebody else is quicker.
+# Delays the request of an answer until `letGo` is called, so that another person answers first.
 DELAY_ANSWER = """() => {
   const real = window.fetch;
   window.fetch = async (path, options) => {
@@ -35,7 +35,7 @@ DELAY_ANSWER = """() => {
 
 @pytest.fixture
 def three(browser: Any, box: Box) -> Iterator[dict[str, Tab]]:
-    """The pages of all three, at the same session, by the names of the people."""
+    """Return the pages of all three at the same session, by the people's names."""
     box.write("rates.txt", "one\n")
     box.spec("payroll", SPEC)
     door = Door(box)
@@ -58,7 +58,10 @@ def write(tab: Tab, text: str) -> None:
 
 
 def test_three_people_see_each_other_and_one_conversation(three: dict[str, Tab], box: Box) -> None:
-    """Who looks and who writes; one order of messages with their authors in all three pages; the observer cannot write."""
+    """Each page shows who looks and who writes.
+
+    All pages have the messages in the same order, with their authors. The observer cannot write.
+    """
     owner = three["owner"].page.evaluate("sessionStorage.getItem('wakeful.person')")
     names = {"owner": owner, "ana": "ana", "ben": "ben"}
     for me, tab in three.items():
@@ -74,7 +77,7 @@ def test_three_people_see_each_other_and_one_conversation(three: dict[str, Tab],
         me = ("ben", "owner")[number % 2]
         write(three[me], f"{me} says {number}")
         wanted.append([names[me], f"{me} says {number}"])
-        # The other one answers what they have read.
+        # The other person has read this message before they write theirs.
         three[("owner", "ben")[number % 2]].page.wait_for_selector(f".bubble:has-text('says {number}')")
     for me, tab in three.items():
         eventually(lambda tab=tab: tab.page.evaluate(SAID) == wanted, what=f"the same order for {me}")
@@ -90,7 +93,10 @@ OFFERED = "() => [...document.querySelectorAll('.session-head button, .session-s
 
 
 def test_a_page_offers_what_its_person_may_do(three: dict[str, Tab], box: Box) -> None:
-    """Buttons and menus by the role, and anew when a role was taken away behind the page's back."""
+    """Buttons and menus depend on the role.
+
+    They are drawn again if a role is taken away while the page is open.
+    """
     three["ana"].page.wait_for_selector(".ask-here:has-text('you may look')")
     assert three["ana"].page.evaluate(OFFERED) == ["More actions"]
     for me, last in (("owner", "Terminate…"), ("ben", "Fork…"), ("ana", "Copy as command")):
@@ -99,7 +105,7 @@ def test_a_page_offers_what_its_person_may_do(three: dict[str, Tab], box: Box) -
         items = page.locator(".menu-list button").all_inner_texts()
         assert ("Terminate…" in items, "Fork…" in items) == (me == "owner", me != "ana") and last in items
         page.keyboard.press("Escape")
-        # The menu is closed, and the page is not left.
+        # Escape closes the menu and does not leave the page.
         assert page.locator(".menu-list").count() == 0 and "#/session/payroll" in page.url
     assert {"Yes, run", "No", "Remember"} <= set(three["ben"].page.evaluate(OFFERED))
     box.ask("people", "role", "ben", "--role", "observer")

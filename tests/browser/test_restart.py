@@ -1,4 +1,4 @@
-"""The dashboard beside a daemon that stops and starts, on an empty house, and with a thousand sessions."""
+"""The dashboard with a daemon that stops and starts, with no sessions, and with a thousand sessions."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ COPY = """
     bindings: {a: {file: a.txt, settle: 0ms}, b: {file: b.txt, access: write}}
     run: {command: [cp, a.txt, b.txt]}
 """
-# What a browser says about a request that nobody answers.
+# The messages of a browser about a request without an answer.
 UNANSWERED = ("net::ERR_", "Failed to load resource")
 
 
 def test_the_stream_survives_a_restart_of_the_daemon(browser: Any, box: Box) -> None:
-    """The page says that it is cut off, comes back by itself, and shows what happened meanwhile."""
+    """The page says that it is disconnected, reconnects by itself, and shows the events of the meantime."""
     box.write("a.txt", "1")
     box.spec("copy", COPY)
     door = Door(box)
@@ -50,7 +50,7 @@ def test_an_empty_house_says_how_to_begin(browser: Any, box: Box) -> None:
         box.spec("hello", "objective: Say hello.\n")
         tab.page.wait_for_selector(".line-name:has-text('hello')")
         tab.check()
-        # A session that is not there leads back to those that are.
+        # The page of a missing session has a link to all sessions.
         tab.go("#/session/nobody", "text=No session has this name")
         tab.page.click("text=All sessions")
         tab.page.wait_for_selector(".line-name:has-text('hello')")
@@ -70,7 +70,7 @@ def test_a_browser_without_a_login_is_told_how_to_get_one(browser: Any, box: Box
 
 
 def test_a_thousand_sessions_are_drawn_at_once_and_scroll(browser: Any, box: Box) -> None:
-    """Only the lines that are seen are in the page."""
+    """Only the visible lines are in the page."""
     for number in range(1000):
         (box.specs / f"f{number % 20:02}").mkdir(exist_ok=True)
         (box.specs / f"f{number % 20:02}" / f"s{number:04}.yaml").write_text("objective: Rest.\n")

@@ -21,7 +21,7 @@ def fill(limit: int, *pieces: bytes) -> Capture:
 
 @pytest.mark.parametrize("before", range(60, 130))
 def test_no_part_of_a_value_stands_where_the_limit_cuts(before: int) -> None:
-    """Across the end of the head, the beginning of the tail, or the seam of both where nothing was lost."""
+    """This covers the end of the head, the beginning of the tail, and the place where both meet without a gap."""
     for after in (0, 40, 60, 100, 130, 160, 1000):
         kept = fill(200, b"." * before, VALUE, b"," * after).kept()
         shown = kept.head + kept.tail

@@ -1,4 +1,4 @@
-"""Values of secrets are found in the shapes programs write them in, wherever a stream is cut."""
+"""The redactor finds values of secrets in all shapes in which programs write them, wherever a stream is cut."""
 
 import base64
 import html
@@ -66,7 +66,7 @@ SHAPES = {
     "in capitals": TOKEN.upper(),
     "in small letters": TOKEN.lower(),
 }
-# As functions, for values of any kind.
+# Functions that encode any value.
 ENCODERS = {
     "as it is": bytes,
     "capitals": bytes.upper,
@@ -94,7 +94,7 @@ def test_a_value_is_replaced_by_its_name_in_every_usual_shape(shape: bytes) -> N
     shown = redactor.redact(b"before " + shape + b" after")
     assert b"[secret TOKEN]" in shown and redactor.find(shown) is None
     assert shown.startswith(b"before ") and shown.endswith(b" after")
-    # What is left of the shape itself are the letters around base64 that its neighbours share.
+    # Only the letters of base64 that belong partly to the neighbouring bytes may remain.
     left = shown.removeprefix(b"before ").removesuffix(b" after").replace(b"[secret TOKEN]", b"")
     assert len(left) <= 14
 
@@ -128,7 +128,7 @@ def test_a_value_that_is_cut_into_pieces_never_shows(size: int) -> None:
     for at in range(0, len(whole), size):
         piece = stream.push(whole[at : at + size])
         shown += piece
-        # Not even in between: what was let out cannot be taken back.
+        # This also holds after each piece, because printed output cannot be taken back.
         assert redactor.find(shown) is None
     shown += stream.flush()
     assert redactor.find(shown) is None
@@ -144,7 +144,7 @@ def test_a_value_that_is_cut_into_pieces_never_shows(size: int) -> None:
 def test_every_shape_of_any_value_is_found_in_pieces_of_any_size(
     encode: Callable[[bytes], bytes], value: bytes, sizes: list[int], around: bytes
 ) -> None:
-    """A stream shows the name instead, and not even half of the shape is let out."""
+    """A stream has the secret's name instead. Not even half of the shape appears."""
     redactor, shape = Redactor([("S", value)]), encode(value)
     whole = around + b"\n=" + shape + b"=\n" + around
     stream, shown, at = RedactedStream(redactor), b"", 0
@@ -163,7 +163,7 @@ def test_every_shape_of_any_value_is_found_in_pieces_of_any_size(
 
 @pytest.mark.parametrize("value", [b"Sunshine", b"Ab1-Cd2-E"])
 def test_a_short_value_in_another_case_is_a_word_like_others(value: bytes) -> None:
-    """To hide it there would wreck the output of every run."""
+    """Redacting a short value in any case would damage ordinary output."""
     redactor = Redactor([("SHORT", value)])
     for other in (value.lower(), value.upper(), value.swapcase()):
         text = b"the " + other + b" of the day" + b"." * 5000
@@ -204,7 +204,7 @@ def test_what_lets_nothing_stand_is_no_secret() -> None:
 
 @pytest.mark.parametrize("before", [0, 262_100, 262_134, 262_144, 600_000])
 def test_a_value_is_found_wherever_it_lies_in_a_large_content(before: int) -> None:
-    """Also across the pieces in which it is searched."""
+    """This includes values that cross the boundary of two searched pieces."""
     content = (
         b"." * before + b"\n".join(base64.b64encode(TOKEN)[at : at + 5] for at in range(0, 52, 5)) + b"." * 300_000
     )
@@ -228,7 +228,7 @@ def test_a_search_of_a_megabyte_of_output_takes_milliseconds() -> None:
 
 @pytest.mark.parametrize("cut", range(0, 26, 5))
 def test_a_part_of_a_text_holds_no_piece_of_a_value_that_reaches_into_it(cut: int) -> None:
-    """Wherever the text was cut, on either side; lines stay lines."""
+    """This holds for both sides of any cut. The number of lines stays the same."""
     redactor = Redactor([("gh", b"first-line-of-it\nsecond-one")])
     text = "before\nfirst-line-of-it\nsecond-one\nafter\n"
     at = len("before\n") + cut

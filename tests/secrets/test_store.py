@@ -1,4 +1,4 @@
-"""Where secrets are found, in which order, and what is refused with words."""
+"""The places where secrets are looked for, their order, and the reasons for a refusal."""
 
 import asyncio
 import logging
@@ -184,7 +184,10 @@ def test_what_libraries_log_is_redacted_with_its_traceback(places: SecretPlaces)
 
 
 def test_a_secret_that_went_is_missed_when_it_is_handed_out_and_nobody_is_called_back(places: SecretPlaces) -> None:
-    """Who asks is amid a plan: what changed is told at the next look."""
+    """`hand_out` raises an error but does not call back, because its caller is in the middle of a plan.
+
+    The next look reports the change.
+    """
     told = []
     known = KnownSecrets(places, told.append, lambda: ("db",))
     save_secret(places.folder, "db", VALUE)

@@ -1,4 +1,4 @@
-"""Two sessions that obey the same hostile file: `open` runs unisolated, `shut` as everybody's sessions do."""
+"""Two sessions that obey the same hostile file: `open` runs without isolation, `shut` runs with the usual isolation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ordinary_user import ordinary_user as ordinary_user
 from waiting import PATIENCE_SECONDS
 from wakeful.runners.isolation.landlock import probe_abi
 
-# Two ticks of the slowest kernel, and some.
+# The resolution of file times (two ticks of the slowest kernel), and a margin.
 HAND_SECONDS = 0.03
 VICTIM = Path(__file__).with_name("victim.py")
 SESSION = """
@@ -37,7 +37,7 @@ run:
 
 
 class Attack(Box):
-    """A project whose mail is hostile. Everything outside of `project/` is somebody else's."""
+    """A project whose mail is hostile. Everything outside of `project/` belongs to others."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -59,20 +59,24 @@ class Attack(Box):
         return super().environment() | {"HOME": str(self.home)}
 
     def declare(self, name: str, level: str, limits: str = "", **order: Any) -> None:
-        """A session that obeys a mail of its own."""
+        """Declare a session that obeys a mail of its own."""
         if self.daemon is not None:
-            # A person's hand is slower than the clock of a file system, by which an edit at once could still be that of a run.
+            # File times are coarse: a spec written at once could have the same time as a write by a run. A person edits
+            # more slowly.
             time.sleep(HAND_SECONDS)
         (self.project / f"{name}.json").write_text(json.dumps(order))
         text = SESSION.format(name=name, level=level, limits=limits).replace("mail.json", f"{name}.json")
         (self.specs / f"{name}.yaml").write_text(text)
 
     def carry_out(self, *, limits: str = "", **order: Any) -> None:
-        """The attack, undefended and defended. In the order, `{name}` stands for the session that is told."""
+        """Carry out the attack without and with the defence. In the order, `{name}` stands for the session's name."""
         self.carry_out_all({"": order}, limits=limits)
 
     def carry_out_all(self, orders: dict[str, dict[str, Any]], *, limits: str = "") -> None:
-        """Several attacks at once, each undefended and defended: `open` and `shut`, each with what its order is called."""
+        """Carry out several attacks at once.
+
+        For each order, the sessions are named `open` and `shut` plus the order's key.
+        """
         for what, order in orders.items():
             for name, level in ((f"open{what}", "none"), (f"shut{what}", "standard")):
                 told = {
@@ -90,27 +94,30 @@ class Attack(Box):
         (self.specs / f"{name}.yaml").write_text(text)
 
     def settle(self, name: str, *, runs: int = 1, seconds: float = PATIENCE_SECONDS) -> dict[str, Any]:
-        """Until a session that was perhaps declared only just now has had its run."""
+        """Wait until a session, perhaps declared only just now, has had its run."""
         return self.wait_at_rest(name, runs=runs, seconds=seconds)
 
     def outcome(self, name: str) -> str:
         return self.row(name)["last_run"]["outcome"]
 
     def finished(self, name: str) -> dict[str, Any]:
-        """What the record says of its only run."""
+        """Return the recorded end of the session's only run."""
         return next(record["payload"] for record in self.log(name) if record["kind"] == "run_finished")
 
     def told(self, name: str) -> str:
         return self.run("output", name).stdout
 
     def assert_stopped(self, words: str = "Permission denied", what: str = "") -> None:
-        """It worked where nothing held it, and failed where something did; the record shows that, where, and what to try."""
+        """Assert that the attack succeeded without the defence and failed with it.
+
+        The record names the level of isolation, and its hint names the denial.
+        """
         assert self.outcome(f"open{what}") == "succeeded", self.told(f"open{what}")
         assert self.finished(f"open{what}")["isolation"] == {"level": "none", "unenforced": ["everything"]}
         self.assert_failed(f"shut{what}", words)
 
     def assert_failed_at_once(self, name: str) -> None:
-        """Before it came to what it was told to do."""
+        """Assert that the run failed before it did anything that it was told to do."""
         assert self.outcome(name) == "failed"
         assert "not allowed" in self.told(name)
 
@@ -119,7 +126,7 @@ class Attack(Box):
         finished = self.finished(name)
         assert finished["isolation"]["level"] == "standard"
         assert words in self.told(name)
-        # What it was denied, or where its words do not tell, that it may have been.
+        # The hint names the denied place, or says that a denial is possible if the program's output does not show one.
         assert "denied" in (finished["hint"] or "")
         assert finished["hint"] in self.words("show", name)
 
@@ -135,7 +142,7 @@ def attack(tmp_path: Path) -> Iterator[Attack]:
 
 @pytest.fixture
 def bystander() -> Iterator[subprocess.Popen[bytes]]:
-    """A process of the same user that has nothing to do with any of it."""
+    """Start an unrelated process of the same user."""
     process = subprocess.Popen(["sleep", "300"])
     yield process
     process.send_signal(signal.SIGKILL)

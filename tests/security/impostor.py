@@ -1,6 +1,6 @@
-"""The hostile program of test_callers.py: it runs as a session and wants to pass for a person at a control socket.
+"""The hostile program of test_callers.py and test_crowds.py: it runs as a session and attacks a control socket.
 
-Ends well if it could. Knows nothing of wakeful but its environment.
+It exits with 0 if it passed as a person. It knows nothing of wakeful except its environment.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def find_length(head: bytes) -> int:
 
 
 def outlive_its_number() -> None:
-    """A child connects and ends; the connection is ours, the number will be somebody else's."""
+    """Let a child connect and end. The connection stays open here, and another process will get the child's number."""
     connection = socket.socket(socket.AF_UNIX)
     child = os.fork()
     if child == 0:
@@ -53,7 +53,7 @@ def outlive_its_number() -> None:
 
 
 def attach_elsewhere(path: str, folder: str) -> None:
-    """Attach a project of our own making at another daemon, and trust it."""
+    """Attach a project that we made to another daemon, and trust it."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(path)
         shown = ask(connection, "/trust/attach", {"folder": folder})
@@ -61,7 +61,10 @@ def attach_elsewhere(path: str, folder: str) -> None:
 
 
 def attach_in_disguises(path: str, folder: str) -> None:
-    """Each with a project of its own: with nothing of ours in the environment, in a session of its own, as nobody's child."""
+    """Try four disguises, each with a project of its own.
+
+    The disguises are: none, an empty environment, a process session of its own, and an orphan.
+    """
     for number, (way, run) in enumerate(
         {"plainly": run_plainly, "bare": run_bare, "apart": run_apart, "orphan": run_as_orphan}.items()
     ):
@@ -82,7 +85,7 @@ def run_apart(argv: list[str]) -> int:
 
 
 def run_as_orphan(argv: list[str]) -> int:
-    """Two forks and a session of its own: nobody knows whose child it was."""
+    """Run the program after two forks, in a process session of its own, so that its parent cannot be found."""
     reader, writer = os.pipe()
     if os.fork() == 0:
         os.setsid()
@@ -94,7 +97,7 @@ def run_as_orphan(argv: list[str]) -> int:
 
 
 def crowd(number: str) -> None:
-    """Take as many places as there are, say nothing, and stay."""
+    """Open this many connections, send nothing, and keep them open."""
     taken = []
     for _ in range(int(number)):
         connection = socket.socket(socket.AF_UNIX)
@@ -105,7 +108,7 @@ def crowd(number: str) -> None:
 
 
 def storm() -> None:
-    """Connect and leave as fast as four processes can."""
+    """Connect and disconnect as fast as four processes can."""
     for _ in range(2):
         os.fork()
     print("storming", flush=True)

@@ -1,6 +1,6 @@
-"""Says what it was trusted with in every way it can think of: for the tests, which look for it everywhere afterwards.
+"""A run's program that writes out a secret in every way it can, for tests that search for the value everywhere.
 
-Its only argument names the file that holds the value. What it cannot say it skips; how it ends is part of what it says.
+Its only argument names the file that holds the value. It ends with an error whose message has the value, too.
 """
 
 import base64
@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 
 def call(verb: str, **body: object) -> None:
-    """A system call of our own session, by hand: HTTP over the control socket."""
+    """Make a system call of our own session by hand: HTTP over the control socket."""
     token = open(os.environ["WAKEFUL_TOKEN_FILE"]).read()
     text = json.dumps(body).encode()
     with socket.socket(socket.AF_UNIX) as connection:
@@ -44,7 +44,7 @@ for shape in (
 ):
     out.write(b"shape: " + shape + b"\n")
     out.flush()
-# Letter by letter, each a write of its own.
+# Each letter is a write of its own.
 for letter in value:
     out.write(bytes([letter]))
     out.flush()

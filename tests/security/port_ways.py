@@ -1,7 +1,8 @@
-"""A fooled program that tries every way to a port that its list does not name, and prints how each ended, as JSON.
+"""A hostile program that tries every way to a port that its list does not name. It prints the results as JSON.
 
-Started as `port_ways.py PORT PORT6 UDP_PORT`: servers of the test, none of them listed. A way that has no effect beyond the call itself (a vsock,
-a raw socket) is passed when the socket can be had. Knows nothing of wakeful.
+Started as `port_ways.py PORT PORT6 UDP_PORT`: servers of the test, none of them listed. If a way has no effect beyond
+the call itself (a vsock, a raw socket), it counts as passed when the socket can be made. The program knows nothing of
+wakeful.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def send_fast(out: socket.socket, address: tuple[str, int]) -> None:
     try:
         out.sendto(b"stolen", MSG_FASTOPEN, address)
     except BlockingIOError:
-        # Under way, which is all that was to be shown.
+        # The connection has begun, which proves that it was allowed.
         return
 
 
@@ -58,7 +59,7 @@ def send_datagram(out: socket.socket) -> None:
 
 
 def listen(server: socket.socket) -> None:
-    """Bound to no port: the kernel chooses one, and whoever knows it connects."""
+    """Listen without binding to a port. The kernel chooses one, and any client that knows it can connect."""
     server.listen()
     with open_socket(server.family) as caller:
         caller.connect(("::1" if server.family == socket.AF_INET6 else "127.0.0.1", server.getsockname()[1]))

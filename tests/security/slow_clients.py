@@ -1,7 +1,8 @@
-"""Clients that a daemon must outlive: `slow_clients.py SOCKET`, until standard input ends; prints what the daemon answered as JSON.
+"""Slow and hostile clients of a daemon: `slow_clients.py SOCKET`.
 
-Connections that say nothing, heads and bodies that come by single bytes, bodies of 100 MB, JSON nested 200,000 deep, and requests of
-clients that close their half of the connection before they read.
+Some connections send nothing. Others send heads and bodies byte by byte, bodies of 100 MB, or JSON nested 200,000 deep,
+or close their half of the connection before they read. The program runs until standard input ends, and prints the
+daemon's answers as JSON.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The hostile program of test_tcp_callers.py: it runs as a session, found a person's token, and shows it over TCP.
+"""The hostile program of test_tcp_callers.py: it runs as a session, has found a person's token, and shows it over TCP.
 
-`plain` shows it, `hidden` keeps others from seeing which sockets it has open, `child` lets a child of its own do it with
-a cleared environment. Prints the status of the answer.
+`plain` shows the token. `hidden` first hides this process's open sockets from other processes. `child` lets a child
+with a cleared environment show it. The program prints the status of the answer.
 """
 
 from __future__ import annotations

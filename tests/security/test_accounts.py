@@ -1,4 +1,4 @@
-"""Other accounts of the machine at the control socket: closed by default, people where the owner names them."""
+"""Other accounts of the machine at the control socket: refused by default, people if the owner names them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 def meeting_box(box: Box) -> Iterator[Box]:
-    """Its socket lies where members of the group 61301, and nobody else, may pass."""
+    """A box whose socket lies in a folder that only members of the group 61301 can pass."""
     folder = Path(tempfile.mkdtemp(dir="/tmp"))
     os.chown(folder, 0, BEN)
     folder.chmod(0o710)
@@ -46,13 +46,16 @@ def open_to(box: Box, settings: str) -> None:
 
 
 def test_another_account_is_the_person_that_the_owner_says(meeting_box: Box) -> None:
-    """Ben's account is ben, with ben's role for one session; a role that changes counts at once; the log has the name."""
+    """Ben's account is the person ben, with ben's role for one session.
+
+    A changed role counts at once. The log has the name.
+    """
     open_to(meeting_box, f"{{accounts: {{{BEN}: ben}}, socket_group: '{BEN}'}}")
     found = meeting_box.socket.stat()
     assert (stat.S_IMODE(found.st_mode), found.st_gid) == (0o660, BEN)
     speaker = Speaker(meeting_box.socket)
     with acting_as(BEN):
-        # The account is known, the person is not among the people yet.
+        # The account is known, but its person has not been added yet.
         assert speaker.get("/sessions").status == 401
     meeting_box.ask("people", "add", "ben", "--role", "observer", "--session", "payroll")
     with acting_as(BEN):
@@ -69,7 +72,7 @@ def test_another_account_is_the_person_that_the_owner_says(meeting_box: Box) -> 
 
 
 def test_an_account_that_nobody_named_stays_outside(meeting_box: Box) -> None:
-    """In the group or not: a member of the group whom no line names is refused in words, everybody else cannot connect."""
+    """An account that no setting names is refused with a message if it is in the group. Otherwise it cannot connect."""
     open_to(meeting_box, f"{{accounts: {{{BEN}: ben}}, socket_group: '{BEN}'}}")
     speaker = Speaker(meeting_box.socket)
     with acting_as(EVE), pytest.raises(PermissionError):
@@ -82,7 +85,7 @@ def test_an_account_that_nobody_named_stays_outside(meeting_box: Box) -> None:
 
 
 def test_an_account_does_not_borrow_a_token(meeting_box: Box) -> None:
-    """The owner's token, and another person's, open nothing for an account that is somebody else."""
+    """An account that belongs to another person cannot use the owner's token or a third person's token."""
     open_to(meeting_box, f"{{accounts: {{{BEN}: ben}}, socket_group: '{BEN}'}}")
     for name in ("ben", "ana"):
         meeting_box.ask("people", "add", name, "--role", "observer")
@@ -93,13 +96,13 @@ def test_an_account_does_not_borrow_a_token(meeting_box: Box) -> None:
     with acting_as(BEN):
         assert speaker.get("/sessions", owners).status == 403
         assert speaker.get("/sessions", anas).status == 403
-        # One of their own narrows them.
+        # The person's own token narrows their rights.
         assert speaker.get("/sessions/other", own).status == 200
         assert speaker.get("/sessions/payroll", own).status == 403
 
 
 def test_the_default_is_closed(box: Box) -> None:
-    """Without the setting the socket is the owner's alone, however its folder stands."""
+    """Without the setting, only the owner can use the socket, whatever the mode of the socket and its folder."""
     box.start()
     assert stat.S_IMODE(box.socket.stat().st_mode) == 0o600
     box.socket.chmod(0o666)
@@ -125,7 +128,7 @@ def test_a_group_that_cannot_come_in_is_said_at_the_start(meeting_box: Box, grou
 
 
 def test_the_command_line_of_another_account(meeting_box: Box, ordinary_user: OrdinaryUser) -> None:
-    """A real process of an ordinary user lists, notes, and is told what it may not do."""
+    """A real process of an ordinary user can list and note, and is told which verbs it may not use."""
     uid = ordinary_user.uid
     os.chown(meeting_box.socket.parent, 0, uid)
     open_to(meeting_box, f"{{accounts: {{{uid}: ben}}, socket_group: '{uid}'}}")
@@ -166,7 +169,7 @@ def test_a_person_says_whose_daemon_they_mean(ordinary_box: OrdinaryBox) -> None
         ordinary_box.start()
         assert ordinary_box.run("people", "add", "eve", "--role", "observer").returncode == 0
         environment = {"WAKEFUL_SOCKET": str(ordinary_box.socket), "HOME": "/", "PATH": os.environ["PATH"]}
-        # Everything that is imported on the way is imported now.
+        # Import everything that the command needs now, while this process may still read all files.
         run_command("list", environment=environment)
         with acting_as(EVE, owner):
             refused = run_command("list", environment=environment)

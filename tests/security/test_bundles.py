@@ -1,6 +1,6 @@
-"""A stranger's bundle is a stranger's spec: it is shown when it is loaded, and nothing of it runs before a person has trusted it.
+"""A bundle from a stranger is shown when it is loaded. Nothing of it runs before a person trusts it.
 
-Each attack is let through at the end, by trusting what was loaded: then it does what it was made for.
+At the end, each attack succeeds after a person has trusted what was loaded.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from waiting import eventually
 
 class Host(Box):
     def reach(self) -> str:
-        """What sessions here may write stands in their specs, as it must for strangers."""
+        """Return no settings: the specs alone say which files their sessions may write."""
         return ""
 
 
@@ -36,7 +36,10 @@ def home(tmp_path: Path) -> Iterator[Host]:
 
 
 def declare_evil(host: Host, canaries: Path) -> None:
-    """Its probe and its run each leave a file. There is nothing to be woken by at the stranger's, so nothing runs there."""
+    """Declare a session whose probe and run each leave a file.
+
+    It is disabled at the stranger's daemon, so nothing runs there.
+    """
     canaries.mkdir()
     host.spec(
         "helper",
@@ -56,7 +59,7 @@ def test_nothing_of_a_strangers_bundle_runs_before_it_is_trusted(stranger: Host,
     canaries = tmp_path / "canaries"
     declare_evil(stranger, canaries)
     stranger.start()
-    # Declared as it is to be loaded; no reading of it comes before that of the bundle.
+    # Put the session to sleep first: it must not run here when its spec is enabled.
     stranger.ask("sleep", "helper")
     stranger.stop()
     spec = stranger.specs / "helper.yaml"
@@ -84,7 +87,7 @@ def test_nothing_of_a_strangers_bundle_runs_before_it_is_trusted(stranger: Host,
     assert refused.returncode == 1 and "needs trust" in refused.stderr
     home.ask("send", "helper", "hello")
     home.run("resume", "helper")
-    # A fork of it is no way round.
+    # A fork of the session needs trust, too.
     home.ask("fork", "helper", "--as", "copy")
     assert "needs trust" in home.run("activate", "copy").stderr
     home.stop()
@@ -93,7 +96,7 @@ def test_nothing_of_a_strangers_bundle_runs_before_it_is_trusted(stranger: Host,
     assert {one["name"] for one in home.json("trust")["waiting"]} == {"helper", "copy"}
     assert list(canaries.iterdir()) == []
 
-    # Nobody is there to answer: it sleeps on. Looked at and trusted, it does what it was made for.
+    # Without a person to answer, the session sleeps on. Once it is trusted, its probe and its run leave their files.
     asked = home.run("trust", "helper")
     assert asked.returncode == 1 and "LD_PRELOAD" in asked.stdout
     home.ask("trust", "helper", "--yes")
@@ -125,7 +128,7 @@ def test_what_is_shown_is_what_is_trusted_and_load_can_ask_at_once(stranger: Hos
 def test_the_agent_that_a_loaded_session_would_have_here_is_shown_before_it_is_trusted(
     stranger: Host, home: Host
 ) -> None:
-    """Its programs and keys are those of this host: a person trusts the session with them."""
+    """The session would use the programs and keys of this host's agent. A person trusts it with them."""
     for host in (stranger, home):
         host.write("sessions.d/agents/hr.yaml", f"prompt: Help.\nmodel: openai:{host.folder.name}\n")
     stranger.spec("helper", "objective: Help.\nagent: hr\nrun: {prompt: Help.}\nenabled: false\n")
@@ -153,21 +156,21 @@ def start_counting(host: Host) -> None:
 def test_a_session_that_moves_in_is_trusted_first_and_one_that_comes_home_needs_nobody(
     home: Host, stranger: Host
 ) -> None:
-    """There its spec is a stranger's; back here it is the one that was in force here."""
+    """A spec that moves in needs trust. A spec that returns to the host where it was in force does not."""
     start_counting(home)
     home.ask("migrate", "count", "--to", "away.bundle")
     stranger.start()
     arrived = stranger.json("load", "--move", str(home.folder / "away.bundle"))
     assert "its spec came in a bundle" in arrived["needs_trust"] and arrived["spec"]["runs"][0] == "sh"
     assert "needs trust" in stranger.run("activate", "count").stderr
-    # Its runs happened elsewhere, and are not repeated here; nor is a fork of its past a way round.
+    # Runs that happened on another host are not replayed here. A fork of its past needs trust, too.
     assert "needs trust" in stranger.run("replay", "count", "1").stderr
     stranger.ask("fork", "count", "--at", "3", "--as", "past")
     assert "needs trust" in stranger.row("past")["reason"]
     stranger.stop()
     stranger.start()
     assert "needs trust" in stranger.row("count")["reason"]
-    # It goes home unseen by anybody there, before its receipt came.
+    # The session returns, still untrusted on the other host, before the receipt has come.
     stranger.ask("migrate", "count", "--to", "home.bundle")
     back = home.json("load", "--move", str(stranger.folder / "home.bundle"))
     assert back["needs_trust"] is None
@@ -176,7 +179,7 @@ def test_a_session_that_moves_in_is_trusted_first_and_one_that_comes_home_needs_
 
 
 def test_a_session_that_comes_home_with_another_spec_is_looked_at(home: Host, stranger: Host, tmp_path: Path) -> None:
-    """The chain of its records begins with ours: that says nothing of what was added to it."""
+    """The log begins with our records, but records with another spec were added to it elsewhere."""
     start_counting(home)
     home.ask("migrate", "count", "--to", "away.bundle")
     stranger.start()
@@ -184,7 +187,7 @@ def test_a_session_that_comes_home_with_another_spec_is_looked_at(home: Host, st
     stranger.spec("count", COUNTING.replace("wc -l < in.txt", "echo gotcha"))
     eventually(lambda: "gotcha" in json.dumps(stranger.log("count")), what="the other spec")
     stranger.ask("migrate", "count", "--to", "home.bundle")
-    # The person's own file would take the place of what came.
+    # The person's own file would replace the spec that came.
     home.stop()
     (home.specs / "count.yaml").unlink()
     home.start()
@@ -198,7 +201,7 @@ def test_a_session_that_comes_home_with_another_spec_is_looked_at(home: Host, st
 
 
 def test_a_bundle_that_was_saved_here_is_ones_own(home: Host, stranger: Host) -> None:
-    """Its own log says so, by the hash of the last record. The same bundle is a stranger's elsewhere."""
+    """A bundle saved here needs no trust here: our log has the hash of its last record. Elsewhere it needs trust."""
     start_counting(home)
     home.ask("save", "count", "-o", "count.bundle")
     project = home.folder / "project"
@@ -210,7 +213,7 @@ def test_a_bundle_that_was_saved_here_is_ones_own(home: Host, stranger: Host) ->
     assert (project / "out" / "n.txt").read_text().strip() == "2"
     stranger.start()
     assert stranger.json("load", str(home.folder / "count.bundle"))["needs_trust"] is not None
-    # What was archived here comes back as it was.
+    # A session that was archived here is loaded without new trust.
     home.ask("archive", "count")
     home.ask("load", "count")
     home.ask("activate", "count", "--wait")

@@ -1,6 +1,6 @@
-"""Who calls is known by the connection: no process of a run passes for a person, at its own daemon or at another.
+"""The connection tells who calls: no process of a run passes as a person, at its own daemon or at another.
 
-Each attack runs twice: at a daemon whose rule is the old one (weakened.py) it succeeds, at the daemon as it is it fails.
+Each attack is made twice. It succeeds at a daemon with the old rule (weakened.py), and fails at the usual daemon.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ run:
 
 
 class Suite(OrdinaryUser):
-    """The user that the suite runs as, which is root where an ordinary one was made."""
+    """The user that runs the tests. If an ordinary user was made for them, that is root."""
 
     def __init__(self, home: Path) -> None:
         super().__init__(home)
@@ -56,7 +56,7 @@ class Suite(OrdinaryUser):
 
 
 class CallersBox(OrdinaryBox):
-    """A daemon of an ordinary user, with the rule that is named."""
+    """A daemon of an ordinary user, weakened by the named rule."""
 
     def __init__(self, folder: Path, user: OrdinaryUser, rule: str = "change_nothing") -> None:
         super().__init__(folder, user)
@@ -102,7 +102,7 @@ def make_box(tmp_path: Path, ordinary_user: OrdinaryUser) -> Iterator[object]:
 
 
 def find_connected(box: CallersBox) -> psutil.Process:
-    """The child of the impostor, once it has connected."""
+    """Return the impostor's child, once it has connected."""
     eventually(lambda: "connected" in box.told("impostor"))
     found = [
         one for one in psutil.Process(box.daemon.pid).children(recursive=True) if "outlive_its_number" in one.cmdline()
@@ -113,7 +113,7 @@ def find_connected(box: CallersBox) -> psutil.Process:
 
 @contextlib.contextmanager
 def person_with_number(user: OrdinaryUser, pid: int) -> Iterator[None]:
-    """A process of the person's, under a number that was a run's."""
+    """Start a process of the person, under a number that a run's process had."""
     command = [sys.executable, str(HERE / "chosen_pid.py"), str(pid), *user.wrap, "sleep", "600"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as person:
         assert person.stdout is not None and person.stderr is not None
@@ -135,7 +135,11 @@ def person_with_number(user: OrdinaryUser, pid: int) -> Iterator[None]:
 def test_a_number_that_was_a_runs_and_is_a_persons_now_opens_nothing(
     make_box, level: str, rule: str, outcome: str
 ) -> None:
-    """A run's child connects and ends, a person's process gets its number, and the run asks for an admin's token over the connection."""
+    """A run cannot use a person's rights through a reused process number.
+
+    The run's child connects and ends. A person's process gets its number. The run then asks for an admin token over the
+    connection.
+    """
     box = make_box("project", rule, level)
     box.declare("impostor", level, "outlive_its_number")
     box.start()
@@ -162,7 +166,7 @@ def test_a_number_that_was_a_runs_and_is_a_persons_now_opens_nothing(
     [pytest.param("know_own_runs_alone", "a person", marks=pytest.mark.long), ("change_nothing", "no person")],
 )
 def test_a_run_of_one_daemon_is_no_person_at_another(make_box, level: str, rule: str, standing: str) -> None:
-    """It makes projects, and attaches and trusts them at the second daemon of the same account."""
+    """A run makes projects, and tries to attach and trust them at a second daemon of the same account."""
     first, second = make_box("first", level=level), make_box("second", rule, level)
     for number in range(4):
         first.write(f"out/made{number}/sessions.d/evil.yaml", "run: {script: id}\n")
@@ -209,7 +213,10 @@ def listener(tmp_path: Path) -> Iterator[socket.socket]:
 
 @contextlib.contextmanager
 def connected_child(listener: socket.socket, *, is_leaving: bool) -> Iterator[tuple[int, socket.socket]]:
-    """A child that connects, and stays or leaves; the connection lives on here, and is taken off the queue afterwards."""
+    """Start a child that connects, and then stays or ends. Yield its number and the accepted connection.
+
+    This process keeps the client's end of the connection open, also after the child has ended.
+    """
     ours = socket.socket(socket.AF_UNIX)
     reader, writer = os.pipe()
     child = os.fork()
@@ -222,7 +229,7 @@ def connected_child(listener: socket.socket, *, is_leaving: bool) -> Iterator[tu
     try:
         assert os.read(reader, 1) == b"x"
         if is_leaving:
-            # Ended, and not yet waited for: its number cannot be anybody else's.
+            # The child has ended but is not reaped yet, so no other process can have its number.
             os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
         accepted, _ = listener.accept()
         with accepted:
@@ -239,7 +246,7 @@ def connected_child(listener: socket.socket, *, is_leaving: bool) -> Iterator[tu
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_a_living_process_is_known_and_one_that_ends_is_known_no_more(listener: socket.socket, kernel) -> None:
-    """Its child could hold the connection: what was judged is not what speaks now."""
+    """After the process has ended, its connection is refused, because its child could still hold the connection."""
     with connected_child(listener, is_leaving=False) as (child, accepted):
         peer = judge_peer(kernel(accepted), lambda pid: None)
         assert (peer.pid, peer.standing) == (child, None)
@@ -252,7 +259,10 @@ def test_a_living_process_is_known_and_one_that_ends_is_known_no_more(listener: 
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("is_reaped", [False, True])
 def test_who_left_while_waiting_in_the_queue_is_nobody(listener: socket.socket, kernel, is_reaped: bool) -> None:
-    """Also a zombie: what it left behind may be spoken for by anybody."""
+    """A connection whose process ended in the queue is refused, also while the process is a zombie.
+
+    Any process could speak over that connection.
+    """
     with connected_child(listener, is_leaving=True) as (child, accepted):
         if is_reaped:
             os.waitpid(child, 0)
@@ -261,7 +271,7 @@ def test_who_left_while_waiting_in_the_queue_is_nobody(listener: socket.socket, 
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_what_was_read_of_a_number_counts_only_if_its_process_is_still_there(listener: socket.socket, kernel) -> None:
-    """It ends while /proc is read, when the number could already be a person's."""
+    """The process ends while /proc is read, and its number could already belong to a person's process."""
     with connected_child(listener, is_leaving=False) as (child, accepted):
 
         def read_late(pid: int) -> None:
@@ -272,7 +282,7 @@ def test_what_was_read_of_a_number_counts_only_if_its_process_is_still_there(lis
 
 
 def test_a_process_outside_of_the_daemons_namespace_needs_a_token(listener: socket.socket, tmp_path: Path) -> None:
-    """The kernel tells no number of it, so nobody could look at its mark."""
+    """The kernel gives no number for such a process, so its mark cannot be checked."""
     if os.geteuid() != 0:
         pytest.skip("NOT TESTED: only root makes a PID namespace")
     code = (
@@ -289,14 +299,17 @@ def test_a_process_outside_of_the_daemons_namespace_needs_a_token(listener: sock
 
 
 def test_every_sign_of_a_run_counts_by_itself() -> None:
-    """The mark, the environment, the control group; and the mark of a daemon's own processes. A person's process has none."""
+    """The mark or the environment of a run is enough, and so is the mark of the daemon's own processes.
+
+    A person's process has none of them.
+    """
     state = "/var/lib/wakeful"
     mark = mark_of(state, "s.1")
 
     def look(command: list[str], **more: Any) -> str | None:
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **more) as process:
             assert process.stdin is not None and process.stdout is not None
-            # It answers: it is the program, with its environment in place.
+            # The answer proves that exec is done and the environment is in place.
             process.stdin.write(b"there\n")
             process.stdin.flush()
             assert process.stdout.readline() == b"there\n"
@@ -315,7 +328,10 @@ def test_every_sign_of_a_run_counts_by_itself() -> None:
 
 
 def test_the_control_group_of_a_run_is_a_sign() -> None:
-    """Where the limit was set by somebody else before us, a run that clears its environment still sits in its group."""
+    """A process in the control group of a run is known, even if it has no mark and a cleared environment.
+
+    A run has no mark if another program set that limit first.
+    """
     mark = mark_of("/var/lib/wakeful", "s.1")
     folder = next(
         (
@@ -344,7 +360,10 @@ def test_the_control_group_of_a_run_is_a_sign() -> None:
 
 
 def test_a_daemon_that_a_run_started_belongs_to_that_run(make_box) -> None:
-    """Tests that start daemons run as sessions, too: their processes are people to such a daemon, which reaches no further than they do."""
+    """A daemon that a run starts accepts the processes of that run as people.
+
+    Tests that start daemons run as sessions, too. Such a daemon reaches no further than its run.
+    """
     inner = make_box("inner")
     mark = mark_of("/somewhere", "s.1")
     given = inner.wrap

@@ -1,4 +1,4 @@
-"""What is left of root's privileges in a run of a root daemon: its way with files, under `standard` as under `strict`."""
+"""A run of root's daemon keeps only the capabilities that concern files, under `standard` as under `strict`."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ run: {{command: [sh, -c, "grep -E '^(Cap|NoNewPrivs)' /proc/self/status"], retri
 
 
 def read_sets(box: Box, name: str) -> dict[str, int]:
-    """The five sets of a run that printed them."""
+    """Return the five capability sets that the run printed, and its "no new privileges" flag."""
     box.wait_at_rest(name, runs=1)
     lines = (line.split() for line in box.ask("output", name).splitlines())
     return {label.removeprefix("Cap").rstrip(":"): int(value, 16) for label, value in lines}
 
 
 def test_a_run_of_root_keeps_four_capabilities_and_no_other(attack: Attack) -> None:
-    """In no set that it uses, nor in one that it hands on. Unisolated, all of them are there."""
+    """No other capability is in a set that the run uses or passes on. An unisolated run has all of them."""
     levels = ["none", "standard", *(["strict"] if find_obstacle() is None else [])]
     for level in levels:
         attack.spec_raw(level, SPEC.format(level=level))
@@ -44,13 +44,13 @@ def test_a_run_of_root_keeps_four_capabilities_and_no_other(attack: Attack) -> N
     assert unheld["Eff"] >> SETUID & 1 and unheld["Eff"] >> SETFCAP & 1
     for level in levels[1:]:
         sets = read_sets(attack, level)
-        # The bounding set says what an exec may bring: nothing, by "no new privileges".
+        # The bounding set limits what an exec may add. "No new privileges" lets an exec add nothing.
         checked = [name for name in sets if name not in ("Bnd", "NoNewPrivs")]
         assert {name: sets[name] & ~KEPT for name in checked} == dict.fromkeys(checked, 0), level
         assert (sets["Eff"], sets["Prm"], sets["NoNewPrivs"]) == (KEPT, KEPT, 1)
 
 
-# Each in a child of its own: some of them cannot be undone.
+# Each deed runs in a child of its own, because some cannot be undone.
 DEEDS = """
 import json, os, socket, subprocess, sys
 place = sys.argv[1]
@@ -85,7 +85,7 @@ print(json.dumps(ended))
 
 
 def test_nothing_is_done_by_a_capability_that_is_gone(attack: Attack) -> None:
-    """Each works unisolated, and none in a confined run."""
+    """Each deed succeeds in an unisolated run, and fails in a confined one."""
     (attack.project / "deeds.py").write_text(DEEDS)
     for name, level in (("open", "none"), ("shut", "standard")):
         (attack.project / name).mkdir()

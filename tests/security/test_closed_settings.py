@@ -1,6 +1,6 @@
-"""What of /etc was closed stays closed: a root daemon's run can change a file's mode, and no later run reads it for that.
+"""A closed file of /etc stays closed: a run of root's daemon can change its mode, but no later run can read it.
 
-The daemon sees a copy of /etc, mounted over the real one for it alone, so that nothing of the machine is changed.
+The daemon sees a copy of /etc, mounted over the real one in its own mount namespace. The machine is not changed.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from wakeful.runners.isolation.landlock import probe_abi
 
 OBSTACLE = find_obstacle()
 SECRET = "canary-of-the-machine"
-# Over /etc, for whoever is started.
+# Mounts the copy over /etc, and then executes the command.
 COVER = 'mount --make-rprivate / && mount --bind "$0" /etc && exec "$@"'
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root owns the files of /etc")
 
 
 class Machine(Attack):
-    """An attack on a machine whose /etc is `settings`."""
+    """An attack on a machine whose /etc is the folder `settings`."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -40,7 +40,7 @@ class Machine(Attack):
         self.wrap = ("unshare", "-m", "sh", "-c", COVER, str(self.settings))
 
     def say(self, name: str, text: str, level: str = "standard") -> str:
-        """How a run of this python program ends, and what it said."""
+        """Run this Python program in a session. Return its outcome and its output."""
         (self.project / f"{name}.py").write_text(text)
         command = f"[python3, {name}.py]"
         self.spec_raw(
@@ -71,11 +71,14 @@ LEVELS = ["standard", *(["strict"] if OBSTACLE is None else [])]
 
 
 def test_a_file_whose_mode_a_run_changed_is_read_by_no_later_run(machine: Machine) -> None:
-    """Neither by the next one nor after a restart, under standard and strict. A daemon that never saw it closed lets it be read."""
+    """Neither the next run nor one after a restart reads the file, under standard and strict.
+
+    A daemon that never saw the file closed lets a run read it.
+    """
     machine.start()
     assert machine.read("before", "alone").startswith("failed")
     assert machine.read("plain", "open") == "succeeded: for everybody\n"
-    # The kernel lets root do this, confined or not: it is what comes after that is prevented.
+    # The kernel lets a confined run of root change modes. The defence prevents the reading afterwards.
     assert machine.say("opener", OPEN_UP).startswith("succeeded")
     assert (machine.settings / "alone").stat().st_mode & 0o777 == 0o644
     for level in LEVELS:
@@ -89,7 +92,7 @@ def test_a_file_whose_mode_a_run_changed_is_read_by_no_later_run(machine: Machin
         assert said.startswith("failed") and SECRET not in said, level
     assert "/etc/alone" in machine.run("doctor").stdout
     machine.stop()
-    # The same daemon without its memory: what the defence is made of.
+    # Without its list of closed files, the same daemon lets the run read the file.
     (machine.state / "etc-closed.json").unlink()
     machine.start()
     assert SECRET in machine.read("forgetful", "alone")
@@ -97,7 +100,7 @@ def test_a_file_whose_mode_a_run_changed_is_read_by_no_later_run(machine: Machin
 
 @pytest.mark.long
 def test_a_file_that_a_person_put_in_its_place_is_judged_by_its_own_mode(machine: Machine) -> None:
-    """A run can replace nothing in /etc; who can, says by the new file's mode who may read it."""
+    """No run can replace a file in /etc. A person who can also chooses the mode of the new file."""
     machine.start()
     assert machine.say(
         "replacer", "import os; os.link('/etc/alone', '/etc/alone.new'); os.rename('/etc/alone.new', '/etc/alone')"
@@ -109,7 +112,7 @@ def test_a_file_that_a_person_put_in_its_place_is_judged_by_its_own_mode(machine
 
 
 def test_a_folder_that_others_may_list_and_not_enter_is_closed(machine: Machine) -> None:
-    """Under strict as under standard."""
+    """Others may list the folder but not enter it. No run reads a file in it, under strict as under standard."""
     odd = machine.settings / "odd"
     odd.mkdir()
     (odd / "key").write_text(SECRET)

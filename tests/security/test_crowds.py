@@ -1,6 +1,6 @@
-"""A run cannot lock people out of the control socket, nor can a client that keeps the daemon waiting or short of descriptors.
+"""Runs and slow clients cannot keep people from the control socket, nor use up the daemon's descriptors.
 
-Where a defence is a limit, the attack is made with the limit out of reach, too, and succeeds there.
+If a defence is a limit, the attack is also made with the limit out of reach, and succeeds.
 """
 
 from __future__ import annotations
@@ -50,7 +50,10 @@ HALF_BODY = b"POST /call/note HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n
 def test_the_connections_of_one_run_leave_room_for_people(
     tmp_path: Path, ordinary_user: OrdinaryUser, is_defended: bool
 ) -> None:
-    """900 connections that say nothing: `list` and `doctor` go on, and `doctor` names the run. Without the cap they say what is the matter."""
+    """With 900 idle connections of a run, `list` and `doctor` still work, and `doctor` names the run.
+
+    Without the limit for a run, both commands report that all connections are in use.
+    """
     (tmp_path / "project").mkdir()
     box = CallersBox(tmp_path / "project", ordinary_user, "change_nothing" if is_defended else "count_nobody")
     try:
@@ -100,7 +103,10 @@ def run_of(number: int) -> Peer:
 
 
 def test_the_last_places_are_for_people_however_many_runs_there_are() -> None:
-    """All runs together, processes that are gone and other users leave them free; a person is refused only when all are taken."""
+    """Runs, ended processes and other users cannot take the last places.
+
+    A person is refused only if all places are taken.
+    """
     held = Connections(str)
     taken = 0
     for number in range(MOST_CONNECTIONS):
@@ -119,11 +125,14 @@ def test_the_last_places_are_for_people_however_many_runs_there_are() -> None:
 
 
 class Name(str):
-    """A text that can be seen to be forgotten."""
+    """A string that can be referenced weakly, so that a test sees when it is freed."""
 
 
 def test_a_place_that_is_given_back_is_free_again() -> None:
-    """A run at its cap closes one, and has one again; nothing is left of a run that closed all."""
+    """A run at its limit that closes a connection may open another.
+
+    When it has closed all, the daemon keeps nothing of it.
+    """
     names: list[weakref.ref[Name]] = []
 
     def name_run(run_id: str) -> str:
@@ -157,7 +166,10 @@ def is_turned_away(path: str) -> bool:
 def test_a_storm_of_connections_does_not_keep_a_person_from_the_line(
     tmp_path: Path, ordinary_user: OrdinaryUser
 ) -> None:
-    """Clients wait in the kernel's line in their order: a run that connects as fast as it can makes a person wait, and not fail."""
+    """Clients wait in the kernel's queue in order.
+
+    A run that connects as fast as it can delays a person's command, which still succeeds.
+    """
     (tmp_path / "project").mkdir()
     box = CallersBox(tmp_path / "project", ordinary_user)
     try:
@@ -165,7 +177,8 @@ def test_a_storm_of_connections_does_not_keep_a_person_from_the_line(
         box.start()
         eventually(lambda: "storming" in box.told("hog"))
         for _ in range(3):
-            # A daemon that is held still lets the line fill up: a client that does not wait in it, as commands did not, is refused.
+            # While the daemon is stopped, the queue fills up. A client that does not wait in it is then refused.
+            # Commands wait.
             with box.held_still():
                 with box.user.acting():
                     eventually(lambda: is_turned_away(str(box.socket)))
@@ -184,7 +197,10 @@ def test_a_storm_of_connections_does_not_keep_a_person_from_the_line(
 
 
 def test_an_agent_waits_for_a_place_and_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A refusal came before its request was read: also a call without a key is made again, and once."""
+    """A refused connection was refused before its request was read.
+
+    So the client repeats also a call without a key, and the call is made once.
+    """
     monkeypatch.setattr(connections, "MOST_CONNECTIONS", 4)
     is_busy, refused = link_module.is_busy, list[bool]()
     monkeypatch.setattr(link_module, "is_busy", lambda *answer: refused.append(is_busy(*answer)) or refused[-1])
@@ -244,11 +260,14 @@ def is_open(connection: socket.socket) -> bool:
 def test_a_request_that_is_never_complete_is_ended(
     daemon: RunningDaemon, monkeypatch: pytest.MonkeyPatch, sent: bytes, told: bytes
 ) -> None:
-    """Nothing at all, half a head, half a body: closed in words after a time. With the limit out of reach such a connection stays."""
+    """After a time, the daemon closes a connection with no request, half a head or half a body, and says why.
+
+    With the limit out of reach, such a connection stays open.
+    """
     monkeypatch.setattr(protocol, "HEAD_SECONDS", FAR)
     monkeypatch.setattr(protocol, "BODY_SECONDS", FAR)
     undefended = connect(daemon, sent)
-    # The daemon is a thread of ours: answered, it has taken the connections made before.
+    # The daemon runs in a thread of this process. When it answers, it has accepted the earlier connections.
     assert Speaker(daemon.socket).get("/version").status == 200
     monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.1)
     monkeypatch.setattr(protocol, "BODY_SECONDS", 0.1)
@@ -260,7 +279,7 @@ def test_a_request_that_is_never_complete_is_ended(
 def test_single_bytes_that_keep_coming_do_not_turn_the_clock_back(
     daemon: RunningDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a head, and of a body whose request is answered already."""
+    """Single bytes of a head, or of a body whose request is already answered, do not extend the time limit."""
     monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.2)
     monkeypatch.setattr(protocol, "BODY_SECONDS", 0.2)
     for begin in (HALF_HEAD, b"GET /version HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n"):
@@ -282,7 +301,7 @@ def test_single_bytes_that_keep_coming_do_not_turn_the_clock_back(
 def test_a_client_that_leaves_within_its_body_is_no_defect(
     daemon: RunningDaemon, caplog: pytest.LogCaptureFixture, sent: bytes
 ) -> None:
-    """Nobody is there to be told, and the daemon prints no traceback for it."""
+    """The daemon prints no traceback for a client that closes its connection in the middle of a body."""
     leaving = [connect(daemon, sent) for _ in range(10)]
     speaker = Speaker(daemon.socket)
     eventually(lambda: speaker.get("/doctor").json["connections"]["open"] == 11)
@@ -293,7 +312,7 @@ def test_a_client_that_leaves_within_its_body_is_no_defect(
 
 
 def test_a_request_under_way_is_not_hurried(daemon: RunningDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`follow` waits for as long as nothing happens, through many of the times in which a head must come."""
+    """`follow` waits as long as nothing happens, also far beyond the time limit for a head."""
     monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.02)
     monkeypatch.setattr(protocol, "BODY_SECONDS", 0.02)
     monkeypatch.setattr(protocol, "STALLED_SECONDS", 0.02)
@@ -305,7 +324,7 @@ def test_a_request_under_way_is_not_hurried(daemon: RunningDaemon, monkeypatch: 
 
 
 def fill(speaker: Speaker, connection: socket.socket) -> None:
-    """Record until the kernel takes no more for a reader that reads nothing: the daemon then waits for it."""
+    """Add records until the kernel's buffer for this reader is full. The daemon then waits for the reader."""
     waiting, same = 0, 0
     while same < 10:
         assert speaker.call("note", name="talk", text="x" * 10_000).status == 200
@@ -314,7 +333,7 @@ def fill(speaker: Speaker, connection: socket.socket) -> None:
 
 
 def test_a_reader_that_takes_nothing_is_cut_off(daemon: RunningDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And one that reads slowly is not, however much there is. With the limit out of reach nobody is."""
+    """A slow reader stays connected. With the limit out of reach, a reader that takes nothing stays connected, too."""
     speaker = Speaker(daemon.socket)
     monkeypatch.setattr(protocol, "STALLED_SECONDS", FAR)
     undefended = connect(daemon, FOLLOW)
@@ -327,9 +346,9 @@ def test_a_reader_that_takes_nothing_is_cut_off(daemon: RunningDaemon, monkeypat
     while daemon.small.listeners == 3 and time.monotonic() < slow_end:
         assert speaker.call("note", name="talk", text="x" * 10_000).status == 200
         slow.recv(1 << 20)
-    # The one without a limit, and the slow one, are left.
+    # The reader without a limit and the slow reader stay connected.
     assert daemon.small.listeners == 2
-    # What it was sent until then can be read, and then the end.
+    # The stalled reader can read what was sent before, and then reaches the end.
     assert b"note_added" in read_all(stalled)
     assert speaker.call("note", name="talk", text="last words").status == 200
     seen = b""
@@ -342,9 +361,11 @@ def test_a_reader_that_takes_nothing_is_cut_off(daemon: RunningDaemon, monkeypat
 
 @pytest.mark.parametrize("is_defended", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_daemon_that_is_short_of_descriptors_says_so_and_goes_on(box: Box, is_defended: bool) -> None:
-    """60 idle connections under a limit of 64: their program is told, another one is answered, descriptors are left for work at every moment.
+    """60 idle connections under a limit of 64 descriptors leave descriptors for the daemon's work at every moment.
 
-    Without the count of descriptors they take every one."""
+    Their program is refused with a message, and another program is answered. Without the count of descriptors, the
+    connections take every one.
+    """
     if not is_defended:
         box.weaken("spend_every_descriptor")
     box.wrap = ("prlimit", "--nofile=64:64")
@@ -360,7 +381,7 @@ def test_a_daemon_that_is_short_of_descriptors_says_so_and_goes_on(box: Box, is_
         for _ in range(60):
             connection = held.enter_context(socket.socket(socket.AF_UNIX))
             connection.connect(str(box.socket))
-            # Those that are refused are waited for, too: each has a descriptor until then.
+            # A refused connection has a descriptor until it is closed.
             most = max(most, daemon.num_fds())
         if not is_defended:
             eventually(lambda: daemon.num_fds() >= 63, what="no descriptor is left")
@@ -376,10 +397,10 @@ def test_a_daemon_that_is_short_of_descriptors_says_so_and_goes_on(box: Box, is_
             timeout=PATIENCE_SECONDS,
         )
         assert listed.returncode == 0 and "talk" in listed.stdout, listed
-        # What the log and runs need is not taken.
+        # The log and the runs still have the descriptors that they need.
         box.write("in.txt", "new")
         eventually(lambda: "work: run 2 succeeded" in box.output.read_text())
-        # Half of what was free, and a few that are open for the moment in which a caller is judged.
+        # The connections take at most half of the free descriptors, and a few more while the daemon judges new callers.
         assert most - before <= (64 - before) // 2 + 4
     eventually(lambda: box.run("list").returncode == 0)
     box.ask("note", "talk", "still here")
@@ -387,12 +408,12 @@ def test_a_daemon_that_is_short_of_descriptors_says_so_and_goes_on(box: Box, is_
 
 
 def test_a_daemon_without_any_descriptor_left_backs_off(box: Box) -> None:
-    """Where the places are more than the descriptors, each client in the queue is told why, over the one kept in reserve."""
+    """Without a free descriptor, the daemon tells each client in the queue why, over one descriptor kept in reserve."""
     box.spec("talk", "objective: A place to talk.\n")
     box.start()
     assert box.daemon is not None
     daemon = psutil.Process(box.daemon.pid)
-    # The limit comes after the daemon has counted its places.
+    # Lower the limit after the daemon has counted its places.
     daemon.rlimit(psutil.RLIMIT_NOFILE, (daemon.num_fds() + 10, 20_000))
     with ExitStack() as held:
         for _ in range(20):

@@ -1,4 +1,7 @@
-"""A denial is told where people look: `why`, `output`, `show` and the daemon's own line, with what was denied and the line that allows it. As an ordinary user."""
+"""A denial is shown in `why`, `output`, `show` and the daemon's own output.
+
+Each of them names the denied place and the line that allows it. The daemon is an ordinary user's.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from waiting import eventually
 from wakeful.runners.isolation.trace import find_obstacle
 
 TRACING = find_obstacle()
-# A file that a command names is opened to it: the script puts its name together.
+# Files that a command names are granted. The script builds the name at run time, so that this file is not.
 READS = """
 objective: Read what is not declared.
 bindings: {in: {file: in.txt}}
@@ -61,12 +64,12 @@ def test_a_denied_file_is_told_where_people_look(ordinary_box: OrdinaryBox) -> N
         f"it was denied reading {ordinary_box.folder}/kept/x"[3:],
         "bindings: {x: {file: kept/x}}",
     )
-    # What was printed is as it was: the hint goes beside it.
+    # The program's output is unchanged: the hint is printed on standard error.
     assert "to allow it" not in ordinary_box.run("output", "reader").stdout
 
 
 def test_the_line_that_is_told_is_enough(ordinary_box: OrdinaryBox) -> None:
-    """Pasted into the spec, the same program succeeds."""
+    """With the hint's line pasted into the spec, the same program succeeds."""
     fail(ordinary_box, "reader", READS)
     ordinary_box.spec("reader", READS.replace("bindings: {", "bindings: {x: {file: kept/x}, "))
     ordinary_box.wait_at_rest("reader", runs=2)
@@ -88,7 +91,7 @@ def test_a_failure_that_says_nothing_leads_to_a_trace(ordinary_box: OrdinaryBox)
 
 @pytest.mark.skipif(TRACING is not None, reason=f"NOT TESTED, nothing can be traced here: {TRACING}")
 def test_what_the_last_trace_found_is_told_of_later_failures(ordinary_box: OrdinaryBox) -> None:
-    """The program says nothing, and a person traced it once."""
+    """The program prints nothing, but a person traced one of its runs."""
     fail(ordinary_box, "silent", SILENT)
     assert ordinary_box.run("trace", "silent").returncode == 1
     ordinary_box.ask("activate", "silent")

@@ -1,6 +1,7 @@
-"""A run's reach is what a person declared: bytes that a run or a project can write lead to nothing else.
+"""A run's reach is what a person declared. Files that a run or a project can write do not widen it.
 
-Each attack is carried out as an ordinary user, whose key lies in `~/.ssh`. The same program reads it where nothing is enforced: that is the session `open`.
+Each attack is made as an ordinary user whose key lies in `~/.ssh`. In the session `open`, which has no isolation, the
+same program reads the key.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import pytest
 
 from ordinary_user import OrdinaryBox
 
-# The program says whether it can read the key, and succeeds in either case.
+# The program prints whether it can read the key, and succeeds in either case.
 READER = """
 if told=$(cat {key} 2>&1); then echo "key: $told"; else echo "key: denied"; fi
 # {mention}
@@ -27,9 +28,9 @@ first: run
 run: {{command: [sh, {program}], retries: 0}}
 """
 KEY = "PRIVATE KEY"
-# The undefended half takes as long as the other, and changes with it alone.
+# The undefended half takes as long as the defended one, and only a change of both can break it alone.
 DEFENDED = [True, pytest.param(False, marks=pytest.mark.long)]
-# Part of an installation on PATH, which whoever names a program of it may read.
+# A part of an installation on PATH. A session that names a program of the installation may read it.
 INSTALLED = Path(sys.executable).parent.parent / "pyvenv.cfg"
 
 
@@ -40,7 +41,7 @@ class Home:
         self.box = box
         self.home = box.user.home
         self.key = self.put(self.home / ".ssh/id_ed25519", KEY)
-        # An executable in the home is what makes a folder there look like an installation.
+        # An executable in bin/ makes the home look like an installation.
         self.put(self.home / "bin/tool", "#!/bin/sh\n", 0o755)
         box.write("wakeful.yaml", "allow_unisolated: true\n")
 
@@ -59,7 +60,10 @@ class Home:
     def declare(
         self, mention: str, name: str = "shut", level: str = "standard", more: str = "", key: Path | None = None
     ) -> None:
-        """A session whose program mentions a file, as programs mention what they start, and tries to read the key, or another file."""
+        """Declare a session whose program mentions a file and tries to read the key, or another file.
+
+        Programs mention the files that they start in this way.
+        """
         self.put(f"{name}.sh", READER.format(key=str(key or self.key), mention=mention))
         self.put(f"{name}.go", "")
         self.box.spec(name, SPEC.format(level=level, go=f"{name}.go", program=f"{name}.sh", more=more))
@@ -98,7 +102,7 @@ def home(ordinary_box: OrdinaryBox) -> Home:
 
 @pytest.mark.parametrize("is_defended", DEFENDED)
 def test_a_folder_is_no_interpreter(home: Home, is_defended: bool) -> None:
-    """The program mentions a helper whose first line names the home. The record says what was asked for."""
+    """The program mentions a helper whose first line names the home. The record says why it was not granted."""
     home.put("tools/e.sh", f"#!{home.home}\n", 0o755)
     home.attack("./tools/e.sh", is_defended=is_defended)
     if not is_defended:
@@ -117,7 +121,10 @@ def test_a_folder_is_no_interpreter(home: Home, is_defended: bool) -> None:
 )
 @pytest.mark.parametrize("is_defended", DEFENDED)
 def test_files_of_the_project_lead_nowhere_outside_of_it(home: Home, what: str, is_defended: bool) -> None:
-    """An environment inside the project whose files or links name the home, in every way that an installation is found by."""
+    """An environment inside the project whose files or links name the home.
+
+    Each case uses another way in which an installation is found.
+    """
     home.put("v/pyvenv.cfg", "home = /usr/bin\n")
     home.put("v/bin/tool", "#!/bin/sh\n", 0o755)
     mention, key = "./v/bin/tool", home.key
@@ -125,7 +132,7 @@ def test_files_of_the_project_lead_nowhere_outside_of_it(home: Home, what: str, 
         case "pth":
             home.put("v/lib/python3.11/site-packages/x.pth", f"{home.home}\n{home.home}/.ssh\n")
         case "home":
-            # What a Python is found by, but for its library.
+            # This has the marks of a Python installation, except for its library.
             home.put("v/pyvenv.cfg", f"home = {home.home}/.ssh/bin\n")
             home.put(home.home / ".ssh/bin/python3", "#!/bin/sh\n", 0o755)
             home.link(str(home.home / ".ssh/lib"), ".")
@@ -134,7 +141,7 @@ def test_files_of_the_project_lead_nowhere_outside_of_it(home: Home, what: str, 
             home.link("w/lib/python3.11", str(home.home / ".ssh"))
             mention = "./w/bin/tool"
         case "python":
-            # A link of the environment to a program elsewhere, with a library beside it that is none.
+            # The environment's link leads to a program elsewhere. The folder beside that program is not a library.
             home.put(home.home / ".ssh/bin/python3", "#!/bin/sh\n", 0o755)
             home.link(str(home.home / ".ssh/lib"), str(home.home / ".ssh"))
             home.link("v/bin/python", str(home.home / ".ssh/bin/python3"))
@@ -155,13 +162,13 @@ def test_files_of_the_project_lead_nowhere_outside_of_it(home: Home, what: str, 
             home.link("b", str(home.home / "bin"))
             mention = f"./b/tool {home.home}/bin/tool"
         case "packages":
-            # Packages of another project, with a key among them.
+            # The packages of another project, with a key among them.
             home.put(home.home / "node_modules/.bin/x", "#!/bin/sh\n", 0o755)
             key = home.put(home.home / "node_modules/keys/id_ed25519", KEY)
             home.link("node_modules", str(home.home / "node_modules"))
             mention = "./node_modules/.bin/x"
         case "interpreter":
-            # A person's own environment, which the project was never given.
+            # A person's own environment, to which the project was never given access.
             home.put(home.home / "own/pyvenv.cfg", "home = /usr/bin\n")
             home.put(home.home / "own/bin/python", "#!/bin/sh\n", 0o755)
             home.put(home.home / "own/lib/python3.11/site-packages/x.pth", f"{home.home}/.ssh\n")
@@ -181,7 +188,10 @@ def test_files_of_the_project_lead_nowhere_outside_of_it(home: Home, what: str, 
 
 @pytest.mark.parametrize("is_defended", [True, False])
 def test_a_run_that_leaves_a_helper_does_not_widen_the_next(home: Home, is_defended: bool) -> None:
-    """It writes out/helper.sh, whose line names an interpreter of a person, and touches its own program, so that all is found out anew."""
+    """The run writes out/helper.sh, whose first line names a person's interpreter.
+
+    It also touches its own program, so that the reach is derived again for the next run.
+    """
     if not is_defended:
         home.box.weaken("believe_everybody")
     home.put(home.home / "own/pyvenv.cfg", "home = /usr/bin\n")
@@ -205,7 +215,10 @@ def test_a_run_that_leaves_a_helper_does_not_widen_the_next(home: Home, is_defen
 
 @pytest.mark.parametrize("is_defended", [True, False])
 def test_what_another_session_writes_leads_nowhere(home: Home, is_defended: bool) -> None:
-    """The helper lies in the output folder of a neighbour, where even an interpreter of PATH is not looked for; in a folder of the project it is."""
+    """A helper in another session's output folder opens nothing, not even an interpreter of PATH.
+
+    In a folder of the project, the same helper does.
+    """
     if not is_defended:
         home.box.weaken("believe_everybody")
     home.box.spec(
@@ -228,7 +241,10 @@ def test_what_another_session_writes_leads_nowhere(home: Home, is_defended: bool
 
 @pytest.mark.parametrize("is_defended", [True, False])
 def test_a_program_that_runs_may_write_is_not_looked_through(home: Home, is_defended: bool) -> None:
-    """An output beside the program opens the folder that holds both."""
+    """An output in the same folder as the program makes the whole folder writable.
+
+    So the programs that the program mentions are not granted.
+    """
     if not is_defended:
         home.box.weaken("believe_everybody")
     home.put(home.home / "own/bin/python", "#!/bin/sh\n", 0o755)
@@ -246,7 +262,7 @@ def test_a_program_that_runs_may_write_is_not_looked_through(home: Home, is_defe
 
 @pytest.mark.parametrize("is_defended", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_link_that_a_run_leaves_leads_no_other_session_elsewhere(home: Home, is_defended: bool) -> None:
-    """It stands in the place of a neighbour's input, or of the folder of its outputs, and names another part of the project."""
+    """A run replaces a neighbour's input, or the folder of its outputs, by a link to another part of the project."""
     if not is_defended:
         home.box.weaken("follow_planted_links")
     home.put("private/notes.txt", "PRIVATE NOTES")

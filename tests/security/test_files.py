@@ -1,4 +1,4 @@
-"""Files that are none of a run's business: read, written, replaced and removed, by name and through links."""
+"""Runs cannot read, write, replace or remove files that are not declared, by name or through links."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from security.conftest import Attack
 
 
 def test_a_private_key_cannot_be_read(attack: Attack) -> None:
-    """~/.ssh is not bound, so it is not there to be read."""
+    """~/.ssh is not bound, so the run cannot read it."""
     attack.carry_out(do="read", path="~/.ssh/id_ed25519")
     assert "PRIVATE KEY" in attack.told("open")
     attack.assert_stopped()
@@ -19,13 +19,13 @@ def test_a_private_key_cannot_be_read(attack: Attack) -> None:
 
 
 def test_a_link_in_scratch_leads_nowhere(attack: Attack) -> None:
-    """What counts is the file, not the name it is reached by."""
+    """The daemon's rules apply to the file itself, not to the name by which it is reached."""
     attack.carry_out(do="link_and_read", path=str(attack.home / ".ssh" / "id_ed25519"))
     attack.assert_stopped()
 
 
 def test_the_passwords_of_the_system_cannot_be_read(attack: Attack) -> None:
-    """/etc is open but for what is not for everybody, also where the daemon is root."""
+    """A run may read /etc except its closed files, also if the daemon is root."""
     if os.geteuid() != 0:
         pytest.skip("nobody but root could read them anyway")
     attack.carry_out(do="read", path="/etc/shadow")
@@ -33,7 +33,7 @@ def test_the_passwords_of_the_system_cannot_be_read(attack: Attack) -> None:
 
 
 def test_nothing_is_written_outside(attack: Attack) -> None:
-    """Neither beside the project nor in it, neither at home nor in /tmp."""
+    """Files beside the project, in it, in the home and in /tmp cannot be written."""
     shared = f"/tmp/wakeful-attack-{os.getpid()}"
     places = {
         "-beside": str(attack.project / "../outside.txt"),
@@ -50,7 +50,7 @@ def test_nothing_is_written_outside(attack: Attack) -> None:
 
 
 def test_a_run_cannot_edit_its_own_spec(attack: Attack) -> None:
-    """What a session may do is not its own to say."""
+    """A session cannot widen its own rights."""
     text = "isolation: none\nrun: {command: ['true']}\n"
     attack.carry_out_all(
         {
@@ -64,7 +64,7 @@ def test_a_run_cannot_edit_its_own_spec(attack: Attack) -> None:
 
 
 def test_settings_state_and_units_are_out_of_reach(attack: Attack) -> None:
-    """What the daemon is told, keeps, and is started by."""
+    """A run cannot write the daemon's settings, its state folder or its systemd unit."""
     places = {
         "-told": "wakeful.yaml",
         "-kept": "../state/planted",
@@ -97,7 +97,7 @@ def test_specs_beside_an_output_stay_as_they_are(attack: Attack) -> None:
 
 
 def test_what_is_written_beside_an_output_is_reported(attack: Attack) -> None:
-    """The folder of an output is open; what else changed in it stands in the record."""
+    """The folder of an output is writable. The record lists the other files that a run changed in it."""
     attack.declare("neighbour", "standard", do="write", path="out/planted.txt", text="x")
     attack.start()
     attack.settle("neighbour", runs=1)
@@ -106,7 +106,7 @@ def test_what_is_written_beside_an_output_is_reported(attack: Attack) -> None:
 
 
 def test_a_folder_swapped_for_a_link_is_not_followed(attack: Attack) -> None:
-    """A run that replaced its own output folder by a link to ~/.ssh gains nothing by it next time."""
+    """A run may have replaced its own output folder by a link to ~/.ssh. The next run does not write there."""
     (attack.project / "out").symlink_to(attack.home / ".ssh")
     attack.declare("swapped", "standard", do="write", path="out/authorized_keys", text="attacker")
     attack.start()

@@ -1,4 +1,7 @@
-"""Random requests upon every route of a real daemon: refused in words or answered, never a defect, and no GET changes anything."""
+"""Random requests to every route of a real daemon.
+
+Each is answered, or refused with a message. None causes an error of the daemon, and no GET changes anything.
+"""
 
 from __future__ import annotations
 
@@ -70,12 +73,15 @@ VERBS = (
     "nothing",
 )
 METHODS = ("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH", "BREW")
-# Answered for as long as somebody listens.
+# These routes go on answering as long as the client listens.
 ENDLESS = ("/follow", "/live", "/sessions/{name}/output")
 
 
 class Fuzz:
-    """Every choice comes from one seed, so that a request that finds a defect can be sent again."""
+    """Makes random requests.
+
+    Every choice comes from one seed, so that a request that finds a defect can be repeated.
+    """
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -127,7 +133,7 @@ def count_records(box: Box) -> int:
 
 @pytest.mark.faults
 def test_no_request_finds_a_defect_and_no_get_changes_anything(box: Box) -> None:
-    """What it takes is told with 4xx in words; the log is whole afterwards."""
+    """Every refusal is a 4xx with a message. The log is intact afterwards."""
     box.spec("talk", "objective: A place to talk.\n")
     box.spec("work", "objective: Work.\nbindings: {i: {file: in.txt}}\nrun: {command: ['true']}\n")
     box.start()
@@ -136,7 +142,8 @@ def test_no_request_finds_a_defect_and_no_get_changes_anything(box: Box) -> None
     statuses: dict[int, int] = {}
     for number in range(REQUESTS):
         method, target, body = fuzz.make_request()
-        # A replay or a preview may take what it takes; a request without an end is none of these.
+        # There is no limit on the time of one reply, because a replay or a preview may take long. Endless routes are
+        # left out.
         reply = speaker.ask(method, target, body)
         statuses[reply.status] = statuses.get(reply.status, 0) + 1
         assert reply.status < 500, (

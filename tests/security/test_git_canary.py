@@ -1,7 +1,7 @@
-"""The canary repository: every place from which git starts programs holds one that leaves a trace.
+"""The canary repository: in every place from which git can start a program, it has a program that leaves a trace.
 
-It is bound in every way a repository can be bound, and asked about in every way there is: nothing sings. Afterwards plain git
-is run on the very same repository, and each of them does: they were loaded all the while.
+The tests bind the repository in every way and ask every question about it, and no program may run. Afterwards plain git
+is run on the same repository, and starts each of them. This proves that the programs were in place.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from e2e.box import Box
 from git_repository import git
 from waiting import eventually
 
-# Run by `make test-long`: a daemon for each of its tests takes its time.
+# Run by `make test-long`, because each test starts a daemon, which takes long.
 pytestmark = pytest.mark.long
 
 HOOKS = ("post-index-change", "post-checkout", "reference-transaction", "pre-auto-gc")
@@ -50,18 +50,18 @@ COMMITS = """
 
 
 class Sink(NamedTuple):
-    """How plain git is brought to start what a repository names there: where, by which words, and with what around it."""
+    """A way to make plain git start a program: the folder, the arguments and the environment."""
 
     folder: str
     words: tuple[str, ...]
     environ: dict[str, str] = {}
-    # A file whose text changes first, to another of the same length: git has to read it.
+    # The text of this file is first changed to another of the same length, so that git has to read it.
     touched: str | None = None
     removed: str | None = None
 
 
 class Canaries:
-    """Programs that note their own name when anybody runs them."""
+    """Programs that record their own name when they are started."""
 
     def __init__(self, folder: Path) -> None:
         self._programs, self._sang = folder / "canaries", folder / "sang"
@@ -95,7 +95,7 @@ def configure(config: Path, settings: dict[str, str]) -> None:
 
 
 class Project:
-    """A repository as it was, two commits ready, and then every sink loaded."""
+    """A repository with two commits, in which every sink is then armed."""
 
     def __init__(self, folder: Path, canaries: Canaries) -> None:
         self.folder, self.canaries = folder, canaries
@@ -182,7 +182,11 @@ class Project:
         )
 
     def _plant_around(self) -> None:
-        """In the submodule, in the worktree's own config, in a bare repository that lies inside, and in one that the environment names."""
+        """Arm the repositories around the main one.
+
+        They are the submodule, the worktree with its own config, a bare repository inside, and one that the environment
+        names.
+        """
         make, dot = self.canaries.make, self.root / ".git"
         configure(dot / "modules/sub/config", {"core.fsmonitor": make("submodule")})
         (dot / "worktrees/tree/config.worktree").write_text("")
@@ -197,7 +201,7 @@ class Project:
         configure(aside / ".git/config", {"core.fsmonitor": make("environment")})
 
     def move_on(self) -> None:
-        """The second commit, without a git that would set the canaries off."""
+        """Move the branch to the second commit without git, which would start the canaries."""
         (self.root / ".git/refs/heads/main").write_text(f"{self.next}\n")
 
     def sinks(self) -> dict[str, Sink]:
@@ -245,7 +249,7 @@ class Project:
         }
 
     def set_off(self, name: str) -> None:
-        """Plain git, as anybody runs it."""
+        """Run plain git, as a person does."""
         sink = self.sinks()[name]
         folder = self.folder / sink.folder
         if sink.touched is not None:
@@ -270,7 +274,7 @@ def project(tmp_path: Path) -> Project:
 
 
 def environ_of(project: Project) -> dict[str, str]:
-    """Everything a hook that starts a daemon, or somebody who means harm, may have exported."""
+    """Return all variables that an attacker, or a hook that starts a daemon, may have exported."""
     found = {name: value for sink in project.sinks().values() for name, value in sink.environ.items()}
     return found | {"GIT_SSH_COMMAND": project.canaries.make("environment-ssh")}
 
@@ -289,7 +293,7 @@ def declare(box: Box, project: Project) -> None:
 
 
 def declare_reader(box: Box, project: Project) -> None:
-    """One that would read what was committed as diffs, if it had a key."""
+    """Declare an agent session that would read the commits as diffs. It has no key, so no model is called."""
     (box.specs / "agents").mkdir()
     (box.specs / "agents" / "reader.yaml").write_text("prompt: You read.\nmodel: anthropic:claude-test\n")
     bindings = "{code: {commits: src/, branch: main, settle: 10ms}, one: {commits: src/, branch: main, each_commit: true, settle: 10ms}}"
@@ -300,7 +304,7 @@ def declare_reader(box: Box, project: Project) -> None:
 
 
 def ask_everything(box: Box, project: Project) -> None:
-    """Whatever looks at sessions, files and history; what is refused is refused."""
+    """Use every verb that looks at sessions, files and history. Refusals are ignored."""
     for name in ("sum", "tree", "level", "each", "whole", "module", "beside", "hidden"):
         for words in (
             ("show", name),
@@ -328,7 +332,10 @@ def ask_everything(box: Box, project: Project) -> None:
 
 
 def fork_and_merge(box: Box, project: Project) -> None:
-    """A fork with its own checkout, whose own git is then spoiled as a run could spoil it; forked again, merged, undone."""
+    """Fork with a checkout, and plant the canaries in the fork's git, as a run could.
+
+    Then fork again, merge and rewind.
+    """
     box.ask("fork", "sum", "--as", "trial", "--workspace")
     workspace = Path(box.json("show", "trial")["workspace"])
     shutil.copyfile(project.root / ".git/config", workspace / ".git/config")
@@ -342,7 +349,7 @@ def fork_and_merge(box: Box, project: Project) -> None:
     box.run("diff", "sum", "trial", "--contents")
     runs = box.row("sum")["runs"]
     (project.root / "data/a.txt").write_text("one, here\n")
-    # Nothing is merged into a session that runs.
+    # A merge is refused while the session runs.
     box.wait_at_rest("sum", runs=runs + 1)
     box.run("merge", "sum", "trial", "--dry-run")
     merged = box.run("merge", "sum", "trial")
@@ -353,7 +360,10 @@ def fork_and_merge(box: Box, project: Project) -> None:
 def test_a_repository_of_canaries_is_bound_and_asked_about_in_every_way_and_none_of_them_sings(
     box: Box, project: Project
 ) -> None:
-    """Looks, exports, runs, workspaces, merges, replays and every question; and then plain git sets each of them off."""
+    """Looks, exports, runs, workspaces, merges, replays and all questions start none of the programs.
+
+    Afterwards plain git starts each of them.
+    """
     declare(box, project)
     declare_reader(box, project)
     box.start(env=environ_of(project))
@@ -366,7 +376,7 @@ def test_a_repository_of_canaries_is_bound_and_asked_about_in_every_way_and_none
         box.row("tree")["last_run"]["outcome"] == "succeeded"
         and "a = 2" in (project.root / "out-of-tree/sum.txt").read_text()
     )
-    # What lies around the bare repository is looked at, and that has no such file.
+    # The daemon looks at the repository around the folder, which has no such file.
     eventually(lambda: "code is not there" in box.words("show", "hidden"))
     eventually(lambda: box.json("context", "reader")["opening"][0]["text"].count("-a = 1\n+a = 2\n") == 2)
     ask_everything(box, project)
@@ -375,7 +385,8 @@ def test_a_repository_of_canaries_is_bound_and_asked_about_in_every_way_and_none
     assert project.canaries.heard() == set()
     for name in project.sinks():
         project.canaries.forget()
-        # An index that was written in the same moment as its files keeps git busy with them: it may take a second call, and some time.
+        # Git can miss a change in the same moment in which its index was written. It may take a second call and some
+        # time.
         eventually(
             lambda: project.set_off(name) or name in project.canaries.heard(),
             what=f"{name} to be a sink: else this test proves nothing of it",

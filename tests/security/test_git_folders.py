@@ -1,7 +1,8 @@
-"""A run may write beside a repository's `.git`, and not in it: git would run what it leaves there, as the person who uses git next.
+"""A run may write beside a repository's `.git`, but not in it.
 
-Every attack is made three times, each in a repository of its own: without isolation it works, under `standard` and `strict` it does not.
-As root's daemon, whose threads mount, and as an ordinary user's, where a small program does.
+Git would run what the run leaves there, as the person who uses git next. Every attack is made three times, each in a
+repository of its own. It works without isolation, and fails under `standard` and `strict`. The daemon is root's, whose
+threads mount, or an ordinary user's, for which a small program mounts.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def make_repository(folder: Path) -> Path:
 
 
 def make_repository_with_parts(folder: Path, library: Path) -> Path:
-    """A submodule, which has a `.git` file, and a repository that somebody cloned into it."""
+    """Make a repository with a submodule, which has a `.git` file, and with another repository cloned into it."""
     make_repository(folder)
     git(folder, "submodule", "--quiet", "add", str(library), "libs/module")
     git(folder, "commit", "-qm", "with a module")
@@ -90,7 +91,7 @@ def carry_out(box: Box, levels: dict[str, str] = LEVELS) -> None:
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """All that is in a repository's folder, but for times."""
+    """Return everything in the `.git` folders and files of a repository, except times."""
     return {
         str(path.relative_to(folder)): os.readlink(path)
         if path.is_symlink()
@@ -120,7 +121,7 @@ ATTACKS = {
 
 
 def test_an_output_in_the_root_of_a_repository_opens_no_part_of_git(yard: Box) -> None:
-    """One daemon for all attacks: what one left would show in the next."""
+    """One daemon runs all attacks, and the repository is compared after all of them."""
     library = make_repository(yard.folder / "library")
     script = "; ".join(f"({attack}) 2>/dev/null || true" for attack in ATTACKS.values())
     before = {}
@@ -143,10 +144,10 @@ def test_an_output_in_the_root_of_a_repository_opens_no_part_of_git(yard: Box) -
     assert git(yard.folder / "shut", "log", "--format=%s").split("\n")[:1] == ["with a module"]
 
 
-# Mounts are an attack on the shield, and none without it.
+# Mounts attack the shield. Without a shield, they have no effect.
 @pytest.mark.parametrize("what", sorted(ATTACKS.keys() - {"a folder of mounts"}))
 def test_without_the_rule_each_attack_succeeds(what: str, tmp_path: Path) -> None:
-    """Done by hand: what is shown above is that a run cannot, not that the attack is none."""
+    """Run each attack by hand, to show that it works if nothing prevents it."""
     library = make_repository(tmp_path / "library")
     folder = make_repository_with_parts(tmp_path / "open", library)
     before = read(folder)
@@ -161,7 +162,7 @@ def test_without_the_rule_each_attack_succeeds(what: str, tmp_path: Path) -> Non
 
 
 def test_a_pattern_over_a_repository_leaves_git_out(yard: Box) -> None:
-    """Under `strict` it is neither copied into the run's area nor put in place."""
+    """Under `strict`, `.git` is neither copied into the run's area nor written back from it."""
     levels = (
         LEVELS
         if bubblewrap.find_obstacle() is None
@@ -200,7 +201,7 @@ def test_the_tools_of_an_agent_write_git_only_where_it_is_named(tmp_path: Path) 
 
 
 def test_a_spec_that_names_git_may_write_it(yard: Box) -> None:
-    """A session that commits says so."""
+    """A session that commits must name `.git` in its spec."""
     for name in ("open", "shut"):
         make_repository(yard.folder / name)
     script = "git -c user.name=A -c user.email=a@example.com commit -q --allow-empty -m by-the-run"
@@ -213,7 +214,7 @@ def test_a_spec_that_names_git_may_write_it(yard: Box) -> None:
 
 @pytest.mark.parametrize("level", ["standard", "strict"])
 def test_a_link_into_git_is_no_output(yard: Box, level: str) -> None:
-    """A run may have put it in the place of its next run's output."""
+    """A run may have put the link in the place of the next run's output."""
     if level == "strict" and bubblewrap.find_obstacle() is not None:
         pytest.skip(f"nothing can be isolated strictly here: {bubblewrap.find_obstacle()}")
     folder = make_repository(yard.folder / "shut")
@@ -236,7 +237,10 @@ def test_a_link_into_git_is_no_output(yard: Box, level: str) -> None:
 
 
 def test_specs_and_state_are_out_of_an_ordinary_users_reach(ordinary_box: OrdinaryBox) -> None:
-    """An output beside sessions.d opens the folder that holds it. Without isolation the spec is written."""
+    """An output beside sessions.d opens their folder, but not the specs and the state.
+
+    Without isolation, the run writes both.
+    """
     ordinary_box.write(SETTINGS, "allow_unisolated: true\n")
     for name, level in (("open", "none"), ("shut", "standard")):
         script = f"(echo '# by {name}' >> sessions.d/{name}.yaml; touch state/{name}) || true; echo done > NOTE-{name}.new; mv NOTE-{name}.new NOTE-{name}.md"
@@ -263,7 +267,10 @@ def test_specs_and_state_are_out_of_an_ordinary_users_reach(ordinary_box: Ordina
 
 
 def test_a_run_that_puts_another_repository_in_the_place_of_a_bound_one_is_not_shown_it(yard: Box) -> None:
-    """It may write around the checkout, and so rename it. Undefended, the next run of another session is handed the private files."""
+    """A run may write around the checkout, and so can rename it.
+
+    Without isolation, the next run of another session is given the private files.
+    """
     private = make_repository(yard.folder / "private")
     (private / "secret.txt").write_text("SECRET\n")
     git(private, "add", ".")

@@ -1,4 +1,8 @@
-"""Files of strangers: specs that would fill memory, bundles that would write elsewhere, links swapped under our hands (H 54 to 56)."""
+"""Hostile files (H 54 to 56).
+
+They are specs that would fill memory, bundles that would write elsewhere, and links that are swapped while the daemon
+works on them.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +40,7 @@ from wakeful.sources.files.entry import CannotSee
 from wakeful.system.openat2 import open_beneath
 from wakeful.workspaces.copy import copy_present
 
-# Run by `make test-long`: a daemon for each of its tests takes its time.
+# Run by `make test-long`, because these tests take long.
 pytestmark = pytest.mark.long
 
 # -- YAML -------------------------------------------------------------------------------------------
@@ -62,7 +66,7 @@ YAML = {
     "10 MB of keys": (GOOD + "".join(map("k{}: 1\n".format, range(1_000_000))), 1),
     "a long quote": (GOOD + 'note: "' + "x\n" * 100_000, None),
 }
-# What YAML 1.1 would make something else of: here each stays the text it is, or is refused as what it is not.
+# YAML 1.1 would read these scalars as other types. Here each stays text, or is refused.
 SCALARS = ("on", "no", "NO", "12:30:00", "022", "0x1f", "1e3", "1_000", "2026-11-16", "~", ".inf", "=")
 READER = """
 import json, resource, sys, time
@@ -88,7 +92,7 @@ print(json.dumps({"seconds": min(spent), "kilobytes": after - before, "refused":
 
 
 def read_hostile(folder: Path, text: str | bytes) -> dict:
-    """As the daemon reads its folder, in a process of its own whose memory can be measured."""
+    """Read the folder as the daemon does, in a process of its own, so that its memory can be measured."""
     specs = folder / "sessions.d"
     specs.mkdir()
     (specs / "hostile.yaml").write_bytes(text.encode() if isinstance(text, str) else text)
@@ -99,7 +103,7 @@ def read_hostile(folder: Path, text: str | bytes) -> dict:
 
 @pytest.mark.parametrize("name", YAML)
 def test_a_hostile_spec_is_refused_with_its_line_before_it_costs_anything(tmp_path: Path, name: str) -> None:
-    """Less than 100 ms of work and 50 MB of memory; the specs beside it are taken."""
+    """Each refusal costs less than 100 ms of CPU time and 50 MB of memory. The other spec of the folder is taken."""
     text, line = YAML[name]
     found = read_hostile(tmp_path, text)
     assert found["taken"] == ["good"]
@@ -109,7 +113,10 @@ def test_a_hostile_spec_is_refused_with_its_line_before_it_costs_anything(tmp_pa
 
 
 def test_a_plain_parser_takes_what_is_refused(tmp_path: Path) -> None:
-    """The same texts without our refusals: 387 million items in a kilobyte, a stack that overflows, a program that is run."""
+    """A plain parser without our limits takes the same texts.
+
+    The result is 387 million items from a kilobyte, a stack overflow, and a program that is run.
+    """
     laughs = yaml.safe_load(GOOD + LAUGHS)
     counts = {id(laughs["a"]): 9}
     for above, here in zip("abcdefgh", "bcdefghi", strict=True):
@@ -123,13 +130,13 @@ def test_a_plain_parser_takes_what_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("scalar", SCALARS)
 def test_a_scalar_of_yaml_1_1_means_nothing_else(tmp_path: Path, scalar: str) -> None:
-    """The text that was written is what is declared; `~` and a date too."""
+    """The text in the file is the value that is declared, also for `~` and a date."""
     found = read_hostile(tmp_path, f"objective: {scalar}\nrun: {{command: ['true']}}\n")
     assert found["taken"] == ["good", "hostile"]
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_key(tmp_path: Path) -> None:
-    """Editors of some systems write one."""
+    """Some editors write a byte order mark."""
     assert read_hostile(tmp_path, b"\xef\xbb\xbf" + GOOD.encode())["taken"] == ["good", "hostile"]
 
 
@@ -144,7 +151,10 @@ def there(tmp_path: Path) -> Iterator[Place]:
 
 
 def write_tar(path: Path) -> None:
-    """Everything that was ever done to somebody by a tar: it escapes where it is unpacked, and is no bundle here."""
+    """Write a tar file with all known attacks: it escapes from the folder in which it is unpacked.
+
+    It is not a bundle.
+    """
     with tarfile.open(path, "w:gz") as tar:
         for name, kind, target in (
             ("../escaped", tarfile.REGTYPE, ""),
@@ -166,7 +176,7 @@ def write_zip(path: Path) -> None:
 
 
 def test_an_archiver_writes_elsewhere(tmp_path: Path) -> None:
-    """Unpacked as archives usually are, the same tar leaves its folder."""
+    """If it is unpacked as archives usually are, the same tar writes outside of its folder."""
     (tmp_path / "unpacked").mkdir()
     write_tar(tmp_path / "evil")
     with tarfile.open(tmp_path / "evil") as tar:
@@ -178,7 +188,10 @@ def test_an_archiver_writes_elsewhere(tmp_path: Path) -> None:
 def test_an_archive_of_another_kind_is_no_bundle_whatever_it_holds(
     there: Place, tmp_path: Path, write: Callable[[Path], None]
 ) -> None:
-    """A bundle's own format knows files alone: no links, no devices, no paths that lead out; nothing is ever unpacked by an archiver."""
+    """A bundle has a format of its own, with only plain files: no links, no devices, no paths that lead out.
+
+    Nothing is ever unpacked by an archiver.
+    """
     folder = tmp_path / "from"
     folder.mkdir()
     write(folder / "evil")
@@ -187,7 +200,7 @@ def test_an_archive_of_another_kind_is_no_bundle_whatever_it_holds(
 
 
 def test_a_million_entries_are_refused_by_their_number(there: Place, tmp_path: Path) -> None:
-    """Before one of them is written."""
+    """The bundle is refused before any of its entries is written."""
     here = Place(tmp_path / "here")
     here.fill()
     here.save(tmp_path / "sound")
@@ -200,7 +213,7 @@ def test_a_million_entries_are_refused_by_their_number(there: Place, tmp_path: P
         lambda lines: chain(lines, (FileLine(path=f"f{number}", size=0) for number in range(1_000_000))),
     )
     refuse(there, many, "more than 100,000 files", BundleTooLarge)
-    # Without the limit each of them is taken in, and the end of the bundle, which says otherwise, is all that stops it.
+    # Without the limit, all files are taken in. Only the count at the end of the bundle, which differs, stops it.
     with pytest.raises(BundleDamaged, match="1,000,000 files"):
         verify_bundle(many, limits=bundle_format.Limits(files=2_000_000))
 
@@ -214,13 +227,13 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @contextmanager
 def swapping(one: Path, other: Path) -> Iterator[None]:
-    """Two names that change places as fast as the kernel lets them, while we work."""
+    """Exchange two names as fast as the kernel can, in a thread, while the block runs."""
     is_over = threading.Event()
 
     def swap() -> None:
         names = os.fsencode(one), os.fsencode(other)
         while not is_over.is_set():
-            # AT_FDCWD, RENAME_EXCHANGE: at no moment is one of the two missing.
+            # AT_FDCWD and RENAME_EXCHANGE: both names exist at every moment.
             assert _libc.renameat2(-100, names[0], -100, names[1], 2) == 0, os.strerror(ctypes.get_errno())
 
     swapper = threading.Thread(target=swap)
@@ -233,7 +246,7 @@ def swapping(one: Path, other: Path) -> Iterator[None]:
 
 
 def race(work: Callable[[], object], is_lost: Callable[[], bool], seconds: float = RACE_SECONDS) -> bool:
-    """Work on until it is lost, or the time is over; whether it was lost."""
+    """Repeat `work` until `is_lost`, or until the time is over. Return whether the race was lost."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         try:
@@ -246,12 +259,12 @@ def race(work: Callable[[], object], is_lost: Callable[[], bool], seconds: float
 
 
 class Trap:
-    """`root/dir/file`, where `dir`, or the file itself, is exchanged with a link to the same name outside."""
+    """`root/dir/file`, where `dir` or the file itself is exchanged with a link to the same name outside."""
 
     def __init__(self, folder: Path, what: str) -> None:
         self.outside = folder / "outside"
         (self.outside / "dir").mkdir(parents=True)
-        # Of the same length: sizes give nothing away.
+        # Both files have the same length, so that the size does not reveal which one was read.
         (self.outside / "dir/file").write_text(SECRET)
         self.world = World(folder)
         self.path = self.world.write("dir/file", "b" * len(SECRET))
@@ -269,7 +282,10 @@ def trap(tmp_path: Path, request: pytest.FixtureRequest) -> Trap:
 
 
 def test_what_is_kept_of_files_never_comes_from_outside(trap: Trap) -> None:
-    """A run swaps what it wrote for a link to what it may not read: we could read it, and do not keep it. A plain open does."""
+    """A run swaps its output for a link to a file that it may not read.
+
+    The daemon could read that file, but does not keep it. A plain open does read it.
+    """
     seen: list[str] = []
     blobs, folder = trap.world.blobs, trap.world.root.parent / "blobs"
 
@@ -287,7 +303,10 @@ def test_what_is_kept_of_files_never_comes_from_outside(trap: Trap) -> None:
 
 
 def test_what_is_written_never_lands_outside(trap: Trap) -> None:
-    """Files of rewinds, merges and replays are written through folders that are opened one by one. A plain write lands there."""
+    """Rewinds, merges and replays write files through folders that are opened one by one.
+
+    A plain write goes to the outside.
+    """
     target = trap.outside / "dir/file"
 
     def is_hit() -> bool:
@@ -298,21 +317,21 @@ def test_what_is_written_never_lands_outside(trap: Trap) -> None:
             lambda: write_file(str(trap.world.root), "dir/file", b"written", 0o644, is_flushed=False), is_hit
         )
     if trap.other.is_symlink() == trap.one.is_symlink():
-        # The file itself was replaced, link and all: there is nothing left to swap.
+        # The work replaced the link itself by a file, so nothing is left to swap.
         return
     with trap.swapping():
         assert race(lambda: trap.path.write_text("written"), is_hit), "the swapper never won: this proves nothing"
 
 
 def test_what_is_copied_into_a_workspace_never_comes_from_outside(trap: Trap, tmp_path: Path) -> None:
-    """The place of a fork holds nothing that the session could not read itself. A plain copy does."""
+    """A fork's workspace has no content that the session itself could not read. A plain copy has."""
     root, place, plain = str(trap.world.root), tmp_path / "place", tmp_path / "plain"
     spec = SessionSpec(
         name="s", root=root, bindings=(FileBinding(name="in", pattern="dir/**"),), run=CommandRun(argv=("true",))
     )
 
     def copy_anew() -> None:
-        # What is there already would not be copied again.
+        # Files that exist already are not copied again.
         shutil.rmtree(place, ignore_errors=True)
         copy_present(spec, str(place), "")
 
@@ -328,7 +347,7 @@ def test_what_is_copied_into_a_workspace_never_comes_from_outside(trap: Trap, tm
 
 
 def test_a_link_that_a_run_left_is_copied_as_what_it_leads_to_only_where_the_session_may_read(tmp_path: Path) -> None:
-    """What `allow` names comes along, what it does not stays where it is."""
+    """The target of the link is copied only if `allow` names it."""
     trap = Trap(tmp_path, "file")
     trap.path.unlink()
     trap.path.symlink_to(trap.outside / "dir/file")
@@ -346,7 +365,10 @@ def test_a_link_that_a_run_left_is_copied_as_what_it_leads_to_only_where_the_ses
     "path", ["../outside/dir/file", "/etc/passwd", "link", "link/file", "proc/self/root/etc/passwd"]
 )
 def test_no_way_out_of_a_folder_is_taken(tmp_path: Path, path: str) -> None:
-    """Dots, absolute names, links and the magic ones of /proc: each is open to a plain open, and EXDEV or ELOOP here."""
+    """Dots, absolute names, links and magic links of /proc work with a plain open.
+
+    Here they fail with EXDEV or ELOOP.
+    """
     trap = Trap(tmp_path, "folder")
     root = trap.world.root
     (root / "link").symlink_to(trap.outside / "dir" if path == "link/file" else trap.outside / "dir/file")
@@ -359,7 +381,7 @@ def test_no_way_out_of_a_folder_is_taken(tmp_path: Path, path: str) -> None:
 
 
 def test_a_magic_link_inside_the_folder_is_not_followed() -> None:
-    """/proc/self/fd leads wherever a descriptor leads, without any `..`."""
+    """A magic link of /proc/self/fd leads out without any `..`."""
     with open("/etc/passwd") as held:
         assert os.path.exists(f"/proc/self/fd/{held.fileno()}")
         with pytest.raises(OSError) as caught:

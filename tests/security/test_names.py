@@ -1,7 +1,7 @@
-"""Names of files as attacks: whoever may put a file where a template looks must not say what is run.
+"""Names of files as attacks: the author of a file that a template finds must not decide what is run.
 
-Each command is run with a hostile name in its place, as a template would have filled it in: that is the attack, and it works. The
-template that asks for it is refused with its place, and one that passes the name by a variable is taken and is harmless.
+Each command is first run with a hostile name filled in, as a template would do, and the attack works. The template with
+that command is refused with its place. A template that passes the name in a variable is taken, and harmless.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from wakeful.core.spec.session import CommandRun, ScriptRun
 from wakeful.specs.folder_reading import read_folder
 from wakeful.specs.templates import fill
 
-# The words of a command, and the name of a file that makes them leave `gotcha`.
+# The words of a command, and a file name that makes the command create `gotcha`.
 ATTACKS = {
     "sh -c": (["sh", "-c", "cat {path}"], "x;touch gotcha;"),
     "sh behind xargs": (["xargs", "sh", "-c", "cat {path}"], "x;touch gotcha;"),
@@ -47,7 +47,8 @@ def test_a_hostile_name_is_run_where_it_is_code_and_no_template_puts_it_there(
     (tmp_path / "in.txt").write_text("1\n")
     path = next((tmp_path / "tickets").iterdir())
     filled = fill({"run": {"command": words}}, f"tickets/{path.name}", path.stem)["run"]["command"]
-    # make expands its arguments before it has a shell of its own: without SHELL in the environment this attack does nothing.
+    # make expands its arguments before it sets a shell of its own. Without SHELL in the environment, this attack does
+    # nothing.
     environment = os.environ | {"SHELL": "/bin/sh"}
     subprocess.run(filled, cwd=tmp_path, env=environment, capture_output=True, check=False, timeout=60, input=b"x\n")
     assert (tmp_path / "gotcha").exists(), f"the attack itself: {filled}"

@@ -1,4 +1,4 @@
-"""The user in whose name the attacks of this folder are made is an ordinary one: without this, the other tests would show nothing."""
+"""The user of the attacks in this folder is an ordinary one. Otherwise the other tests would prove nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What the programs of an attached project reach is pinned with it: a helper that leads elsewhere needs trust, before anything runs."""
+"""The reach of an attached project's programs is pinned with the project.
+
+A helper that leads elsewhere needs trust before anything runs.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ run: {{command: [sh, p.sh], retries: 0}}
 
 
 class PinnedBox(OrdinaryBox):
-    """A project of somebody else's beside the daemon's own folder, attached and trusted."""
+    """A daemon with an attached and trusted project of a stranger, which lies beside the daemon's own folder."""
 
     def __init__(self, folder: Path, user: OrdinaryUser) -> None:
         super().__init__(folder, user)
@@ -31,7 +34,7 @@ class PinnedBox(OrdinaryBox):
         (user.home / ".ssh/id_ed25519").write_text("PRIVATE KEY")
         self.put("sessions.d/s.yaml", SPEC.format())
         self.put("p.sh", f"cat {user.home}/.ssh/id_ed25519 2>&1; cat v/notes.txt 2>&1 || true\n# ./tools/e.sh\n")
-        # A part of the project that the spec does not declare.
+        # The spec does not declare this part of the project.
         self.put("v/notes.txt", "PRIVATE NOTES")
         self.put("tools/e.sh", "#!/bin/sh\n", 0o755)
         self.put("data.txt", "1")
@@ -51,7 +54,7 @@ class PinnedBox(OrdinaryBox):
         return said
 
     def plant(self) -> None:
-        """The helper becomes a link into an environment whose editable install is everybody's home."""
+        """Replace the helper by a link into an environment whose .pth file names the home and /home."""
         with self.user.acting():
             self.put("v/pyvenv.cfg", "home = /usr/bin\n")
             self.put("v/bin/tool", "#!/bin/sh\n", 0o755)
@@ -77,7 +80,10 @@ def pinned(tmp_path: Path, ordinary_user: OrdinaryUser) -> Iterator[PinnedBox]:
 
 
 def test_a_helper_that_leads_elsewhere_needs_trust(pinned: PinnedBox) -> None:
-    """It is shown with the project, noticed without a run, and trusted as it is shown; the key stays out of reach even then."""
+    """The changed reach is noticed without a run, shown with the project, and trusted as shown.
+
+    The key stays out of reach even then.
+    """
     said = pinned.attach()
     assert "its programs also reach: tools/e.sh" in said
     pinned.plant()
@@ -101,7 +107,10 @@ def test_a_helper_that_leads_elsewhere_needs_trust(pinned: PinnedBox) -> None:
 
 @pytest.mark.parametrize("is_defended", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_what_is_planted_just_before_a_run_is_found_by_the_run(pinned: PinnedBox, is_defended: bool) -> None:
-    """The helper and the input change together: the run does not begin, and the session sleeps. Without the pin it runs, and reads more than before."""
+    """The helper and the input change together: the run does not start, and the session sleeps.
+
+    Without the pin it runs, and reads more than before.
+    """
     if not is_defended:
         pinned.weaken("pin_no_reach")
     pinned.attach()

@@ -1,7 +1,7 @@
-"""Specs that a run put in place, by whatever way: none of them counts before a person has looked at it.
+"""A spec that a run put in place, in any way, does not count before a person has looked at it.
 
-The daemon is an ordinary user's on a machine where nobody may mount, so that it cannot shield its specs: an output beside sessions.d/ opens the folder
-that holds both. The same ways are taken by a person as well, to whom they are open: that shows that each of them would work.
+The daemon is an ordinary user's and may not mount, so that it cannot shield its specs. An output beside sessions.d/
+opens the folder that holds both. A person uses the same ways with success, which shows that each of them works.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ objective: Do as the mail says.
 bindings: {m: {file: mail.sh}, o: {file: report.md, access: write}}
 run: {command: [sh, mail.sh], retries: 0}
 """
-# Reaches the folder in which the whole project lies.
+# The run may write the folder that holds the whole project.
 MOVER = OBEY.replace("report.md", "../report.md")
-# Reaches a folder that `obey` cannot write.
+# The run may write a folder that `obey` cannot write.
 ELSEWHERE = """
 objective: Keep notes.
 bindings: {m: {file: notes.sh}, o: {file: ../notes/n.txt, access: write}}
@@ -39,7 +39,8 @@ cp mail.sh prepared/mail.sh
 cp prep/evil.yaml sessions.d/.evil
 """
 
-# What is prepared by one run is used by the next: everything is older than the run that puts it in place. With the session that it becomes.
+# Each way, and the session that results. One run prepares the files and the next uses them. So all files are older than
+# the run that puts them in place.
 PLANTS = {
     "a file": ("cp prep/evil.yaml sessions.d/evil.yaml", "evil"),
     "a file that is moved": ("mv prep/evil.yaml sessions.d/evil.yaml", "evil"),
@@ -65,11 +66,14 @@ PLANTS = {
 
 
 class House(OrdinaryBox):
-    """The state folder and the settings lie elsewhere, as they do at home: where an output beside them is, they keep their folder shut."""
+    """A project whose state folder and settings lie elsewhere, as they usually do.
+
+    Beside an output, they would keep its folder closed.
+    """
 
     def __init__(self, folder: Path, user: OrdinaryUser) -> None:
         super().__init__(folder, user)
-        # Where runs are shielded from the specs by mounts, no attack gets as far as here.
+        # If mounts shielded the specs, no attack would come this far.
         self.weaken("mount_nothing")
         self.house = folder / "place" / "house"
         self.specs.rmdir()
@@ -78,7 +82,7 @@ class House(OrdinaryBox):
         (folder / "place" / "notes").mkdir()
 
     def put(self, path: str, text: str) -> None:
-        """As the user, by an editor: a new file renamed over the old one."""
+        """Write as the user, as an editor does: a new file is renamed over the old one."""
         with self.user.acting():
             target = self.house / path
             fresh = target.with_name(f".{target.name}.new~")
@@ -86,14 +90,17 @@ class House(OrdinaryBox):
             fresh.rename(target)
 
     def act(self, script: str) -> None:
-        """What a person does at a shell."""
+        """Run a script as a person does at a shell."""
         subprocess.run([*self.user.wrap, "sh", "-euc", script], cwd=self.house, env=self.environment(), check=True)
 
     def is_got(self) -> bool:
         return (self.house / "out" / "gotcha").exists()
 
     def wait_ended(self, name: str, runs: int) -> dict[str, Any]:
-        """It may be owed another run, and sleep: its own spec is behind the same way."""
+        """Wait for the end of this many runs.
+
+        The session may have a wake left, and sleep, because the same attack can replace its own spec.
+        """
 
         def has_ended() -> dict[str, Any] | None:
             row = self.find_row(name)
@@ -123,7 +130,7 @@ def house(tmp_path: Path, ordinary_user: OrdinaryUser) -> Iterator[House]:
 
 
 def prepare(house: House, plant: str) -> None:
-    """A run makes ready what the next one uses; another session leaves a spec where the first cannot write."""
+    """Let a run prepare the files for the next one. Another session writes a spec where the first cannot write."""
     house.spec("obey", MOVER if "of the project" in plant else OBEY)
     (house.house / "mail.sh").write_text(PREPARE)
     house.spec("notes", ELSEWHERE)
@@ -133,13 +140,14 @@ def prepare(house: House, plant: str) -> None:
     assert house.wait_at_rest("notes", runs=1)["last_run"]["outcome"] == "succeeded", house.run(
         "output", "notes"
     ).stdout
-    # An older run than the one that follows, for the daemon as well: its readings are done with it.
+    # Wait until the daemon has read the specs once more after this run, so that the next run is a later one for it,
+    # too.
     house.put("sessions.d/late.yaml", "objective: x\n")
     eventually(lambda: house.find_row("late"))
 
 
 def test_a_run_writes_no_specs_where_mounts_can_be_had(house: House) -> None:
-    """Also an ordinary user's run, by a user namespace: the first attempt fails, and the record names why."""
+    """An ordinary user's run is shielded by a user namespace: its write fails, and its output shows why."""
     if not can_shield_as(house.user):
         pytest.skip("NOT TESTED: this machine lets no ordinary user have namespaces")
     house.weaken("change_nothing")
@@ -162,7 +170,7 @@ def can_shield_as(user: OrdinaryUser) -> bool:
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip() == "True"
 
 
-# One of each manner: written, linked, moved, and put in the place of a folder. The others are variants of these.
+# One of each kind: written, linked, moved, and put in the place of a folder. The others are variants of these.
 ALWAYS_PLANTED = ("a file", "a link", "a link that is moved", "a folder in the place of sessions.d")
 
 
@@ -175,7 +183,7 @@ def test_a_spec_that_a_run_puts_in_place_does_not_count(house: House, plant: str
     house.put("mail.sh", f"set -e; {script}; sleep 0.2")
     row = house.wait_ended("obey", runs=2)
     if row["last_run"]["outcome"] == "failed" and not (house.specs / f"{name}.yaml").exists():
-        # Where runs are shielded from specs it does not come that far.
+        # If runs are shielded from the specs, the attack fails here.
         said = house.run("output", "obey").stdout
         assert "ead-only" in said or "denied" in said or "busy" in said, said
         assert not house.is_got()
@@ -183,7 +191,7 @@ def test_a_spec_that_a_run_puts_in_place_does_not_count(house: House, plant: str
     assert (house.specs / f"{name}.yaml").exists(), "the attack was carried out"
     row = house.wait_untrusted(name)
     assert "run 2 of obey" in row["reason"], row["reason"]
-    # A person's wish does not start it, nor does the next daemon.
+    # Neither a person's activation nor a restart of the daemon starts it.
     assert "needs trust" in house.run("activate", name).stderr
     house.stop()
     house.start()
@@ -191,7 +199,7 @@ def test_a_spec_that_a_run_puts_in_place_does_not_count(house: House, plant: str
     house.put("mail.sh", "true")
     house.wait_untrusted(name)
     assert not house.is_got()
-    # What waits is shown with the way there, and trusted by the person it runs.
+    # The waiting spec is shown, and trusted by the person.
     shown = house.ask("trust", name, "--yes")
     assert "touch out/gotcha" in shown
     eventually(house.is_got, what="the spec, trusted")
@@ -200,14 +208,17 @@ def test_a_spec_that_a_run_puts_in_place_does_not_count(house: House, plant: str
 @pytest.mark.long
 @pytest.mark.parametrize("plant", PLANTS)
 def test_a_spec_that_a_person_puts_in_place_counts_at_once(house: House, plant: str) -> None:
-    """The same ways, while no run is under way: each of them leads to a spec that runs."""
+    """A person uses the same ways while no run is under way. Each leads to a spec that runs."""
     prepare(house, plant)
     house.act(PLANTS[plant][0])
     eventually(house.is_got, what="the spec by a person")
 
 
 def test_a_person_s_own_link_is_followed_also_where_runs_write_beside_it(house: House) -> None:
-    """Dotfiles: sessions.d is a link to a checkout. The person made it before the daemon started, or while no run was under way."""
+    """Dotfiles: sessions.d is a link to a checkout.
+
+    The person made the link before the daemon started, or while no run was under way.
+    """
     dots = house.folder / "place" / "dots"
     dots.mkdir()
     house.specs.rmdir()
@@ -223,7 +234,7 @@ def test_a_person_s_own_link_is_followed_also_where_runs_write_beside_it(house: 
     house.start()
     house.wait_for("other", priority=70)
     assert house.json("trust")["waiting"] == []
-    # Led elsewhere by a run, with the same specs in it and one more.
+    # A run leads the link elsewhere, to a folder with the same specs and one more.
     house.put(
         "mail.sh",
         f"mkdir new; printf '{MINE}' > new/mine.yaml; printf '{EVIL}' > new/evil.yaml; ln -sfn new sessions.d; sleep 0.2",
@@ -231,7 +242,7 @@ def test_a_person_s_own_link_is_followed_also_where_runs_write_beside_it(house: 
     house.wait_ended("obey", runs=2)
     assert "was put there during run 2 of obey" in house.wait_untrusted("mine")["reason"]
     house.wait_untrusted("evil")
-    # Led back by the person, everything goes on by itself.
+    # When the person leads the link back, all sessions continue without trust.
     house.act("ln -sfn ../dots sessions.d")
     house.wait_for("mine", state="suspended")
     assert house.json("trust")["waiting"] == []
@@ -239,7 +250,10 @@ def test_a_person_s_own_link_is_followed_also_where_runs_write_beside_it(house: 
 
 
 def test_a_folder_that_a_run_swaps_all_the_time_never_counts(house: House) -> None:
-    """The daemon reads while the folder changes under its hands: what was read from one is not judged by the other."""
+    """The folder changes while the daemon reads it.
+
+    A spec that was read from one folder is never judged by the other.
+    """
     prepare(house, "a folder")
     swap = """
 import ctypes, time

@@ -1,6 +1,8 @@
-"""A list of ports is a list of ports: every other way to a port is tried with the whole network open, and with a list that does not name it.
+"""With a list of ports, a run can use no other port.
 
-Each kind of user has one daemon and one run for each level; the run tries all ways. A way that this kernel does not have at all is skipped, and says so.
+Every other way to a port is tried with the whole network open, and with a list that does not name the port. Each kind
+of user has one daemon, with one run for each level; a run tries all ways. A way that this kernel does not have is
+skipped, and reported.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ bindings: {{ways: {{file: port_ways.py}}}}
 run: {{command: [python3, port_ways.py, {ports}], retries: 0, timeout: 60s}}
 """
 OBSTACLE = find_obstacle()
-# What is tried with the network open, and with a list. `named`: a listed host has to be looked up.
+# The level and the network of each session. The list of `named` has a host name, which must be looked up.
 SESSIONS = {
     "open": ("standard", "true"),
     "standard": ("standard", "['localhost:9', '127.0.0.1:9', '[::1]:9']"),
@@ -62,7 +64,7 @@ pytestmark = [
 
 
 class Tried:
-    """How each way ended in each session, and what is on record of its run."""
+    """The result of each way in each session, and the unenforced parts from the record of its run."""
 
     def __init__(self, box: Box) -> None:
         names = [name for name in SESSIONS if name != "strict" or OBSTACLE is None]
@@ -82,7 +84,7 @@ def _find_unenforced(box: Box, name: str) -> list[str]:
 
 @contextlib.contextmanager
 def serve() -> Iterator[str]:
-    """Servers that nobody listed: their ports, as words of a command."""
+    """Start servers that no list names. Yield their ports, as words of a command."""
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
         socket.create_server(("::1", 0), family=socket.AF_INET6) as server6,
@@ -119,21 +121,24 @@ def tried(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("way", WAYS)
 def test_a_port_that_is_not_listed_is_reached_in_no_way(tried: Tried, way: str, level: str) -> None:
-    """Passed with `network: true`, refused with a list of other ports."""
+    """The way works with `network: true`, and fails with a list of other ports."""
     if tried.ended["open"][way] != "passed":
         pytest.skip(f"NOT TESTED: {way} is not to be had here, whatever is declared ({tried.ended['open'][way]})")
     assert tried.ended[level][way] != "passed"
 
 
 def test_every_way_is_tried(tried: Tried) -> None:
-    """None is left out by the program, and all but what root alone may have, or no machine here has, pass where nothing is refused."""
+    """The program tries all ways. With the whole network open, at least the usual ones work on every machine."""
     assert list(tried.ended["open"]) == WAYS
     passed = {way for way, ended in tried.ended["open"].items() if ended == "passed"}
     assert passed >= {"tcp", "fast open by sendto", "listen without bind", "udp"}
 
 
 def test_names_are_looked_up_by_udp_and_by_nothing_else(tried: Tried) -> None:
-    """A list with a name in it leaves UDP open, and the run's record says so; one of addresses alone does not."""
+    """A list with a host name leaves UDP open, and the run's record says so.
+
+    A list of addresses closes it.
+    """
     assert {way for way, ended in tried.ended["named"].items() if ended == "passed"} == {"udp"}
     assert any(words.startswith("UDP:") for words in tried.unenforced["named"])
     for level in {"standard", "strict"} & set(tried.unenforced):
@@ -142,7 +147,7 @@ def test_names_are_looked_up_by_udp_and_by_nothing_else(tried: Tried) -> None:
 
 
 def test_programs_can_fall_back(tried: Tried) -> None:
-    """What they ask for is answered as by a kernel that has none of it, so that they connect by plain TCP instead."""
+    """A closed way gives the error of a kernel without that feature, so that programs use plain TCP instead."""
     if tried.ended["open"]["mptcp"] == "passed":
         assert tried.ended["standard"]["mptcp"] == "EPROTONOSUPPORT"
     assert tried.ended["standard"]["fast open by sendto"] in ("EOPNOTSUPP", "ENOTSUP")
@@ -150,7 +155,7 @@ def test_programs_can_fall_back(tried: Tried) -> None:
 
 
 def test_a_probe_is_held_to_its_sessions_list(attack: Attack) -> None:
-    """MPTCP leads a probe nowhere either."""
+    """A probe has the same limits as its session's runs, also for MPTCP."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         text = f"import socket; socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262).connect(('127.0.0.1', {server.getsockname()[1]}))"
         probe = json.dumps(["python3", "-c", text])
@@ -168,7 +173,7 @@ def test_a_probe_is_held_to_its_sessions_list(attack: Attack) -> None:
 
 
 def test_a_declared_port_is_listened_on(attack: Attack) -> None:
-    """`:PORT` opens `listen` for it; without, not even a socket that is bound to no port may listen."""
+    """`:PORT` allows a run to listen on that port. Without it, not even a socket without a port may listen."""
     with held_port() as held:
         port = held.getsockname()[1]
     text = f"import socket; s = socket.create_server(('127.0.0.1', {port})); print('listens')"

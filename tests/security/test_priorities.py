@@ -1,4 +1,7 @@
-"""How much of the machine other processes get: their priorities, schedulers and cores are not for a run to change, the daemon's least of all."""
+"""A run cannot change the priority or scheduler of another process.
+
+If it moves the daemon to other cores, that does not last.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from e2e.box import SETTINGS
 from ordinary_user import UID, OrdinaryBox, OrdinaryUser
 from waiting import eventually
 
-# Each on a process of the same user; 0 means the program itself, which stays free to do it.
+# Each way is tried on a process of the same user, and on the program itself (0), which is allowed.
 PROGRAM = """
 import ctypes, json, os, struct, sys
 pid = int(sys.argv[1])
@@ -54,7 +57,7 @@ ended |= {name: attempt(deed) for name, deed in OF_MANY.items()}
 own = {name: attempt(deed, 0) for name, deed in WAYS.items()}
 print(json.dumps({"others": ended, "own": own}))
 """
-# A run's parent is its daemon.
+# The parent of a run is its daemon.
 PIN = "import os; [os.sched_setaffinity(int(name), {0}) for name in os.listdir(f'/proc/{os.getppid()}/task')]"
 SPEC = """
 objective: x
@@ -67,7 +70,7 @@ run: {{command: [python3, tune.py, '{pid}'], retries: 0}}
 
 @pytest.fixture
 def lonely_box(tmp_path: Path) -> Iterator[OrdinaryBox]:
-    """Its user has no other processes: some of these attacks are on all that a user has."""
+    """A box whose user has no other processes, because some of these attacks concern all processes of a user."""
     if os.geteuid() != 0:
         pytest.skip("NOT TESTED: it would slow down everything that you run; root makes a user of its own for it")
     (tmp_path / "project").mkdir()
@@ -78,7 +81,7 @@ def lonely_box(tmp_path: Path) -> Iterator[OrdinaryBox]:
 
 @contextlib.contextmanager
 def start_target(user: OrdinaryUser) -> Iterator[int]:
-    """A process of the same user that no run started."""
+    """Start a process of the same user outside of any run."""
     process = subprocess.Popen([*user.wrap, "sleep", "300"], start_new_session=True)
     try:
         eventually(lambda: Path(f"/proc/{process.pid}/cmdline").read_bytes().startswith(b"sleep"))
@@ -89,17 +92,24 @@ def start_target(user: OrdinaryUser) -> Iterator[int]:
 
 
 def tune(box: OrdinaryBox, name: str) -> dict[str, dict[str, str]]:
-    """Asks by commands alone: a test that speaks to the daemon as the user is a process of the user, with the rights of root."""
+    """Activate the session and return its program's results.
+
+    Only commands are used: a test that calls the daemon as the user would be a process of that user with root's rights.
+    """
     box.ask("activate", name)
     return json.loads(eventually(lambda: box.run("output", name).stdout.strip()))
 
 
 def test_a_run_changes_the_priority_of_nobody_else(lonely_box: OrdinaryBox) -> None:
-    """Neither of a process by its number, nor of a group or all that its user has; its own it may. Unisolated it may all of this."""
+    """Neither a process by number, nor a group, nor all processes of the user can be changed. Its own process can.
+
+    An unisolated run can change all of them.
+    """
     box = lonely_box
     box.write(SETTINGS, "allow_unisolated: true\n")
     box.write("tune.py", PROGRAM)
-    # Each half has a daemon of its own: a process in a user namespace, as a confined run has one, withstands the unisolated one too.
+    # Each half has a daemon of its own. A confined run is in a user namespace, so that the unisolated run could not
+    # change it either.
     with start_target(box.user) as target:
         box.spec("open", SPEC.format(level="none", pid=target))
         box.start()
@@ -120,13 +130,13 @@ def test_a_run_changes_the_priority_of_nobody_else(lonely_box: OrdinaryBox) -> N
 
 
 def test_a_daemon_that_was_moved_to_one_core_takes_its_cores_back(ordinary_box: OrdinaryBox) -> None:
-    """A run cannot be refused this without breaking programs that place their own threads; so it does not last."""
+    """A run may move the daemon, because programs place their own threads by the same call. The daemon moves back."""
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("NOT TESTED: this machine has one core")
     box = ordinary_box
     box.write("tune.py", PIN)
     box.spec("pin", SPEC.format(level="standard", pid=0))
-    # The daemon looks as often as it says that it lives.
+    # The daemon checks its cores whenever it sends a watchdog message to systemd.
     box.start(env={"WATCHDOG_USEC": "1000000"})
     assert box.daemon is not None
     pid, before = box.daemon.pid, os.sched_getaffinity(box.daemon.pid)

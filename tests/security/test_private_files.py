@@ -1,4 +1,4 @@
-"""Folders of runs and of the state that vanished return as private as they were, whatever the umask says."""
+"""Folders of runs and of the state that are removed are made again as private as before, whatever the umask is."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ run:
 
 @pytest.fixture
 def open_umask() -> Iterator[None]:
-    """As most logins have it."""
+    """Set the umask that most logins have."""
     before = os.umask(0o022)
     yield
     os.umask(before)
@@ -36,7 +36,10 @@ def open_umask() -> Iterator[None]:
 def test_a_runs_folder_that_vanished_is_private_again(
     ordinary_box: OrdinaryBox, open_umask: None, is_defended: bool
 ) -> None:
-    """With what holds it: logind, or a person, may remove all of it while the daemon lives. Left to the umask, others may look into it."""
+    """logind or a person may remove a run's folder and its parents while the daemon lives.
+
+    If the umask decided the mode, others could look into the new folder.
+    """
     if not is_defended:
         ordinary_box.weaken("leave_folders_to_the_umask")
     ordinary_box.spec("look", SPEC)
@@ -52,7 +55,7 @@ def test_a_runs_folder_that_vanished_is_private_again(
 
 
 def test_every_folder_on_the_way_is_private(tmp_path: Path, open_umask: None) -> None:
-    """`os.makedirs` leaves those above the last one to the umask; that is the hole."""
+    """`os.makedirs` uses the umask for all folders except the last one. `make_private` makes each one private."""
     os.makedirs(tmp_path / "old/a/b", 0o700)
     assert stat.S_IMODE((tmp_path / "old").stat().st_mode) == 0o755
     make_private(tmp_path / "new/a/b")
@@ -64,7 +67,7 @@ def test_every_folder_on_the_way_is_private(tmp_path: Path, open_umask: None) ->
 
 
 def test_a_state_folder_that_vanished_is_private_again(tmp_path: Path, open_umask: None) -> None:
-    """What is kept of a run is written to a folder that somebody removed."""
+    """Storing the output of a run makes a missing state folder again, with mode 0700."""
     state = tmp_path / "state"
     Blobs(str(state / "blobs")).put(b"printed")
     assert {stat.S_IMODE(folder.stat().st_mode) for folder in (state, *state.rglob("*")) if folder.is_dir()} == {0o700}

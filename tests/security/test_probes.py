@@ -1,4 +1,4 @@
-"""A probe that obeys a hostile file is held as its session's runs are; without isolation each attack works."""
+"""A probe that obeys a hostile file is confined like its session's runs. Without isolation, each attack works."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ run: {{command: ['true']}}
 
 
 def probe_both(attack: Attack, **order: object) -> tuple[str, str]:
-    """What `show` says of a probe that is told this, of a session that is not isolated and of one that is."""
+    """Return the output of `show` for the same probe in a session without isolation and in one with it."""
     for name, level in (("open", "none"), ("shut", "standard")):
         (attack.project / f"{name}.json").write_text(json.dumps(order))
         attack.spec_raw(name, SPEC.format(name=name, level=level))
@@ -49,8 +49,9 @@ def test_a_probe_reaches_nobody_by_the_network(attack: Attack) -> None:
 
 
 def test_a_probe_changes_nothing(attack: Attack) -> None:
-    """Neither what its session binds nor what lies beside it."""
-    # Not the program of the probes: once the unisolated one had rewritten it, the other would no longer attack.
+    """The probe can write neither its session's bindings nor other files."""
+    # The target is not the program of the probes. If the unisolated probe rewrote that program, the other would no
+    # longer attack.
     beside = attack.project / "beside.txt"
     beside.write_text("before")
     unheld, held = probe_both(attack, do="write", path=str(beside), text="mine")
@@ -59,7 +60,7 @@ def test_a_probe_changes_nothing(attack: Attack) -> None:
 
 
 def test_a_probe_is_no_person_at_the_control_socket(attack: Attack) -> None:
-    """It has no token, and its mark tells it from one, isolated or not."""
+    """A probe has no token. Its mark shows that it is a run's process, isolated or not."""
     order = {"do": "call", "target": "/call/sleep", "body": {"name": "shut", "words": "mine"}}
     environ = f"WAKEFUL_SOCKET={attack.socket}"
     for name, level in (("open", "none"), ("shut", "standard")):

@@ -1,4 +1,7 @@
-"""Other processes, and the machine's room: looked into, signalled, limited, outlived, filled up."""
+"""Attacks on other processes and on the machine's resources.
+
+They read, signal and limit other processes, outlive their run, and fill disk and memory.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +21,13 @@ from waiting import PATIENCE_SECONDS, eventually
 
 
 def test_the_environment_of_others_cannot_be_read(attack: Attack, bystander: subprocess.Popen[bytes]) -> None:
-    """The daemon's own, and any other's, are the secrets of whoever started them."""
+    """The environment of a process can hold secrets of the user who started it."""
     attack.carry_out(do="read", path=f"/proc/{bystander.pid}/environ")
     attack.assert_stopped()
 
 
 def test_the_environment_of_the_daemon_cannot_be_read(attack: Attack) -> None:
-    """Whose number a run knows without asking: it is its parent."""
+    """A run knows the daemon's process number, because the daemon is its parent."""
     attack.is_forked = False
     attack.start(env={"SECRET_OF_THE_DAEMON": "canary"})
     assert attack.daemon is not None
@@ -34,13 +37,13 @@ def test_the_environment_of_the_daemon_cannot_be_read(attack: Attack) -> None:
 
 
 def test_others_cannot_be_traced(attack: Attack, bystander: subprocess.Popen[bytes]) -> None:
-    """Nor their memory be read that way."""
+    """Tracing, which would also allow reading memory, is refused."""
     attack.carry_out(do="trace", pid=bystander.pid)
     attack.assert_stopped("not permitted")
 
 
 def test_others_cannot_be_killed(attack: Attack, bystander: subprocess.Popen[bytes]) -> None:
-    """Undefended the bystander dies; so the defended run is told first, and alone."""
+    """Without the defence the process is killed, so the defended run comes first."""
     attack.declare("shut", "standard", do="kill", pid=bystander.pid)
     attack.start()
     attack.settle("shut", runs=1)
@@ -52,14 +55,14 @@ def test_others_cannot_be_killed(attack: Attack, bystander: subprocess.Popen[byt
 
 
 def test_others_cannot_be_limited(attack: Attack, bystander: subprocess.Popen[bytes]) -> None:
-    """A limit set on the daemon would end it as surely as a signal."""
+    """A limit set on the daemon could end it as a signal does."""
     attack.carry_out(do="limit", pid=bystander.pid)
     assert attack.outcome("open") == "succeeded"
     assert attack.outcome("shut") == "failed"
 
 
 def test_who_forks_away_outlives_what_no_run_holds(tmp_path: Path) -> None:
-    """The same program, started by nobody's daemon: the process is there after its parent has ended."""
+    """Without a daemon, the same program leaves a process that lives on after its parent has ended."""
     (tmp_path / "order.json").write_text(json.dumps({"do": "fork_away", "pid_file": str(tmp_path / "away.txt")}))
     subprocess.run([sys.executable, str(VICTIM), str(tmp_path / "order.json")], check=True)
     pid = int(eventually((tmp_path / "away.txt").read_text))
@@ -69,8 +72,8 @@ def test_who_forks_away_outlives_what_no_run_holds(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("level", ["none", "standard"])
 def test_who_forks_away_ends_with_its_run(attack: Attack, level: str) -> None:
-    """A new session and two forks do not outlive the run, isolated or not."""
-    # Made for whoever is confined; who is not has to find it.
+    """A new process session and two forks do not outlive the run, isolated or not."""
+    # The folder is made for a confined run. An unisolated one must find it.
     (attack.project / "out").mkdir()
     attack.declare("away", level, do="fork_away", pid_file="out/away.txt")
     attack.start()
@@ -80,7 +83,7 @@ def test_who_forks_away_ends_with_its_run(attack: Attack, level: str) -> None:
 
 
 def test_a_file_does_not_outgrow_its_limit(attack: Attack) -> None:
-    """run.limits.file_size: the disk is not filled."""
+    """run.limits.file_size keeps a run from filling the disk."""
     attack.carry_out(do="fill_disk", path="out/{name}.txt", size=8_000_000, limits="file_size: 1MB")
     assert attack.outcome("open") == "succeeded"
     assert attack.outcome("shut") == "failed"
@@ -89,7 +92,7 @@ def test_a_file_does_not_outgrow_its_limit(attack: Attack) -> None:
 
 
 def test_memory_does_not_outgrow_its_limit(attack: Attack) -> None:
-    """run.limits.memory: asked for more, the program is told that there is none."""
+    """run.limits.memory: the program gets an error if it asks for more."""
     attack.carry_out(do="hoard_memory", size=800_000_000, limits="memory: 200MB")
     assert attack.outcome("open") == "succeeded"
     assert attack.outcome("shut") == "failed"
@@ -97,7 +100,7 @@ def test_memory_does_not_outgrow_its_limit(attack: Attack) -> None:
 
 
 def test_a_flood_of_output_is_counted_and_not_kept(attack: Attack) -> None:
-    """As much as it likes: a bounded head and tail stay, and the daemon answers meanwhile."""
+    """The record keeps only the head and tail of a long output, and the daemon's memory stays bounded."""
     size = 400_000_000
     attack.declare("flood", "standard", do="flood", size=size)
     attack.start()
@@ -110,7 +113,7 @@ def test_a_flood_of_output_is_counted_and_not_kept(attack: Attack) -> None:
 
 @pytest.mark.long
 def test_ten_gigabytes_of_output_cost_their_time_and_nothing_else(attack: Attack) -> None:
-    """Disk and memory stay bounded to the last byte, and the daemon answers all the while."""
+    """Disk and memory stay bounded, and the daemon answers during the whole flood."""
     size = 10_000_000_000
     attack.declare("flood", "standard", do="flood", size=size)
     spec = attack.specs / "flood.yaml"
@@ -134,7 +137,10 @@ def test_ten_gigabytes_of_output_cost_their_time_and_nothing_else(attack: Attack
 
 @pytest.mark.long
 def test_a_flood_without_end_ends_as_declared(attack: Attack) -> None:
-    """By its limit of CPU, while it writes as fast as it can; what it said until then is counted, and bounded."""
+    """The limit of CPU time ends a program that writes as fast as it can.
+
+    Its output is counted, and what is kept is bounded.
+    """
     attack.declare("flood", "standard", limits="cpu: 2s", do="flood", size=1 << 50)
     attack.start()
     attack.settle("flood", runs=1, seconds=120)
@@ -145,7 +151,7 @@ def test_a_flood_without_end_ends_as_declared(attack: Attack) -> None:
 
 
 def _read_peak(attack: Attack) -> int:
-    """The most memory the daemon ever had, in KiB."""
+    """Return the daemon's peak memory in KiB."""
     assert attack.daemon is not None
     with open(f"/proc/{attack.daemon.pid}/status") as file:
         return next(int(line.split()[1]) for line in file if line.startswith("VmHWM"))

@@ -1,4 +1,7 @@
-"""A file that is called by a secret's value: the name stands nowhere in the state folder. Without the secret being known, it stands in many places."""
+"""If a file's name is a secret's value, the name is nowhere in the state folder.
+
+If the daemon does not know that the value is a secret, the name is in many places.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from wakeful.runners.isolation.bubblewrap import find_obstacle
 
 VALUE = "cnry-7QfR2x9ZkL0vw4TnB8s"
 STRICT = find_obstacle()
-# It reads a file of that name, makes one among its outputs, one that no binding declares, and fails over one that it may not touch.
+# The run reads a file of that name. It makes one among its outputs, and one that no binding declares.
 SPEC = """
 objective: Handle what is called by the value.
 isolation: {level}
@@ -34,7 +37,7 @@ run: {script: 'cat "other/$(cat "$WAKEFUL_SECRET_CANARY")"', retries: 0}
 
 
 class NamingBox(OrdinaryBox):
-    """An ordinary user's, whose file is called by the value."""
+    """An ordinary user's box. Its project has a file whose name is the secret's value."""
 
     def keep(self, name: str, value: str) -> None:
         folder = self.user.home / ".config" / "wakeful" / "secrets"
@@ -45,10 +48,13 @@ class NamingBox(OrdinaryBox):
         self.user.give(self.user.home)
 
     def find_value(self) -> set[str]:
-        """Where in the state folder it stands: in a file, or in its name. While a daemon lives, its runs' scratch folders and staged outputs are their own."""
+        """Return the parts of the state folder that have the value in a file or in a name.
+
+        Scratch folders are left out, and so are staged outputs while the daemon lives, because they belong to runs.
+        """
         places_of_runs = {"scratch", "staged"} if self.daemon is not None else {"scratch"}
         found = set()
-        # Folders of runs come and go meanwhile, which a walk passes over.
+        # `os.walk` skips the run folders that are removed meanwhile.
         for folder, _, files in os.walk(self.state):
             for path in (Path(folder), *(Path(folder, name) for name in files)):
                 name = path.relative_to(self.state)
@@ -78,7 +84,10 @@ def naming_box(tmp_path: Path, ordinary_user: OrdinaryUser) -> Iterator[NamingBo
 
 
 def work(box: NamingBox, level: str, workspace: str) -> set[str]:
-    """Two runs, a failed one, a trace where that is possible, a restart; what was found at any moment."""
+    """Make two runs, a failed run, a trace if possible, and stop.
+
+    Return the places that had the value at any moment.
+    """
     box.write(f"data/{VALUE}.txt", "first")
     box.write(f"other/{VALUE}", "not bound")
     (box.folder / "made").mkdir()
@@ -95,7 +104,7 @@ def work(box: NamingBox, level: str, workspace: str) -> set[str]:
     box.wait_at_rest("names", runs=2)
     box.run("trace", "fails")
     box.run("save", "names", "-o", "saved.wakeful")
-    # The cache of what was seen is written when things are calm.
+    # The daemon writes its cache when nothing changes for a while.
     eventually(lambda: (box.state / "cache.db").exists())
     found |= box.find_value()
     box.stop()
@@ -120,7 +129,7 @@ def test_a_name_that_holds_a_secret_is_nowhere_in_the_state_folder(
 
 
 def test_the_same_name_is_kept_where_nobody_knows_that_it_is_a_secret(naming_box: NamingBox) -> None:
-    """The proof that the search finds it: the session's secret is another value."""
+    """This proves that the search works: here the session's secret is another value."""
     naming_box.keep("canary", "quite-another-value-1234")
     found = work(naming_box, "standard", "")
     assert any(name.startswith("log") for name in found) and any(name.startswith("cache.db") for name in found), found

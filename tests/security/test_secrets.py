@@ -1,4 +1,7 @@
-"""Canaries: a run says its secret in every way it can, and nothing that lasts holds it. Each test shows that it would, undefended."""
+"""A run writes out its secret in every way it can, and no stored data or output of a verb holds it.
+
+A second test shows that the same program would leave the value everywhere, if it were not known as a secret.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ from e2e.box import WAKEFUL, Box
 from waiting import eventually
 from wakeful.secrets.store import save_secret
 
-# Run by `make test-long`: a daemon for each of its tests takes its time.
+# Run by `make test-long`, because each test starts a daemon, which takes long.
 pytestmark = pytest.mark.long
 
 LEAK = Path(__file__).with_name("leak.py")
@@ -36,7 +39,7 @@ secrets: [canary]
 bindings: {in: {file: in.txt}, out: {file: out/result.txt, access: write}}
 run: {script: 'exec python3 leak.py "$WAKEFUL_SECRET_CANARY"', retries: 0}
 """
-# The same program and the same value, which is not known to be a secret.
+# The same program with the same value, which the daemon does not know as a secret.
 OPEN = """
 objective: Log in somewhere.
 bindings: {value: {file: value.txt}, out: {file: out/result.txt, access: write}}
@@ -45,7 +48,7 @@ run: {command: [python3, leak.py, value.txt], retries: 0}
 
 
 def spell(value: str) -> dict[str, bytes]:
-    """As `leak.py` says it, and nobody asked how we look for it."""
+    """Return the value in the shapes in which `leak.py` writes it. They do not depend on our redaction code."""
     raw = value.encode()
     return {
         "raw": raw,
@@ -57,7 +60,7 @@ def spell(value: str) -> dict[str, bytes]:
         "JSON": json.dumps(value)[1:-1].encode(),
         "HTML": html.escape(value).encode(),
         "repr": repr(raw)[2:-1].encode(),
-        # No more than this of a value may be left over anywhere.
+        # Not even half of a value may remain anywhere.
         "its first half": raw[: len(raw) // 2],
         "its last half": raw[len(raw) // 2 :],
     }
@@ -65,7 +68,7 @@ def spell(value: str) -> dict[str, bytes]:
 
 def find_canaries(data: bytes, value: str) -> list[str]:
     found = [name for name, shape in spell(value).items() if shape in data]
-    # JSON inside of JSON, and what a bundle holds of blobs.
+    # Also search JSON inside of JSON, and the blobs in a bundle.
     plain = data.replace(b"\\\\", b"\\").replace(b'\\"', b'"')
     inner = b"\n".join(_decode(text) for text in re.findall(rb'"([A-Za-z0-9+/]{16,}={0,2})"', data))
     return found + [f"{name}, inside" for name, shape in spell(value).items() if shape in inner or shape in plain]
@@ -79,7 +82,7 @@ def _decode(text: bytes) -> bytes:
 
 
 def read_surfaces(box: Box, session: str) -> dict[str, bytes]:
-    """Everything durable, and everything that tells of it."""
+    """Return all stored data, and the output of every verb that shows it."""
     asked = {
         "log": ("log", session, "--json"),
         "history": ("history", session),
@@ -97,7 +100,7 @@ def read_surfaces(box: Box, session: str) -> dict[str, bytes]:
     surfaces["bundle"] = gzip.decompress((box.folder / "saved.wakeful").read_bytes())
     box.ask("backup", "log.backup", "--state", str(box.state))
     surfaces["backup"] = (box.folder / "log.backup").read_bytes()
-    # The log as it is while the daemon lives, with its write-ahead log; then as it is left.
+    # Read the log while the daemon lives, with its write-ahead log, and again after it has stopped.
     surfaces |= read_state(box, "live")
     box.stop()
     surfaces |= read_state(box, "left")
@@ -106,7 +109,7 @@ def read_surfaces(box: Box, session: str) -> dict[str, bytes]:
 
 
 def read_state(box: Box, when: str) -> dict[str, bytes]:
-    """What a run puts in its own scratch folder is its own."""
+    """Return the contents of the state folder, except for the scratch folders, which belong to runs."""
     files = [
         path for path in box.state.rglob("*") if path.is_file() and "scratch" not in path.relative_to(box.state).parts
     ]
@@ -120,7 +123,7 @@ def read_state(box: Box, when: str) -> dict[str, bytes]:
 class SecretBox(Box):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        # Outside of what runs may reach here, as anybody's own is.
+        # The user's config lies outside of the runs' reach, as usual.
         self.config = folder.with_name(f"{folder.name}-config")
         shutil.copy(LEAK, folder / "leak.py")
         self.write("in.txt", "1")
@@ -149,12 +152,15 @@ def box(tmp_path: Path) -> Iterator[SecretBox]:
 
 
 def test_a_secret_that_a_run_says_in_every_way_is_nowhere_afterwards(box: SecretBox) -> None:
-    """The database, its write-ahead log, blobs, backup, bundle, foreground, and every verb that shows any of it."""
+    """This covers all stored data, and all verbs that show it.
+
+    The data are the database, its write-ahead log, blobs, backup, bundle and foreground output.
+    """
     box.set_secret("canary", CANARY)
     box.spec("leaky", SECRET)
     box.start()
     box.wait_at_rest("leaky", runs=1)
-    # What a person types is taken out, too; also as the key of a call and in the causes of an activation.
+    # Words of a person are redacted, too.
     box.ask("send", "leaky", f"is it {CANARY}?", "--no-wake")
     box.ask("note", "leaky", f"it is {base64.b64encode(CANARY.encode()).decode()}")
     finished = next(record["payload"] for record in box.log("leaky") if record["kind"] == "run_finished")
@@ -164,17 +170,17 @@ def test_a_secret_that_a_run_says_in_every_way_is_nowhere_afterwards(box: Secret
     assert "[secret canary]" in box.ask("facts", "leaky") and "is it [secret canary]?" in box.ask(
         "log", "leaky", "--json"
     )
-    # It did write it where it may.
+    # The run may write the value into its own output.
     assert CANARY in box.read("out/result.txt")
     surfaces = read_surfaces(box, "leaky")
     found = {name: canaries for name, data in surfaces.items() if (canaries := find_canaries(data, CANARY))}
     assert not found
-    # Nothing of the run's own folder is left either.
+    # Nothing is left in the run's own folder either.
     assert not [path for path in box.runtime.rglob("*") if path.is_file() and CANARY.encode() in path.read_bytes()]
 
 
 def test_the_same_program_would_have_told_it_everywhere(box: SecretBox) -> None:
-    """The proof that the search finds what is there: the value is not known as a secret."""
+    """This proves that the search works: here the value is not known as a secret."""
     box.write("value.txt", CANARY)
     box.spec("leaky", OPEN)
     box.start()
@@ -184,7 +190,7 @@ def test_the_same_program_would_have_told_it_everywhere(box: SecretBox) -> None:
     for surface in ("log", "output", "export", "facts", "bundle", "backup", "live blobs", "left blobs", "foreground"):
         assert found[surface], surface
     assert any(found[name] for name in surfaces if name.startswith("live log") or name.endswith("-wal"))
-    # In all its shapes, which the first test does not find in a single one.
+    # The value is found in nearly all shapes. The first test finds none of them.
     assert {name for canaries in found.values() for name in canaries} >= {
         name for name in spell(CANARY) if name not in ("JSON", "repr")
     }
@@ -207,7 +213,10 @@ LOOKING = SECRET.replace("leak.py", "look.py")
 
 
 def test_a_run_finds_its_secret_in_a_file_of_its_own_that_goes_with_it(box: SecretBox) -> None:
-    """Neither an argument nor a variable holds it, nobody else may read it, and afterwards it is not there."""
+    """No argument and no variable holds the value.
+
+    Other users cannot read the file, and it is removed after the run.
+    """
     box.set_secret("canary", CANARY)
     box.write("look.py", LOOK)
     box.spec("looking", LOOKING)
@@ -221,7 +230,7 @@ def test_a_run_finds_its_secret_in_a_file_of_its_own_that_goes_with_it(box: Secr
 
 @pytest.mark.parametrize("source", ["credential", "file", "environment"])
 def test_a_secret_comes_from_systemd_a_file_or_the_environment(box: SecretBox, source: str) -> None:
-    """And the daemon's own variables reach no run, whatever their names."""
+    """None of the daemon's own variables reaches a run, whatever its name is."""
     env = {"WAKEFUL_SECRET_OTHER": "cnry-another-one"}
     if source == "credential":
         (box.folder / "credentials").mkdir(mode=0o700)
@@ -243,7 +252,7 @@ def test_a_secret_comes_from_systemd_a_file_or_the_environment(box: SecretBox, s
 
 
 def test_a_session_without_its_secret_sleeps_and_wakes_by_itself_when_it_is_set(box: SecretBox) -> None:
-    """Everything else goes on; one that others can read is as good as missing, and says so."""
+    """Other sessions continue. A secret that others can read counts as missing, and `show` says so."""
     box.spec("leaky", SECRET)
     box.spec("other", "objective: o\nbindings: {in: {file: in.txt}}\nrun: {command: ['true']}\n")
     box.start()
@@ -252,7 +261,7 @@ def test_a_session_without_its_secret_sleeps_and_wakes_by_itself_when_it_is_set(
     assert (row["state"], row["runs"]) == ("sleeping", 0)
     assert "needs a secret: canary (wakeful secret set canary)" in box.words("show", "leaky")
     assert "needs a secret" in box.words("secret", "list")
-    # By hand, without a word to the daemon; and first in a way that gives it away.
+    # Write the secret by hand, without telling the daemon, and first with a mode that others can read.
     save_secret(str(box.config / "wakeful" / "secrets"), "canary", CANARY.encode())
     path = box.config / "wakeful" / "secrets" / "canary"
     path.chmod(0o644)
@@ -263,7 +272,7 @@ def test_a_session_without_its_secret_sleeps_and_wakes_by_itself_when_it_is_set(
 
 
 def test_a_new_value_counts_from_the_next_run_on_and_both_are_hidden(box: SecretBox) -> None:
-    """The run under way still has the first; what it says of either is taken out."""
+    """The run under way keeps the first value. Both values are redacted in its output."""
     box.set_secret("canary", CANARY)
     script = (
         'cat "$WAKEFUL_SECRET_CANARY"; until [ -e go ]; do sleep 0.05; done; cat "$WAKEFUL_SECRET_CANARY" second.txt'
@@ -290,7 +299,7 @@ def test_a_new_value_counts_from_the_next_run_on_and_both_are_hidden(box: Secret
 
 
 def test_whoever_follows_the_output_sees_it_redacted_as_it_comes(box: SecretBox) -> None:
-    """A value in two writes is never shown, and what is harmless does not wait for the end."""
+    """A value split over two writes is never shown. Harmless output does not wait for the end of the run."""
     box.set_secret("canary", CANARY)
     half = len(CANARY) // 2
     program = (
@@ -320,7 +329,7 @@ def test_whoever_follows_the_output_sees_it_redacted_as_it_comes(box: SecretBox)
 
 
 def test_a_probe_has_its_sessions_secrets_and_its_complaints_are_redacted(box: SecretBox) -> None:
-    """It is run by the same hand, and fails in the same words."""
+    """A probe can read its session's secrets. Its error messages are redacted."""
     box.set_secret("canary", CANARY)
     box.write("ask.sh", 'cat "$WAKEFUL_SECRET_CANARY" >&2; [ -e up ] && wc -c < "$WAKEFUL_SECRET_CANARY"')
     box.spec(
@@ -337,7 +346,7 @@ def test_a_probe_has_its_sessions_secrets_and_its_complaints_are_redacted(box: S
 
 
 def test_a_file_that_holds_a_secret_is_said_not_to_be_kept(box: SecretBox) -> None:
-    """Where its content would be shown stands why it is not."""
+    """The record of the file gives the reason why its content is not kept."""
     box.set_secret("canary", CANARY)
     box.spec("leaky", SECRET)
     box.start()
@@ -350,7 +359,7 @@ def test_a_file_that_holds_a_secret_is_said_not_to_be_kept(box: SecretBox) -> No
 
 
 def test_a_spec_that_holds_a_value_is_refused_before_the_log_has_it(box: SecretBox) -> None:
-    """With the way it is meant; and it is taken once the value is gone from it."""
+    """The refusal says how to declare a secret instead. The spec is taken once the value is gone from it."""
     box.set_secret("canary", CANARY)
     text = "objective: o\nbindings: {{in: {{file: in.txt}}}}\nrun: {{command: [echo], env: {{TOKEN: {}}}}}\n"
     box.spec("told", text.format(json.dumps(CANARY)))
@@ -369,7 +378,10 @@ def test_a_spec_that_holds_a_value_is_refused_before_the_log_has_it(box: SecretB
     ["allow: {{read: ['{config}']}}", "allow: {{write: ['{config}/wakeful/secrets/canary']}}", "root: {config}"],
 )
 def test_a_spec_that_would_open_every_secret_is_refused(box: SecretBox, opening: str) -> None:
-    """A run has those it names; a folder that holds them all is not opened to it, and what lies beside them may be."""
+    """A run may read only the secrets that it names.
+
+    A folder beside the secrets may be opened, their own folder may not.
+    """
     box.set_secret("canary", CANARY)
     text = f"objective: o\n{opening.format(config=box.config)}\nbindings: {{in: {{file: '**/*.txt'}}}}\nrun: {{command: ['true']}}\n"
     box.spec("wide", text)
@@ -394,13 +406,13 @@ def test_a_replay_is_given_no_secret_and_says_so(box: SecretBox) -> None:
 
 
 def test_a_secret_is_asked_for_unseen_and_a_short_one_is_refused(box: SecretBox) -> None:
-    """At a terminal nothing is echoed; a mistyped repetition sets nothing."""
+    """At a terminal nothing is echoed, and a mistyped repetition stores nothing."""
 
     def type_in(*lines: str) -> tuple[int, str]:
         leader, follower = pty.openpty()
         asking = subprocess.Popen(
             [WAKEFUL, "secret", "set", "canary"], stdin=follower, stdout=follower, stderr=follower, env=box.environment(),
-            # getpass asks at the terminal that controls it, whatever standard input is.
+            # getpass asks at the controlling terminal, whatever standard input is.
             start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         )  # fmt: skip
         os.close(follower)

@@ -1,6 +1,7 @@
-"""Sockets that are files, from the shell of an agent: a pair of sockets is no way round the refusal to make one.
+"""An agent's shell cannot reach sockets that are files. A socket pair does not get around the refusal to make a socket.
 
-The shell runs under the socket filter of an agent's tools; without it (`narrowing` None, as for a session that asked for no isolation) each way works.
+The shell runs under the socket filter of an agent's tools. Without the filter (`narrowing` is None, as for a session
+without isolation), each way works.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ pytestmark = pytest.mark.skipif(
     probe_abi() == 0 or not is_known_machine(), reason="SHELL NOT TESTED: nothing can be confined here"
 )
 
-# One half of a pair, connected anew or sent from to a path: datagrams, and raw sockets, which the kernel turns into datagrams.
+# One half of a pair connects or sends to a path. This works for datagrams, and for raw sockets, which the kernel makes
+# datagrams.
 LEAVE = """
 import socket
 one, other = socket.socketpair(socket.AF_UNIX, {kind})
@@ -35,7 +37,7 @@ print("left")
 
 
 class Desk:
-    """An agent's shell in a folder, and a socket of somebody else's that is a file."""
+    """An agent's shell in a folder, and a socket file of another program."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -70,7 +72,7 @@ def desk(tmp_path: Path) -> Desk:
 def test_a_pair_of_datagram_sockets_reaches_no_path(
     desk: Desk, kind: str, do: str, network: bool | tuple[int, ...]
 ) -> None:
-    """The kernel connects such a half to any path; where it cannot be had, nothing is connected."""
+    """The kernel would connect such a half to any path. So the shell cannot make the pair at all."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as server:
         server.bind(str(desk.bus))
         text = LEAVE.format(kind=kind, before="", do=do.replace("PATH", repr(str(desk.bus))))
@@ -82,13 +84,16 @@ def test_a_pair_of_datagram_sockets_reaches_no_path(
 @pytest.mark.parametrize("before", ["", "other.close()"])
 @pytest.mark.parametrize("kind", ["socket.SOCK_STREAM", "socket.SOCK_SEQPACKET"])
 def test_a_pair_of_streams_leads_nowhere_and_stays(desk: Desk, kind: str, before: str) -> None:
-    """The kernel itself lets neither half be connected anew, whatever became of the other, so that programs keep these pairs."""
+    """The kernel itself refuses to connect either half again, also after the other is closed.
+
+    So programs may keep these pairs.
+    """
     with socket.socket(socket.AF_UNIX, eval(kind)) as server:
         server.bind(str(desk.bus))
         server.listen()
         for do in (f"connect({str(desk.bus)!r})", f"sendto(b'stolen', {str(desk.bus)!r})", "listen()"):
             if kind == "socket.SOCK_SEQPACKET" and do.startswith("sendto"):
-                # It takes no notice of the address, and sends to the other half.
+                # Such a socket ignores the address, and sends to the other half.
                 continue
             said = desk.use(LEAVE.format(kind=kind, before=before, do=do), is_narrow=False)
             assert "left" not in said and "Error" in said

@@ -1,4 +1,7 @@
-"""Slow, large, deep and half-closed requests upon a real daemon: each is ended or answered, and others are served meanwhile."""
+"""Slow, large, deeply nested and half-closed requests to a real daemon are ended or answered.
+
+Other clients are served meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from waiting import PATIENCE_SECONDS, eventually
 from wakeful.cli.client import Client
 
 CALLS = 300
-# Of reliability.md; on a busy machine ten times what the same calls take without an attack.
+# The limit of reliability.md. On a busy machine, ten times the duration of the same calls without an attack.
 SLOWEST_SECONDS = 0.2
 MOST_IDLE = 10_000
 
@@ -34,7 +37,7 @@ def box(tmp_path: Path) -> Iterator[Box]:
 
 
 def measure_p99(client: Client) -> float:
-    """How long all but the slowest hundredth of calls take."""
+    """Return the duration that all but the slowest hundredth of the calls stay within."""
     took = []
     for _ in range(CALLS):
         begun = time.monotonic()
@@ -45,7 +48,10 @@ def measure_p99(client: Client) -> float:
 
 @pytest.mark.faults
 def test_others_are_served_while_clients_are_slow_large_deep_or_half_closed(box: Box) -> None:
-    """Silence and single bytes end after the time of a head, a body of 100 MB is refused at its head, deep JSON in words; memory stays."""
+    """Silent and dripping clients are ended after the time for a head.
+
+    A body of 100 MB is refused at its head, and deep JSON with a message. The daemon's memory stays bounded.
+    """
     box.spec("talk", "objective: A place to talk.\n")
     box.start()
     assert box.daemon is not None
@@ -62,12 +68,12 @@ def test_others_are_served_while_clients_are_slow_large_deep_or_half_closed(box:
         assert attack.stdout.readline() == b"under way\n"
         eventually(lambda: client.get("/doctor")["connections"]["open"] > 150, what="the attack is under way")
         attacked = measure_p99(client)
-        # Heads have ten seconds, bodies sixty: what is left then are the fifty bodies.
+        # Heads have ten seconds and bodies sixty. After the heads have ended, only the fifty dripping bodies remain.
         eventually(lambda: client.get("/doctor")["connections"]["open"] < 60, what="silent clients are gone")
         attack.stdin.close()
         answers = json.loads(attack.stdout.read())
     assert attacked < max(SLOWEST_SECONDS, 10 * usual)
-    # A byte that was on its way when the daemon closed takes the words with it.
+    # A client that sends a byte while the daemon closes the connection does not get the message.
     assert answers["silent"] == {"closed": 100} and answers["dripping"]["408"] > 10
     assert (
         set(answers["large"]) <= {"413", "closed"}
@@ -80,7 +86,10 @@ def test_others_are_served_while_clients_are_slow_large_deep_or_half_closed(box:
 
 @pytest.mark.faults
 def test_ten_thousand_idle_connections_are_told_and_gone_after_a_while(box: Box) -> None:
-    """None is waited for longer than a head may take, the daemon neither grows nor spins, and then people are served as before."""
+    """Each connection is closed after the time for a head, and people are served again.
+
+    The daemon's memory and output stay bounded.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     box.spec("talk", "objective: A place to talk.\n")
     box.start()
@@ -92,7 +101,7 @@ def test_ten_thousand_idle_connections_are_told_and_gone_after_a_while(box: Box)
         with ExitStack() as held:
             for _ in range(min(MOST_IDLE, hard - 500)):
                 connection = held.enter_context(socket.socket(socket.AF_UNIX))
-                # The kernel's queue is short: who connects waits until the daemon takes one, and not for ever.
+                # The kernel's queue is short. A client waits until the daemon accepts it, up to this limit.
                 connection.setsockopt(
                     socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(PATIENCE_SECONDS), 0)
                 )

@@ -1,4 +1,7 @@
-"""The same fooled program under `isolation: strict`: what is not declared is not refused to it, it is not there."""
+"""The same hostile program under `isolation: strict`.
+
+Files and processes that are not declared do not exist in its view.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from wakeful.runners.isolation.bubblewrap import find_obstacle, find_unenforced
 from wakeful.runners.isolation.landlock import probe_abi
 
 OBSTACLE = find_obstacle()
-# Run by `make test-long`: a daemon for each of its tests takes its time.
+# Run by `make test-long`, because each test starts a daemon, which takes long.
 pytestmark = [
     pytest.mark.long,
     pytest.mark.skipif(OBSTACLE is not None, reason=f"nothing can be isolated strictly here: {OBSTACLE}"),
@@ -25,7 +28,7 @@ pytestmark = [
 
 
 class StrictAttack(Attack):
-    """The attack, undefended and in a view of its own."""
+    """The attack, carried out without isolation and in a view of its own."""
 
     def carry_out(self, *, keys: str = "", **order: Any) -> None:
         for name, level in (("open", "none"), ("shut", "strict")):
@@ -41,7 +44,7 @@ class StrictAttack(Attack):
         assert self.outcome("shut") == "failed", self.told("shut")
         assert words in self.told("shut")
         found = self.finished("shut")["isolation"]
-        # Besides, `derived` names the interpreter that runs these tests, if it lies in a venv.
+        # `derived` may be present, too: it names the interpreter that runs these tests, if that lies in a venv.
         assert (found["level"], found["unenforced"]) == ("strict", list(find_unenforced(False)))
 
 
@@ -53,7 +56,7 @@ def strict(tmp_path: Path) -> Iterator[StrictAttack]:
 
 
 def test_the_home_of_the_person_is_empty(strict: StrictAttack) -> None:
-    """No key, no history, no cloud credentials, whatever their names are."""
+    """There are no keys, no history and no cloud credentials in it, whatever their names are."""
     strict.carry_out(do="read", path="~/.ssh/id_ed25519")
     strict.assert_stopped()
     assert "PRIVATE KEY" in strict.told("open") and "PRIVATE KEY" not in strict.told("shut")
@@ -63,8 +66,8 @@ def test_the_home_of_the_person_is_empty(strict: StrictAttack) -> None:
     "name", ["sessions.d/shut.yaml", "wakeful.yaml", "../home", "../state/log/events.db", "../state/blobs"]
 )
 def test_what_is_not_bound_is_not_even_there(strict: StrictAttack, name: str) -> None:
-    """Not the specs, not the settings, not the log and the outputs of everybody."""
-    # As an earlier run left it: whoever runs first here finds something.
+    """The view has no specs, no settings, no log and no outputs of other sessions."""
+    # An earlier run left these folders, so that the attack always has something to find.
     for folder in (strict.state, strict.state / "blobs"):
         folder.mkdir(mode=0o700)
     strict.carry_out(do="stat", path=str((strict.project / name).resolve()))
@@ -72,7 +75,7 @@ def test_what_is_not_bound_is_not_even_there(strict: StrictAttack, name: str) ->
 
 
 def test_nothing_is_written_beside_its_outputs(strict: StrictAttack) -> None:
-    """Its project is read-only but for what it declares, and /tmp is its own."""
+    """The project is read-only except for the declared outputs, and the run has a /tmp of its own."""
     with tempfile.TemporaryDirectory(prefix="wakeful-attack-") as shared:
         for place in (strict.project / "planted.py", Path(shared) / "planted", Path("/var/tmp") / Path(shared).name):
             name = f"shut{place.name.replace('.', '')}"
@@ -87,14 +90,14 @@ def test_nothing_is_written_beside_its_outputs(strict: StrictAttack) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root could read the secrets of /etc in the first place")
 def test_the_secrets_of_the_system_are_shut(strict: StrictAttack) -> None:
-    """Also where the daemon is root."""
+    """The same holds if the daemon is root."""
     strict.carry_out(do="read", path="/etc/shadow")
     strict.assert_stopped("Permission denied")
 
 
 @pytest.mark.parametrize("do", ["kill", "trace", "limit"])
 def test_other_processes_are_not_there(strict: StrictAttack, bystander: subprocess.Popen[bytes], do: str) -> None:
-    """Neither to be ended, nor to be looked into: their numbers mean nothing."""
+    """A run can neither end nor look into other processes: their numbers mean nothing in its view."""
     for name, level in (("shut", "strict"), ("open", "none")):
         strict.declare(name, level, do=do, pid=bystander.pid)
         if strict.daemon is None:
@@ -108,13 +111,16 @@ def test_other_processes_are_not_there(strict: StrictAttack, bystander: subproce
 def test_the_environment_of_another_process_is_not_there(
     strict: StrictAttack, bystander: subprocess.Popen[bytes]
 ) -> None:
-    """Where tokens of other programs stand."""
+    """The environments of other programs can hold tokens."""
     strict.carry_out(do="read", path=f"/proc/{bystander.pid}/environ")
     strict.assert_stopped()
 
 
 def test_a_socket_that_is_a_file_is_not_there(strict: StrictAttack) -> None:
-    """D-Bus, Docker, an agent with keys: Landlock cannot deny what `connect` reaches by a path, so it is left out of the view."""
+    """D-Bus, Docker, an agent with keys: Landlock cannot prevent a `connect` to a path.
+
+    So the view leaves these sockets out.
+    """
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(strict.folder / "bus"))
         server.listen()
@@ -124,7 +130,7 @@ def test_a_socket_that_is_a_file_is_not_there(strict: StrictAttack) -> None:
 
 @pytest.mark.parametrize("keys", ["", "network: true\n"])
 def test_abstract_sockets_are_not_there(strict: StrictAttack, keys: str) -> None:
-    """Without a network there are none; with one, Landlock shuts them."""
+    """Without a network the view has no abstract sockets. With one, Landlock closes them."""
     if keys and probe_abi() < 6:
         pytest.skip("this kernel's Landlock cannot shut abstract sockets: Linux 6.12 can")
     name = f"wakeful-strict-{os.getpid()}"
@@ -137,7 +143,7 @@ def test_abstract_sockets_are_not_there(strict: StrictAttack, keys: str) -> None
 
 @pytest.mark.parametrize("kind", ["SOCK_STREAM", "SOCK_DGRAM"])
 def test_nothing_leaves_by_the_network(strict: StrictAttack, kind: str) -> None:
-    """There is no network in its view, and no way to ask for one."""
+    """The view has no network."""
     with socket.socket(socket.AF_INET, getattr(socket, kind)) as server:
         server.bind(("127.0.0.1", 0))
         if kind == "SOCK_STREAM":
@@ -162,7 +168,7 @@ def test_what_is_declared_leaves(strict: StrictAttack) -> None:
 
 
 def test_the_control_socket_is_there_for_its_own_session_alone(strict: StrictAttack) -> None:
-    """With its token it may leave a note; without it is nobody, and sheds its mark in vain."""
+    """With its token, the run may leave a note. Without it, the run is refused, also if it tries to remove its mark."""
     strict.declare("noting", "strict", do="call_as_itself", target="/call/note", body={"text": "from inside"})
     strict.declare("nobody", "strict", do="call", body={"name": "noting"})
     strict.declare("shedding", "strict", do="shed_mark")
@@ -176,7 +182,7 @@ def test_the_control_socket_is_there_for_its_own_session_alone(strict: StrictAtt
 
 
 def test_what_forks_away_ends_with_its_run(strict: StrictAttack) -> None:
-    """Two forks and a session of its own do not leave the namespace."""
+    """Two forks and a process session of its own do not leave the namespace."""
     strict.declare("forking", "strict", do="fork_away", pid_file=str(strict.project / "out/forking.txt"))
     strict.start()
     strict.settle("forking", runs=1)

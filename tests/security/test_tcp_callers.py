@@ -1,6 +1,7 @@
-"""A process of a run that found a token opens nothing with it over TCP, although no kernel names the peer of a TCP connection.
+"""A process of a run that found a token cannot use it over TCP, although the kernel does not name the peer of TCP.
 
-The attack is made twice: at a daemon that does not ask who has the other end it succeeds, at the daemon as it is it fails.
+The attack is made twice. It succeeds at a daemon that does not look for the process at the other end, and fails at the
+usual daemon.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ run:
 def test_a_run_that_found_a_token_opens_nothing_with_it(
     tmp_path: Path, ordinary_user: OrdinaryUser, way: str, is_defended: bool
 ) -> None:
-    """Also from a child with a cleared environment, and from a process that hides its open files."""
+    """This also holds for a child with a cleared environment, and for a process that hides its open files."""
     folder = tmp_path / "project"
     (folder / "in").mkdir(parents=True)
     shutil.copy(HERE / "tcp_caller.py", folder)
@@ -81,7 +82,10 @@ def connected(family: socket.AddressFamily, host: str) -> Iterator[tuple[socket.
 
 @pytest.mark.parametrize(("family", "host"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
 def test_the_kernel_names_the_socket_at_the_other_end(family: socket.AddressFamily, host: str) -> None:
-    """Its user and its inode; of a connection that is none, nothing."""
+    """The kernel gives the user and the inode of that socket.
+
+    For a connection that does not exist, it gives nothing.
+    """
     with connected(family, host) as (client, accepted):
         found = find_end(accepted.getpeername()[:2], accepted.getsockname()[:2])
         assert found is not None
@@ -90,7 +94,7 @@ def test_the_kernel_names_the_socket_at_the_other_end(family: socket.AddressFami
 
 
 def test_a_process_with_the_mark_of_a_run_is_found_by_its_socket() -> None:
-    """One without a mark is not, nor one of the run that this daemon belongs to."""
+    """A process without a mark is not reported, nor is one of the run to which this daemon belongs."""
     mark = OWN + 12345
     program = (
         "import resource, socket, sys\n"

@@ -1,7 +1,7 @@
-"""Requests over TCP that a page in a browser, or a name that was made to point here, could send: refused by their head.
+"""Requests over TCP that a web page, or a DNS name made to point here, could send are refused by their head.
 
-G47 and G48 of the threat model. Each attack is made with a good token, so that nothing else refuses it, and beside a
-request that differs in the attacked part alone and is answered.
+G47 and G48 of the threat model. Each attack is made with a good token, so that nothing else refuses it. A request that
+differs only in the attacked part is answered.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def head(daemon: RunningDaemon) -> int:
 def test_a_host_that_is_not_ours_to_the_letter_is_refused(
     daemon: RunningDaemon, tcp: TcpSpeaker, token: str, host: str
 ) -> None:
-    """A page whose name resolves to 127.0.0.1 is of the same origin as itself: only `Host` gives it away."""
+    """A page whose name resolves to 127.0.0.1 has the same origin as its requests. Only `Host` shows the attack."""
     assert send(tcp, token).status == 200
     before = head(daemon)
     assert "wakeful-position" not in tcp.get("/").headers
@@ -78,7 +78,7 @@ def test_a_host_that_is_not_ours_to_the_letter_is_refused(
 
 
 def test_a_request_without_a_host_or_with_two_is_refused(tcp: TcpSpeaker, token: str) -> None:
-    """HTTP/1.0 may leave it out, and a smuggler sends a second one."""
+    """HTTP/1.0 allows a request without a host. A request smuggler sends two."""
     for lines in ("", f"Host: {tcp.host}\r\nHost: evil.example\r\n"):
         status, _ = raw(tcp, f"GET /version HTTP/1.0\r\n{lines}Authorization: Bearer {token}\r\n\r\n")
         assert status in (400, 403)
@@ -88,7 +88,7 @@ def test_a_request_without_a_host_or_with_two_is_refused(tcp: TcpSpeaker, token:
     "target", ["http://evil.example/version", "http://{host}/version", "*", "//evil.example/version"]
 )
 def test_a_target_that_is_no_path_is_refused(tcp: TcpSpeaker, token: str, target: str) -> None:
-    """A whole address in the request line would count in the place of `Host`."""
+    """A whole address in the request line would replace `Host`."""
     line = f"GET {target.format(host=tcp.host)} HTTP/1.1\r\nHost: {tcp.host}\r\nAuthorization: Bearer {token}\r\n"
     status, _ = raw(tcp, f"{line}Connection: close\r\n\r\n")
     assert status in (403, 404)
@@ -118,7 +118,7 @@ def raw(tcp: TcpSpeaker, text: str) -> tuple[int, bytes]:
      "http://{host}.evil.example", "file://", ""],
 )  # fmt: skip
 def test_a_page_of_another_origin_is_refused(daemon: RunningDaemon, tcp: TcpSpeaker, token: str, origin: str) -> None:
-    """Another port of this machine is another origin; `null` is a sandboxed frame's."""
+    """Another port of this machine is another origin. A sandboxed frame sends `null`."""
     assert send(tcp, token, Origin=f"http://{tcp.host}").status == 200
     before = head(daemon)
     refused = send(tcp, token, Origin=origin.format(host=tcp.host, port=tcp.host.rpartition(":")[2]))
@@ -128,7 +128,7 @@ def test_a_page_of_another_origin_is_refused(daemon: RunningDaemon, tcp: TcpSpea
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site", "anything"])
 def test_what_another_site_makes_a_browser_fetch_is_refused(tcp: TcpSpeaker, token: str, site: str) -> None:
-    """An image or script of another page sends no `Origin`. Another port of 127.0.0.1 is the same site."""
+    """An image or script of another page sends no `Origin`. Another port of 127.0.0.1 counts as the same site."""
     assert tcp.get("/version", token, Sec_Fetch_Site="same-origin").status == 200
     assert tcp.get("/version", token, Sec_Fetch_Site="none").status == 200
     assert tcp.get("/version", token, Sec_Fetch_Site=site).status == 403
@@ -139,7 +139,7 @@ def test_what_another_site_makes_a_browser_fetch_is_refused(tcp: TcpSpeaker, tok
 
 
 def test_a_link_in_a_mail_leads_to_the_page_and_to_nothing_else(tcp: TcpSpeaker, token: str) -> None:
-    """Following it opens a window of its own with a page that has nothing of anybody."""
+    """A link opens the page in its own window. The page itself holds no data."""
     followed = {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "navigate", "Sec_Fetch_Dest": "document"}
     assert tcp.get("/", **followed).status == 200
     assert tcp.get("/version", token, **followed).status == 403
@@ -147,7 +147,7 @@ def test_a_link_in_a_mail_leads_to_the_page_and_to_nothing_else(tcp: TcpSpeaker,
 
 
 def test_no_answer_lets_another_origin_read_it(tcp: TcpSpeaker, token: str) -> None:
-    """No CORS header, also in answer to the question that browsers ask first."""
+    """No answer has a CORS header, also not the answer to a browser's preflight request."""
     asked = tcp.ask("OPTIONS", "/call/send", Origin="https://evil.example", Access_Control_Request_Method="POST")
     answers = [asked, tcp.get("/version", token), tcp.get("/"), tcp.get("/version"), send(tcp, token)]
     assert asked.status == 403
@@ -159,7 +159,7 @@ def test_no_answer_lets_another_origin_read_it(tcp: TcpSpeaker, token: str) -> N
 
 
 def test_a_web_socket_of_another_page_is_refused(tcp: TcpSpeaker, token: str) -> None:
-    """Browsers do not keep pages from opening them; nothing here upgrades, and `Origin` is judged all the same."""
+    """Browsers let any page open a web socket. No route here upgrades, and `Origin` is checked anyway."""
     upgrade = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec_WebSocket_Key": "x" * 22 + "==", "Sec_WebSocket_Version": "13"}  # fmt: skip
     assert tcp.get("/follow", token, Origin="https://evil.example", **upgrade).status == 403
     assert tcp.get("/version", token, **upgrade).status == 200
@@ -175,7 +175,7 @@ def test_a_web_socket_of_another_page_is_refused(tcp: TcpSpeaker, token: str) ->
 def test_a_body_that_a_form_could_send_is_refused(
     daemon: RunningDaemon, tcp: TcpSpeaker, token: str, kind: str | None
 ) -> None:
-    """With JSON a browser asks first, and the answer is no."""
+    """Before it sends JSON, a browser sends a preflight request, which is refused."""
     assert send(tcp, token, Content_Type="Application/JSON; charset=utf-8").status == 200
     before = head(daemon)
     refused = send(tcp, token, Content_Type=kind)
@@ -192,7 +192,7 @@ def test_a_wrong_body_is_refused_in_words_and_counted(
 
 
 def test_a_huge_body_is_not_read_to_its_end(daemon: RunningDaemon, tcp: TcpSpeaker, token: str) -> None:
-    """100 MB are announced and begun; the answer comes before they are sent."""
+    """100 MB are announced and begun. The answer comes before they are sent."""
     name, _, port = tcp.host.rpartition(":")
     with socket.create_connection((name, int(port)), PATIENCE_SECONDS) as connection:
         connection.sendall(
@@ -218,7 +218,7 @@ CLOSED = [key for key, rule in RULES.items() if not rule.is_public]
 def test_every_route_that_is_not_public_is_closed_without_a_good_token(
     daemon: RunningDaemon, tcp: TcpSpeaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """None, a wrong one, one that is over, and a run's own, over all routes: 401, and nothing changes."""
+    """No token, a wrong one, a revoked one and a run's own get 401 on every route, and nothing changes."""
     monkeypatch.setattr("wakeful.api.gate.logins.LONGEST_DELAY_SECONDS", 0.0)
     good = make(daemon)
     gone = make(daemon)
@@ -239,7 +239,7 @@ def test_every_route_that_is_not_public_is_closed_without_a_good_token(
 
 
 def test_the_rights_of_the_owner_are_not_reached_over_tcp(tcp: TcpSpeaker, token: str) -> None:
-    """Tokens, trust, the routes of runs and links to the dashboard: not even with a token of every scope."""
+    """Tokens, trust, the routes of runs and links to the dashboard are refused, also with an admin token."""
     for key, rule in RULES.items():
         if rule.scope == "owner":
             method, target = fill(key)
@@ -249,14 +249,14 @@ def test_the_rights_of_the_owner_are_not_reached_over_tcp(tcp: TcpSpeaker, token
 
 @pytest.mark.parametrize("name", ["token", "access_token", "code", "Authorization"])
 def test_a_token_in_an_address_is_not_taken(daemon: RunningDaemon, tcp: TcpSpeaker, token: str, name: str) -> None:
-    """Also not beside a good one in the header."""
+    """The request is refused also if its header has a good token."""
     refused = tcp.get(f"/version?{name}={token}", token)
     assert refused.status == 401 and "revoke this one" in refused.error and token not in refused.error
     assert count_refusals(daemon, "address") == 1
 
 
 def test_a_process_of_a_run_is_refused_whatever_it_shows(daemon: RunningDaemon, tcp: TcpSpeaker, token: str) -> None:
-    """A run that found a token reaches no further with it."""
+    """A run that found a token cannot use it over TCP."""
     daemon.small.owner = ProcessOwner(run_id="s.1", mark=7, sign="its limit is the mark of a run")
     refused = tcp.get("/version", token)
     daemon.small.owner = None
@@ -270,7 +270,7 @@ def test_a_process_of_a_run_is_refused_whatever_it_shows(daemon: RunningDaemon, 
 def test_guesses_are_slowed_down_and_the_owner_is_not(
     tcp: TcpSpeaker, token: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a few wrong tokens the answer is 429, with how long to wait; a right one is taken at once all the while."""
+    """After a few wrong tokens the answer is 429, with the time to wait. A right one is always accepted at once."""
     monkeypatch.setattr("wakeful.api.gate.logins.LONGEST_DELAY_SECONDS", 0.0)
     wrong = [tcp.get("/version", f"{token[:-4]}0000").status for _ in range(25)]
     assert wrong[0] == 401 and wrong[-1] == 429

@@ -1,4 +1,4 @@
-"""Tokens over every route: what a scope does not name is closed, and what is no good token opens nothing."""
+"""Tokens at every route: a token opens only the routes of its scopes, and a bad token opens nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from wakeful.errors import OperatorError
 from wakeful.verbs.verb import SCOPES
 
 VERBS = {"/call/{verb}": [*calling.CALLS], "/bundle/{verb}": [*bundle_routes.ALL_ACTS]}
-# Every route there is, found in the router itself: "GET /sessions/{name}", "POST /call/send".
+# Every route of the router, such as "GET /sessions/{name}" and "POST /call/send".
 KEYS = [
     f"{method} {route.path.replace('{verb}', verb)}"
     for route in ROUTES
@@ -66,11 +66,14 @@ def make(speaker: Speaker, *scopes: str, **more: Any) -> str:
 
 
 def ask(speaker: Speaker, key: str, token: str | None = None, *, name: str = "payroll", **headers: str) -> int:
-    """The status of a request that is whole enough to reach its route; streams that never end are left at their headers."""
+    """Return the status of a request that is complete enough to reach its route.
+
+    A stream that never ends is closed after its headers.
+    """
     method, path = key.split(" ")
     target = path.replace("{name}", name) + (f"?name={name}" if RULES[key].session == "query" else "")
     if path in STREAMS:
-        # It would never end by itself: who may not follow is refused at once, who may is let in and asks for nobody.
+        # An allowed stream never ends by itself. Without a token, the request also names a session that does not exist.
         target = f"{path}?name={name}" + ("&name=nobody" if token is None else "")
     if path in STREAMS and token is not None:
         connection, answer = stream(speaker, target, token)
@@ -94,7 +97,7 @@ def head(daemon: RunningDaemon) -> int:
 
 
 def test_every_route_and_call_has_its_rule_and_no_rule_is_left_over() -> None:
-    """A new route is closed to tokens until somebody says whose it is."""
+    """A new route is closed to tokens until it has a rule."""
     assert sorted(KEYS) == sorted(RULES)
 
 
@@ -105,7 +108,7 @@ def test_only_what_changes_nothing_is_asked_for_with_get() -> None:
 
 @pytest.mark.parametrize("scope", SCOPES)
 def test_a_scope_opens_its_routes_and_no_other(speaker: Speaker, scope: str) -> None:
-    """Each scope by itself, over every route there is."""
+    """Each scope is tried alone, at every route."""
     token = make(speaker, scope)
     for key, rule in RULES.items():
         is_open = rule.scope != "owner" and (rule.scope is None or scope in (rule.scope, "admin"))
@@ -113,7 +116,10 @@ def test_a_scope_opens_its_routes_and_no_other(speaker: Speaker, scope: str) -> 
 
 
 def test_a_token_for_one_session_reaches_that_one_alone(speaker: Speaker, daemon: RunningDaemon) -> None:
-    """Also an admin's, and also where a request is about all sessions unless it names one."""
+    """This also holds for an admin token.
+
+    A request about all sessions is allowed only if it names the token's session.
+    """
     token = make(speaker, "admin", session="payroll")
     for key, rule in RULES.items():
         if rule.scope is None:
@@ -139,7 +145,7 @@ def test_a_token_for_one_session_reaches_that_one_alone(speaker: Speaker, daemon
     ],
 )
 def test_a_query_that_reaches_further_is_refused(speaker: Speaker, target: str) -> None:
-    """Without a name all sessions are meant, and of several names each counts."""
+    """A query without a name means all sessions. Of several names, each is checked."""
     assert speaker.get(target, make(speaker, "read", session="payroll")).status == 403
 
 
@@ -157,14 +163,14 @@ def test_a_query_that_reaches_further_is_refused(speaker: Speaker, target: str) 
 def test_a_body_that_names_no_single_session_of_the_tokens_reaches_nobody(
     speaker: Speaker, daemon: RunningDaemon, body: bytes
 ) -> None:
-    """What is judged is what the route reads: the same bytes, by the same parser."""
+    """The check parses the same bytes as the route, with the same parser."""
     before = head(daemon)
     assert speaker.ask("POST", "/call/send", body, token=make(speaker, "send", session="payroll")).status in (400, 403)
     assert head(daemon) == before
 
 
 def test_a_token_for_a_session_follows_a_rename_and_not_the_name(speaker: Speaker, daemon: RunningDaemon) -> None:
-    """It was given for a session; who takes over its name is another."""
+    """The token belongs to the session. Another session that takes over its name is not opened."""
     token = make(speaker, "send", session="payroll")
     assert speaker.call("rename", name="payroll", new="wages").status == 200
     assert speaker.call("rename", name="other", new="payroll").status == 200
@@ -176,7 +182,7 @@ def test_a_token_for_a_session_follows_a_rename_and_not_the_name(speaker: Speake
 
 
 def spoil(text: str) -> dict[str, str]:
-    """Headers that hold something like a token, and no token."""
+    """Return headers that resemble the token but are not valid."""
     shown = {
         "presence": "Bearer",
         "empty": "Bearer ",
@@ -195,7 +201,7 @@ def spoil(text: str) -> dict[str, str]:
 
 
 def test_what_is_no_good_token_opens_no_route(speaker: Speaker, daemon: RunningDaemon) -> None:
-    """Bad, cut, expired, revoked: 401 wherever it is shown, and it never falls back to the rights of the user."""
+    """A bad, cut, expired or revoked token gets 401 at every route. It never falls back to the user's own rights."""
     good = make(speaker, "admin")
     expired, revoked = make(speaker, "admin", seconds=0.000_001), make(speaker, "admin")
     assert speaker.ask("POST", "/tokens/revoke", {"id": revoked.split("_")[1]}).status == 200
@@ -209,7 +215,7 @@ def test_what_is_no_good_token_opens_no_route(speaker: Speaker, daemon: RunningD
 
 @pytest.mark.parametrize("name", ["token", "access_token", "TOKEN", "api_key", "Authorization"])
 def test_a_token_in_an_address_is_refused_though_it_is_good(speaker: Speaker, daemon: RunningDaemon, name: str) -> None:
-    """Addresses are written down everywhere: whoever sends one there learns of it at once."""
+    """Addresses are written to many logs. So the sender of such a request learns at once that it is wrong."""
     token, before = make(speaker, "admin"), head(daemon)
     refused = speaker.get(f"/sessions?{name}={token}")
     assert refused.status == 401 and token not in refused.body.decode()
@@ -222,7 +228,7 @@ def test_a_token_in_an_address_is_refused_though_it_is_good(speaker: Speaker, da
     ["Wakeful-Scope", "X-Scope", "X-Forwarded-User", "X-Wakeful-Role", "Wakeful-Author", "X-HTTP-Method-Override"],
 )
 def test_what_a_client_says_of_its_own_rights_is_not_read(speaker: Speaker, daemon: RunningDaemon, name: str) -> None:
-    """Scopes are bound where the token was made."""
+    """The scopes are fixed when the token is made. Headers and body fields cannot change them."""
     token, before = make(speaker, "read"), head(daemon)
     for value in ("admin", "operator.admin", "root", "GET"):
         assert (
@@ -237,7 +243,7 @@ def test_what_a_client_says_of_its_own_rights_is_not_read(speaker: Speaker, daem
 
 
 def test_two_tokens_at_once_are_none(speaker: Speaker, daemon: RunningDaemon) -> None:
-    """Which of them counts would be a guess."""
+    """A request with two tokens is refused, because it is not clear which one counts."""
     token = make(speaker, "admin")
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(str(daemon.socket))
@@ -247,7 +253,7 @@ def test_two_tokens_at_once_are_none(speaker: Speaker, daemon: RunningDaemon) ->
 
 
 def test_no_token_makes_lists_or_revokes_tokens(speaker: Speaker) -> None:
-    """An admin's neither: it could make one that outlives it."""
+    """Not even an admin token can, because it could make one that outlives it."""
     token = make(speaker, "admin")
     assert speaker.get("/tokens", token).status == 403
     assert speaker.ask("POST", "/tokens", {"scopes": ["admin"]}, token=token).status == 403
@@ -255,7 +261,7 @@ def test_no_token_makes_lists_or_revokes_tokens(speaker: Speaker) -> None:
 
 
 def test_a_process_of_a_run_gets_nowhere_with_a_token_it_found(speaker: Speaker, daemon: RunningDaemon) -> None:
-    """It speaks as its run, or not at all."""
+    """A process of a run may only use its run's own token."""
     token = make(speaker, "admin")
     daemon.small.owner = ProcessOwner(run_id="some.1", mark=1, sign="")
     assert speaker.get("/sessions", token).status == 403
@@ -274,7 +280,7 @@ def test_a_process_of_a_run_gets_nowhere_with_a_token_it_found(speaker: Speaker,
     ],
 )
 def test_a_token_that_makes_no_sense_is_not_made(speaker: Speaker, body: dict[str, Any]) -> None:
-    """In words, and nothing is kept of it."""
+    """The refusal has a message, and no token is stored."""
     refused = speaker.ask("POST", "/tokens", body)
     assert refused.status in (400, 404) and refused.error
     assert speaker.get("/tokens").json == []
@@ -284,7 +290,7 @@ def test_a_token_that_makes_no_sense_is_not_made(speaker: Speaker, body: dict[st
 
 
 def test_a_token_is_kept_as_a_hash_in_a_file_of_its_owner_alone(speaker: Speaker, daemon: RunningDaemon) -> None:
-    """256 bits, told in one answer; the list has neither it nor its hash."""
+    """The secret has 256 bits and is in one answer only. The list has neither the secret nor its hash."""
     token = make(speaker, "read", note="dashboard")
     secret = token.split("_", 2)[2]
     file = daemon.small.places.state / "tokens.json"
@@ -295,7 +301,7 @@ def test_a_token_is_kept_as_a_hash_in_a_file_of_its_owner_alone(speaker: Speaker
 
 
 def test_who_acts_with_a_token_is_named_by_it_in_the_log(speaker: Speaker) -> None:
-    """The record says which token it was; the person it narrows keeps their role."""
+    """The author of the record is the token's id."""
     token = make(speaker, "send")
     assert speaker.call("note", token, name="payroll", text="by hand").status == 200
     noted = speaker.get("/sessions/payroll/log?kind=note_added").lines[-1]
@@ -303,7 +309,7 @@ def test_who_acts_with_a_token_is_named_by_it_in_the_log(speaker: Speaker) -> No
 
 
 def test_a_token_gives_nobody_a_greater_role_than_they_have(tmp_path: Path) -> None:
-    """Who is an observer of a session by uid stays one, whatever the token opens."""
+    """An observer of a session by uid stays one, whatever the token's scopes are."""
     with RunningDaemon(tmp_path) as running:
         running.do(
             lambda d: d.declare(declare("payroll", reads("salaries", "s.csv"), people={str(os.geteuid()): "observer"}))
@@ -317,7 +323,7 @@ def test_a_token_gives_nobody_a_greater_role_than_they_have(tmp_path: Path) -> N
 def test_a_file_of_tokens_that_cannot_be_trusted_opens_nothing(
     speaker: Speaker, daemon: RunningDaemon, tmp_path: Path, spoiled: str
 ) -> None:
-    """Closed, with words for whoever runs the daemon; those who need no token go on."""
+    """The token is refused, with a message for the operator. Callers without a token continue."""
     token = make(speaker, "admin")
     file = daemon.small.places.state / "tokens.json"
     match spoiled:
@@ -339,7 +345,7 @@ def test_a_file_of_tokens_that_cannot_be_trusted_opens_nothing(
 def test_a_file_of_tokens_that_is_removed_by_hand_closes_every_token_at_once(
     speaker: Speaker, daemon: RunningDaemon
 ) -> None:
-    """The file is the truth, looked at for each request."""
+    """The file is read for each request."""
     token = make(speaker, "read")
     assert speaker.get("/sessions", token).status == 200
     (daemon.small.places.state / "tokens.json").unlink()
@@ -347,7 +353,10 @@ def test_a_file_of_tokens_that_is_removed_by_hand_closes_every_token_at_once(
 
 
 def test_a_crash_while_tokens_are_written_leaves_the_old_or_the_new(tmp_path: Path) -> None:
-    """What lies beside the file is not read, and the next daemon knows every token."""
+    """A half-written temporary file is not read, and the next daemon knows every token.
+
+    A damaged token file is an error.
+    """
     tokens = Tokens(tmp_path)
     _, text = tokens.make(("read",), 1, session=None, expires_at=None, note=None)
     (tmp_path / ".tokens.json.abc").write_text("half a fi")
@@ -359,7 +368,7 @@ def test_a_crash_while_tokens_are_written_leaves_the_old_or_the_new(tmp_path: Pa
 
 
 def test_a_token_that_cannot_be_kept_is_not_given(tmp_path: Path) -> None:
-    """Revoking one that cannot be revoked says so, too: nobody believes it is closed."""
+    """Making and revoking a token fail with an error if the file cannot be written. Nothing changes then."""
     tokens = Tokens(tmp_path)
     token, text = tokens.make(("read",), 1, session=None, expires_at=None, note=None)
     with full_disk():
@@ -373,7 +382,7 @@ def test_a_token_that_cannot_be_kept_is_not_given(tmp_path: Path) -> None:
 
 @contextmanager
 def full_disk() -> Iterator[None]:
-    """No file of this process may grow at all."""
+    """Keep all files of this process from growing."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
@@ -388,7 +397,10 @@ def full_disk() -> Iterator[None]:
 
 
 def test_a_person_hands_out_a_token_and_takes_it_back(tmp_path: Path) -> None:
-    """From the command line to the end; and nothing of a token stands in any file of the state, nor in what the daemon said."""
+    """A token's whole life from the command line.
+
+    Its secret is in no file of the state, and not in the daemon's output.
+    """
     box = Box(tmp_path)
     box.spec("talk", "objective: A place to talk.\n")
     box.spec("other", "objective: Another.\n")
@@ -435,7 +447,7 @@ def test_a_person_hands_out_a_token_and_takes_it_back(tmp_path: Path) -> None:
 
 
 def test_an_expired_token_ends_by_itself(tmp_path: Path) -> None:
-    """With the daemon's own clock, while it runs."""
+    """The token expires by the daemon's own clock, while the daemon runs."""
     with RunningDaemon(tmp_path) as running:
         speaker = Speaker(running.socket)
         until = time.monotonic() + 0.5

@@ -1,4 +1,4 @@
-"""What a person is told of isolation: by list, show, doctor, check and the record."""
+"""Isolation as people see it: in list, show, doctor and the record."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from security.conftest import Attack
 
 
 def test_who_is_not_isolated_is_seen_at_a_glance(attack: Attack) -> None:
-    """In `list`, in `show` and in `doctor`, which also says what this machine cannot enforce."""
+    """`list`, `show` and `doctor` show it. `doctor` also shows what this machine cannot enforce."""
     (attack.project / "letter.txt").write_text("nothing new")
     attack.carry_out(do="read", path=str(attack.project / "letter.txt"))
     assert "not isolated" in next(line for line in attack.ask("list").splitlines() if line.startswith("open"))
     assert "not isolated" not in next(line for line in attack.ask("list").splitlines() if line.startswith("shut"))
     assert "reach whatever you do" in attack.words("show", "open")
     confinement = attack.json("show", "shut")["confinement"]
-    # What it reads, and by which line of its spec.
+    # The places that a run reads, and the line of the spec that grants each.
     assert {one["by"] for one in confinement.pop("reads")} >= {"binding mail", "output result"}
     assert confinement == {
         "isolation": "standard",
@@ -32,7 +32,10 @@ def test_who_is_not_isolated_is_seen_at_a_glance(attack: Attack) -> None:
 
 
 def test_isolation_none_waits_for_the_operator(attack: Attack) -> None:
-    """Without allow_unisolated the session sleeps with words, also when activated; with it, it runs without a restart."""
+    """Without allow_unisolated the session sleeps with a reason, also when activated.
+
+    With it, the session runs without a restart.
+    """
     (attack.project / "wakeful.yaml").write_text("concurrency: 4\n")
     attack.declare("open", "none", do="read", path="open.json")
     attack.start()
@@ -46,7 +49,7 @@ def test_isolation_none_waits_for_the_operator(attack: Attack) -> None:
 
 
 def test_what_no_run_may_change_cannot_be_asked_for(attack: Attack) -> None:
-    """Neither by an output nor by `allow`: refused where it stands."""
+    """Neither an output nor `allow` may name them. The refusal has the line and column."""
     attack.spec_raw("sly", "objective: x\nallow: {write: [sessions.d]}\nrun: {command: ['true']}\n")
     attack.spec_raw(
         "sly2", "objective: x\nbindings: {o: {file: ../state/log.db, access: write}}\nrun: {command: ['true']}\n"

@@ -1,4 +1,7 @@
-"""A trace is no way in: a traced run is held to what it declares, what a fooled program asks for is never offered, and no secret stays in the record."""
+"""A trace gives a run no further rights.
+
+A traced run keeps its limits, no line is offered that opens a key, and no secret is recorded.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from wakeful.runners.isolation.trace import find_obstacle
 from wakeful.secrets.store import save_secret
 
 OBSTACLE = find_obstacle()
-# Run by `make test-long`: a daemon for each of its tests takes its time.
+# Run by `make test-long`, because each test starts a daemon, which takes long.
 pytestmark = [
     pytest.mark.long,
     pytest.mark.skipif(OBSTACLE is not None, reason=f"nothing can be traced here: {OBSTACLE}"),
@@ -35,7 +38,10 @@ def trace(attack: Attack, name: str) -> dict[str, Any]:
 
 
 def test_a_fooled_program_that_is_traced_reaches_no_more_and_gets_no_help(attack: Attack) -> None:
-    """It asks for a key: undefended it has it; traced it is denied as ever, told of, and nobody is offered a line that opens it."""
+    """The program asks for a key, and reads it without isolation.
+
+    Traced, it is denied and reported. No line that opens the key is offered.
+    """
     key = attack.home / ".ssh" / "id_ed25519"
     attack.carry_out(do="read", path=str(key))
     assert "PRIVATE KEY" in attack.told("open")
@@ -47,7 +53,7 @@ def test_a_fooled_program_that_is_traced_reaches_no_more_and_gets_no_help(attack
 
 
 def test_a_run_cannot_have_itself_traced_without_its_isolation(attack: Attack) -> None:
-    """Its own token opens no trace; the operator's setting, which is on here, makes no difference."""
+    """A run's own token opens no trace, although the operator's setting allows unisolated runs here."""
     attack.carry_out(do="call_as_itself", target="/call/trace", body={"observe": True})
     for name in ("open", "shut"):
         assert attack.outcome(name) == "failed" and "403" in attack.told(name)
@@ -57,7 +63,7 @@ def test_a_run_cannot_have_itself_traced_without_its_isolation(attack: Attack) -
 
 
 def test_a_secret_in_a_path_is_not_recorded(attack: Attack) -> None:
-    """What it asks for by its secret's value is told by the secret's name."""
+    """A path that holds the secret's value is reported with the secret's name instead."""
     (attack.project / "in.txt").write_text("1")
     folder = attack.home / ".config" / "wakeful" / "secrets"
     folder.mkdir(parents=True, mode=0o700)
@@ -73,7 +79,10 @@ def test_a_secret_in_a_path_is_not_recorded(attack: Attack) -> None:
 
 
 def test_what_an_observed_run_changes_of_the_specs_needs_trust(attack: Attack) -> None:
-    """Nothing is denied it, so what it could have written is not followed by itself, whatever its spec says of isolation."""
+    """An observed run is denied nothing.
+
+    So a spec that it could have written needs trust, whatever isolation the run's spec has.
+    """
     attack.declare("writer", "standard", do="write", path=str(attack.specs / "evil.yaml"), text="objective: x\n")
     attack.start()
     attack.settle("writer")

@@ -1,4 +1,4 @@
-"""PathTrust out of the machine, and into the daemon: sockets of every kind, and the control socket."""
+"""Ways out of the machine and into the daemon: sockets of every kind, and the control socket."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from wakeful.cli.client import Client
 
 @pytest.mark.parametrize("kind", ["SOCK_STREAM", "SOCK_DGRAM"])
 def test_nothing_leaves_by_the_network(attack: Attack, kind: str) -> None:
-    """Neither TCP nor UDP; what arrives at a server here would arrive anywhere."""
+    """A run can send neither TCP nor UDP. The server of the test stands for one on another machine."""
     with socket.socket(socket.AF_INET, getattr(socket, kind)) as server:
         server.bind(("127.0.0.1", 0))
         if kind == "SOCK_STREAM":
@@ -41,7 +41,7 @@ def test_what_is_declared_leaves(attack: Attack) -> None:
 
 
 def test_abstract_sockets_lead_nowhere(attack: Attack) -> None:
-    """They have no file that could be denied, and are denied all the same."""
+    """Abstract sockets have no file that could be denied, but they are denied, too."""
     name = f"wakeful-attack-{os.getpid()}"
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(f"\0{name}")
@@ -51,9 +51,12 @@ def test_abstract_sockets_lead_nowhere(attack: Attack) -> None:
 
 
 def test_a_run_without_its_token_is_no_person(attack: Attack) -> None:
-    """The mark tells it from one; who sheds its mark passes, and under isolation nobody can."""
+    """The mark shows that the process belongs to a run.
+
+    A process that removes its mark passes as a person, but an isolated run cannot remove it.
+    """
     attack.carry_out(do="shed_and_call", body={"name": "target"})
-    # The call was judged on its merits: there is no such session. That is how far only a person gets.
+    # The answer is that there is no such session. Only a person's request gets that far.
     assert "no session is called" in attack.told("open")
     attack.assert_failed_at_once("shut")
     attack.declare("plain", "standard", do="call", body={"name": "open"})
@@ -65,7 +68,7 @@ def test_a_run_without_its_token_is_no_person(attack: Attack) -> None:
 
 
 def test_the_token_of_another_run_is_worth_nothing(attack: Attack) -> None:
-    """Found or stolen: it opens the socket for the run it was given to alone."""
+    """A found or stolen token works only for the run that it was given to."""
     attack.spec_raw(
         "holder", "objective: x\nfirst: run\nbindings: {e: {every: 1h}}\nrun: {command: [sleep, '60'], grace: 0}\n"
     )
@@ -79,7 +82,7 @@ def test_the_token_of_another_run_is_worth_nothing(attack: Attack) -> None:
     attack.declare("reader", "standard", do="read", path=path)
     attack.settle("reader", runs=1)
     attack.assert_failed("reader", "Permission denied")
-    # In hands that no run's mark is on, the same token is good: it was the mark that stopped the thief.
+    # For a process without a run's mark, the same token works. So the mark stopped the thief.
     noted = attack.run("note", "mine", env={"WAKEFUL_TOKEN_FILE": path, "WAKEFUL_SESSION": "holder"})
     assert noted.returncode == 0, noted.stderr
     assert Client(str(attack.socket)).get("/version")

@@ -1,7 +1,7 @@
-"""Names of others are words, never orders: file names, refs, commit subjects and messages that a shell would obey.
+"""Text of others is data, never code: file names, refs, commit subjects and messages that a shell would obey.
 
-They go through everything a run is woken with: the list of changed paths, the causes, exported trees, environment and templates. A
-canary shows whether any shell read one of them; the control hands the same names to one.
+The text goes through everything that a run is given: changed paths, causes, exported trees, environment and templates.
+A canary file shows whether a shell read it. A control test gives the same names to a shell.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 from e2e.box import Box
 from git_repository import git
 
-# Each would leave a file named `sang` in the folder of whatever shell reads it.
+# Each name creates a file `sang` in the current folder of a shell that reads it.
 HOSTILE = (
     "$(touch sang)",
     "`touch sang`",
@@ -35,7 +35,7 @@ HOSTILE = (
     "!touch sang",
     ">sang",
 )
-# What git takes as the name of a branch.
+# Git accepts these as branch names.
 REFS = ("$(touch${IFS}sang)", "a;touch${IFS}sang", "`id>sang`", "a|b&c", "a'b\"c")
 CHANGED = """
     objective: Note what changed.
@@ -73,7 +73,7 @@ def sang(box: Box) -> list[Path]:
 
 
 def test_the_canary_sings_where_a_shell_reads_a_name(tmp_path: Path) -> None:
-    """What a careless template would do with them: several are obeyed."""
+    """A careless template would pass the names to a shell. The shell obeys several of them."""
     obeyed = 0
     for number, name in enumerate(HOSTILE):
         folder = tmp_path / str(number)
@@ -84,7 +84,10 @@ def test_the_canary_sings_where_a_shell_reads_a_name(tmp_path: Path) -> None:
 
 
 def test_names_of_files_reach_a_run_as_bytes_and_no_shell(box: Box) -> None:
-    """The list of changed paths has each whole, line breaks and all; the causes have them, too; words and environment stay words."""
+    """The changed paths and the causes have each name whole, with line breaks.
+
+    Arguments and environment are not expanded.
+    """
     for name in HOSTILE:
         box.write(f"in/{name}", "1")
     box.spec("note", CHANGED)
@@ -118,7 +121,7 @@ def test_names_of_files_reach_a_run_as_bytes_and_no_shell(box: Box) -> None:
 
 
 def test_refs_subjects_and_trees_reach_a_run_as_data(box: Box) -> None:
-    """A branch whose name is an order, commits whose subjects are, and an exported tree whose files are."""
+    """A branch, a commit message and the files of an exported tree have names that a shell would obey."""
     git(box.folder, "init", "-q", "-b", "main")
     for name in HOSTILE:
         box.write(f"src/{name}", "1")
@@ -148,7 +151,7 @@ def test_refs_subjects_and_trees_reach_a_run_as_data(box: Box) -> None:
 
 
 def test_messages_notes_and_facts_reach_a_run_as_data(box: Box) -> None:
-    """Whatever somebody sends stands in the log as it was sent."""
+    """A message is in the log exactly as it was sent."""
     box.spec("note", CHANGED)
     box.write("in/x", "1")
     box.start()
@@ -164,7 +167,7 @@ def test_messages_notes_and_facts_reach_a_run_as_data(box: Box) -> None:
 
 
 def test_a_template_gives_a_name_to_a_program_and_never_to_a_shell(box: Box) -> None:
-    """`{path}` in a command is one word of it, whatever the file is called; in `sh -c` it is refused."""
+    """`{path}` in a command stays one argument, whatever the file's name is. In `sh -c` it is refused."""
     tickets = [f"tickets/{name}" for name in ("$(touch sang).md", "a;touch sang.md", "a' b.md")]
     for ticket in tickets:
         box.write(ticket, "1")

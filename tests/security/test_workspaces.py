@@ -1,4 +1,4 @@
-"""The same fooled program in a workspace of its own: what it writes reaches nothing real but what it declared, and only by landing."""
+"""The same hostile program in a workspace of its own: only declared outputs reach the project, and only by landing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ run:
 
 
 class WorkspaceAttack(Attack):
-    """`shut` works in a workspace, under the isolation everybody has."""
+    """An attack in which `shut` works in a workspace, under the usual isolation."""
 
     def carry_out(self, *, limits: str = "", **order: Any) -> None:
         for name, level in (("open", "none"), ("shut", "standard")):
@@ -39,11 +39,11 @@ class WorkspaceAttack(Attack):
             self.settle(name, runs=1)
 
     def disarm(self) -> None:
-        """The next daemon lands whatever it is told to, wherever links lead."""
+        """Let the next daemon land every output, wherever links lead."""
         self.weaken("land_anywhere")
 
     def obey(self, script: str, pattern: str = "out/**", kind: str = "copy") -> dict[str, Any]:
-        """One run of a script that means harm; how it ended."""
+        """Run a harmful script once. Return the record of its end."""
         runs = self.row("keeper")["runs"] if self.daemon is not None else 0
         self.order(script, pattern, kind)
         self.settle("keeper", runs=runs + 1)
@@ -56,7 +56,7 @@ class WorkspaceAttack(Attack):
             self.start()
 
     def kept(self) -> dict[str, str]:
-        """What the last landing left behind, and why."""
+        """Return the paths that the last landing did not take, with the reasons."""
         landed = [record["payload"] for record in self.log("keeper") if record["kind"] == "outputs_landed"][-1]
         return {one["path"]: one["words"] for one in landed["kept"]}
 
@@ -81,7 +81,7 @@ def attack(tmp_path: Path) -> Iterator[WorkspaceAttack]:
     ],
 )
 def test_the_real_place_of_an_output_is_out_of_reach(attack: WorkspaceAttack, how: str, place: str) -> None:
-    """Not even what it may write does it write there itself."""
+    """A run cannot write to the project itself, not even to its own output's place."""
     (attack.project / "out").mkdir()
     attack.carry_out(do=how, path=str(attack.project / place), text="x")
     attack.assert_stopped()
@@ -89,7 +89,7 @@ def test_the_real_place_of_an_output_is_out_of_reach(attack: WorkspaceAttack, ho
 
 @pytest.mark.long
 def test_what_is_not_bound_cannot_be_read_where_it_really_is(attack: WorkspaceAttack) -> None:
-    """The copy has none of it, and the original is shut."""
+    """The copy does not have the file, and the original cannot be read."""
     (attack.project / "private.txt").write_text("PRIVATE")
     attack.carry_out(do="read", path=str(attack.project / "private.txt"))
     attack.assert_stopped()
@@ -99,7 +99,10 @@ def test_what_is_not_bound_cannot_be_read_where_it_really_is(attack: WorkspaceAt
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["copy", "worktree"])
 def test_links_in_the_workspace_lead_landing_nowhere(attack: WorkspaceAttack, kind: str) -> None:
-    """Folders of outputs replaced by links, and outputs that are links: nothing is written or read behind them."""
+    """A run replaces an output's folder by a link, and makes an output that is a link.
+
+    Nothing is written or read behind them.
+    """
     os.system(
         f"cd {attack.project} && git init -q && git add victim.py && git -c user.name=A -c user.email=a@b commit -qm x"
     )
@@ -110,9 +113,9 @@ def test_links_in_the_workspace_lead_landing_nowhere(attack: WorkspaceAttack, ki
     )
     assert ended["outcome"] == "succeeded", attack.told("keeper")
     assert (attack.project / "out/key").is_symlink() and (attack.home / ".ssh/id_ed25519").read_text() == "PRIVATE KEY"
-    # The folder that was there keeps its place; what was in it is gone, as the run wished.
+    # The folder stays. The file in it is gone, because the run removed it.
     assert not (attack.project / "out/sub/a.txt").exists() and not (attack.project / "out/sub").is_symlink()
-    # The next run finds no content behind the link it left.
+    # The next run finds no content behind the link that this one left.
     ended = attack.obey("cat out/key > out/stolen", kind=kind)
     assert ended["outcome"] == "failed" and not (attack.project / "out/stolen").exists()
     assert os.listdir(attack.home / ".ssh") == ["id_ed25519"]
@@ -123,7 +126,10 @@ def test_links_in_the_workspace_lead_landing_nowhere(attack: WorkspaceAttack, ki
 def test_a_link_that_landed_once_is_not_written_through_by_the_next_run(
     attack: WorkspaceAttack, is_defended: bool
 ) -> None:
-    """First a link to the specs, then a folder in its place with a spec in it: undefended, it lands behind the link."""
+    """A run leaves a link to the specs. The next one has a folder with a spec in its place.
+
+    Without the defence, the spec lands behind the link.
+    """
     if not is_defended:
         attack.disarm()
     assert attack.obey("ln -s sessions.d a; echo x > b.txt", pattern="**")["outcome"] == "succeeded"
@@ -143,7 +149,7 @@ def test_a_link_that_landed_once_is_not_written_through_by_the_next_run(
 @pytest.mark.parametrize("is_defended", [True, False])
 @pytest.mark.parametrize("place", ["sessions.d/evil.yaml", "wakeful.yaml", ".git/hooks/pre-commit"])
 def test_what_no_run_may_change_does_not_land_either(attack: WorkspaceAttack, place: str, is_defended: bool) -> None:
-    """A binding that means all of root is no way to the specs, the settings or the hooks of git."""
+    """A binding for all of root does not open the specs, the settings or git's hooks."""
     if not is_defended:
         attack.disarm()
     before = (attack.project / "wakeful.yaml").read_text()
@@ -151,7 +157,7 @@ def test_what_no_run_may_change_does_not_land_either(attack: WorkspaceAttack, pl
         f"mkdir -p {os.path.dirname(place) or '.'}; echo evil > {place}; echo fine > fine.txt", pattern="**"
     )
     assert ended["outcome"] == "succeeded", attack.told("keeper")
-    # Hooks are stopped earlier: they are not even collected.
+    # Hooks are stopped earlier: they are not even collected from the workspace.
     if not is_defended and not place.startswith(".git"):
         assert (attack.project / place).read_text() == "evil\n"
         return
@@ -163,7 +169,7 @@ def test_what_no_run_may_change_does_not_land_either(attack: WorkspaceAttack, pl
 
 @pytest.mark.long
 def test_pipes_and_locked_folders_hold_up_nobody(attack: WorkspaceAttack) -> None:
-    """What cannot be an output stays behind by name; a workspace that was shut goes all the same."""
+    """A file that cannot be an output is reported and not landed. A locked folder fails the run, but not root's."""
     ended = attack.obey(
         "mkfifo out/pipe; mkdir -p shut/deep; touch shut/deep/x; echo x > out/x; chmod 0 shut/deep shut"
     )
@@ -175,6 +181,6 @@ def test_pipes_and_locked_folders_hold_up_nobody(attack: WorkspaceAttack) -> Non
 
 @pytest.mark.long
 def test_the_workspace_of_another_run_is_out_of_reach(attack: WorkspaceAttack) -> None:
-    """It lies in the state folder, as everything that is nobody else's."""
+    """The workspace lies in the state folder, which no run can read."""
     ended = attack.obey(f"ls {attack.state}/staged")
     assert ended["outcome"] == "failed" and "Permission denied" in attack.told("keeper")

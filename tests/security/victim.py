@@ -1,6 +1,7 @@
-"""The fooled program: it does whatever the file it reads tells it, and ends badly if it could not.
+"""The victim: a program that does whatever its input file says, and fails if it cannot.
 
-Runs inside the sessions of the attack suite, as an agent that believes what it reads would. Knows nothing of wakeful but its environment.
+It runs in the sessions of the attacks, like an agent that believes its input. It knows nothing of wakeful except its
+environment.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def write(path: str, text: str) -> None:
 
 
 def replace(path: str, text: str) -> None:
-    """As an editor saves."""
+    """Write a new file and rename it over the old one, as an editor does."""
     target = Path(path)
     fresh = target.with_name(f"{target.name}.new")
     fresh.write_text(text)
@@ -92,7 +93,7 @@ def call_as_itself(target: str, body: dict[str, object]) -> None:
 
 
 def shed_and_call(body: dict[str, object]) -> None:
-    """Without the mark, and without the variables that tell whose it is."""
+    """Call without the mark, and without the variables that name the run."""
     shed_mark()
     code = f"import victim; victim.call(body={body!r})"
     subprocess.run(
@@ -103,7 +104,7 @@ def shed_and_call(body: dict[str, object]) -> None:
 
 
 def hand_on_and_call(body: dict[str, object]) -> None:
-    """Connect in one process, leave, and speak in another."""
+    """Connect in one process, end it, and speak in another."""
     connection = Control("wakeful")
     reader, writer = os.pipe()
     middle = os.fork()
@@ -121,7 +122,7 @@ def hand_on_and_call(body: dict[str, object]) -> None:
 
 
 def fork_away(pid_file: str) -> None:
-    """A daemon of the old school: new session, two forks, nothing kept open."""
+    """Become a background process in the old way: a new process session, two forks, no open descriptors."""
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
@@ -130,7 +131,7 @@ def fork_away(pid_file: str) -> None:
                     os.close(fd)
                 except OSError:
                     continue
-            # The run may end as soon as the file is there, so it is there with all it says.
+            # The run may end as soon as the file exists, so the file must be complete from the start.
             Path(f"{pid_file}.new").write_text(str(os.getpid()))
             os.rename(f"{pid_file}.new", pid_file)
             signal.pause()

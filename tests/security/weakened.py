@@ -1,7 +1,8 @@
-"""`weakened.py RULE daemon …` runs the daemon with one rule as it was before it was a defence, or on a machine that lacks one.
+"""`weakened.py RULE daemon …` runs the daemon with one defence missing or in its old form.
 
-The attacks of the security tests succeed here and fail at the daemon as it is: that shows that the rule holds them, and nothing else. Every daemon
-started here waits long for a request, so that an attack that takes its time on a busy machine does not fail for that reason alone.
+Some rules take away a feature of the machine instead. The attacks of the security tests succeed at this daemon and fail
+at the usual one. This proves that the defence stops them. Every daemon started here waits long for the head of a
+request, so that no attack fails only because the machine is busy.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from wakeful.trust.spec_reader import SpecFolderReader
 
 
 def know_by_number() -> None:
-    """Who calls was read from /proc by the number of the process, at each request."""
+    """The old rule: at each request, the caller is judged by its process number, read from /proc."""
 
     async def answer(self: gate.Gate, scope: gate.Scope, receive: gate.Receive, send: gate.Send) -> None:
         peer = scope["state"]["peer"]
@@ -46,7 +47,7 @@ def know_by_number() -> None:
 
 
 def know_own_runs_alone() -> None:
-    """A process was a run's only if this daemon had the run under way."""
+    """The old rule: a process belongs to a run only if this daemon has the run under way."""
 
     def owner(self: command.CommandRunner, pid: int) -> ProcessOwner | None:
         live = {mark_of(self._around.state, run_id): run_id for run_id in (*self._left, *self._runs, *self._probes)}
@@ -59,35 +60,35 @@ def know_own_runs_alone() -> None:
 
 
 def count_nobody() -> None:
-    """Every connection had a place until all were taken."""
+    """Without limits for one run: all connections may be taken by one program."""
     connections.MOST_OF_ONE_RUN = connections.MOST_CONNECTIONS
     connections.KEPT_SHARE = 0.0
     connections.FEWEST_KEPT = 0
 
 
 def spend_every_descriptor() -> None:
-    """As many connections were accepted as there were places, whatever the limit of open files."""
+    """Without the count of descriptors: the limit of open files does not matter."""
     connections.find_most = lambda: (connections.MOST_CONNECTIONS, connections.MOST_PARTING)
 
 
 def pace_from_the_twentieth_start() -> None:
-    """A session is paced from 20 starts a minute on, since a busy machine does not make the 120 of the rule."""
+    """A session is paced from 20 starts a minute on, because a busy machine does not reach the rule's 120."""
     loop_guard.COMMANDS = replace(loop_guard.COMMANDS, starts_a_minute=20)
 
 
 def leave_folders_to_the_umask() -> None:
-    """A folder that vanished returned with its parents as `os.makedirs` makes them."""
+    """A folder that is made again has the modes of `os.makedirs`, also for its parents."""
     for module in (place, environment, preparation):
         module.make_private = lambda path: os.makedirs(path, 0o700, exist_ok=True)  # type: ignore[attr-defined]
 
 
 def believe_everybody() -> None:
-    """What a run or a project wrote led to programs as a person's own files do."""
+    """Files that a run or a project wrote open further programs, as a person's own files do."""
     program_places._Derivation._find_trust = lambda self, path: program_places.Trust.PERSON  # type: ignore[method-assign]
 
 
 def lead_anywhere() -> None:
-    """And files of a project led out of it, to folders and to whole homes."""
+    """In addition, files of a project open folders outside of it, also whole homes."""
     believe_everybody()
     derivation = program_places._Derivation
     follow, take = derivation._follow, derivation._take
@@ -100,33 +101,33 @@ def lead_anywhere() -> None:
 
 
 def follow_planted_links() -> None:
-    """A symbolic link inside the project led a session's binding to any other part of the project, whoever made the link."""
+    """A link inside the project leads a session's binding to any other part of the project, whoever made the link."""
     reach.resolve_links = lambda path: (os.path.realpath(path), [])
 
 
 def pin_no_reach() -> None:
-    """Trust covered the spec and its program alone, and not the places that the program leads to."""
+    """Trust covers only the spec and its program, not the places that the program reaches."""
     SpecFolderReader.find_reach = lambda self, spec, agent: ()  # type: ignore[method-assign]
 
 
 def mount_nothing() -> None:
-    """A machine that lets neither the daemon nor a user namespace mount: what lies beside an output cannot be shielded."""
+    """Neither the daemon nor a user namespace can mount, so that specs beside an output cannot be shielded."""
     for module in (command, reach, writing):
         module.can_shield = lambda: False  # type: ignore[attr-defined]
 
 
 def land_anywhere() -> None:
-    """Outputs landed outside of root, through links, and where no run may write."""
+    """Outputs land outside of root, through links, and in places that no run may write."""
     landing.find_astray = lambda *_: None  # type: ignore[assignment]
 
 
 def ask_nobody_over_tcp() -> None:
-    """A token over TCP was a person's, whoever showed it."""
+    """A token over TCP counts as a person's, whichever process shows it."""
     command.CommandRunner.owner_of_connection = lambda self, local, remote: None  # type: ignore[method-assign]
 
 
 def change_nothing() -> None:
-    """The daemon as it is."""
+    """The usual daemon."""
 
 
 if __name__ == "__main__":

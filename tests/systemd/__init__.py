@@ -1,1 +1,4 @@
-"""A real systemd, booted for the tests. A package by name: a library is called `systemd`, too."""
+"""Tests with a real systemd, booted for them.
+
+This is a package by name, because a library is called `systemd`, too.
+"""

@@ -1,4 +1,7 @@
-"""One machine for a module: it boots in half a second, and each test leaves it as it found it or says what it needs."""
+"""A fixture that boots one machine for each module, which takes half a second.
+
+A test leaves the machine as it found it, or says what it needs.
+"""
 
 from collections.abc import Iterator
 

@@ -1,7 +1,7 @@
-"""A machine of namespaces with a real systemd as its first process, a bus, a journal, logins, and the code under test in it.
+"""A machine of namespaces with a real systemd, a bus, a journal, logins and the code under test.
 
-Booted in half a second over an overlay of this system's own root, so that nothing a test does is kept or reaches the host.
-`why_not` says, in words, what a system lacks for it. Needs root: namespaces alone would do, an overlay of / does not.
+It boots in half a second over an overlay of this system's own root, so that nothing is kept or reaches the host.
+`why_not` returns what a system lacks for it. It needs root, because only root can mount an overlay of /.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ NEEDED = ("unshare", "nsenter", "systemctl", "busctl", "dbus-daemon", "useradd",
 REPOSITORY = Path(__file__).parent.parent.parent
 SPECS = Path(f"/home/{ACCOUNT}/sessions.d")
 
-# Each in the unit's own sandbox, as its account: what a container, bubblewrap, strace, a JIT, a build and a look around need.
+# Each line runs in the unit's own sandbox, as its account. They cover the needs of a container, bubblewrap, strace, a
+# JIT compiler, and a build.
 TOOLS = """
 unshare -Urmpf sh -c 'mount -t tmpfs t /mnt && mount -t proc p /proc' && echo namespaces
 ! command -v bwrap > /dev/null || bwrap --unshare-all --ro-bind / / --proc /proc --dev /dev true && echo bubblewrap
@@ -47,7 +48,7 @@ TOOLS_SAID = [
 
 
 def why_not() -> str | None:
-    """What is missing for a machine here, or None."""
+    """Return what this system lacks for a machine, or None."""
     if os.geteuid() != 0:
         return "only root may mount an overlay of /"
     missing = [
@@ -71,7 +72,7 @@ def _find_cgroup2() -> Path | None:
 
 
 class Machine:
-    """Booted by `boot`, gone after `close`: its processes, mounts and control groups with it."""
+    """A machine that `boot` starts and `close` ends, with all its processes, mounts and control groups."""
 
     def __init__(self, folder: Path) -> None:
         mount = _find_cgroup2()
@@ -94,7 +95,7 @@ class Machine:
         eventually(self._has_booted)
         self.run("umount", "-l", "/proc/sys")
         self.run("useradd", "-m", "-u", str(UID), ACCOUNT)
-        # The interpreter and this checkout may lie in somebody's home: here every account may come to them.
+        # The interpreter and this checkout may be in a person's home. Let every account of the machine enter it.
         for path in {
             *Path(os.path.realpath(sys.executable)).parents,
             *Path(sys.executable).parents,
@@ -122,7 +123,10 @@ class Machine:
         eventually(self._remove_groups)
 
     def _remove_groups(self) -> bool:
-        """The kernel lets a group go a moment after its last process."""
+        """Remove the control groups.
+
+        The kernel allows that only a moment after a group's last process has ended.
+        """
         for folder, _, _ in os.walk(self._group, topdown=False):
             with contextlib.suppress(OSError):
                 os.rmdir(folder)
@@ -131,13 +135,13 @@ class Machine:
     # -- inside -------------------------------------------------------------------------------
 
     def ask(self, *words: str, is_person: bool = False, **more: Any) -> subprocess.CompletedProcess[str]:
-        """Run a command inside, as root or as the person, whatever comes of it."""
+        """Run a command inside, as root or as the person. Its failure is not an error."""
         return subprocess.run(
             self.enter(*words, is_person=is_person), capture_output=True, text=True, timeout=90, **more
         )
 
     def enter(self, *words: str, is_person: bool = False) -> list[str]:
-        """The words that run others inside."""
+        """Return the command that runs `words` inside."""
         enter = [
             "nsenter",
             "-t",
@@ -176,13 +180,13 @@ class Machine:
         return done.stdout
 
     def show(self, unit: str, *properties: str, is_person: bool = False) -> list[str]:
-        """The values of these properties, in this order."""
+        """Return the values of these properties, in this order."""
         words = ["systemctl", *(["--user"] if is_person else []), "show", unit, *(f"-p{name}" for name in properties)]
         found = dict(line.split("=", 1) for line in self.run(*words, is_person=is_person).splitlines())
         return [found[name] for name in properties]
 
     def write(self, path: Path | str, text: str) -> None:
-        """A file of the person's."""
+        """Write a file of the person's account."""
         place = Path(path)
         script = 'mkdir -p "$(dirname "$1")" && cat > "$1"'
         subprocess.run(
@@ -197,7 +201,7 @@ class Machine:
         return self.ask("cat", str(path)).stdout
 
     def drop_in(self, unit: str, text: str) -> None:
-        """What an operator would say with `systemctl edit`."""
+        """Add a drop-in, as an operator does with `systemctl edit`."""
         folder = f"/etc/systemd/system/{unit}.d"
         subprocess.run(
             self.enter("sh", "-c", f"mkdir -p {folder} && cat > {folder}/test.conf && systemctl daemon-reload"),
@@ -208,7 +212,7 @@ class Machine:
         )
 
     def entries(self, *words: str) -> list[dict[str, Any]]:
-        """What the journal holds of that, oldest first."""
+        """Return the matching entries of the journal, oldest first."""
         self.run("journalctl", "--sync")
         return [json.loads(line) for line in self.run("journalctl", "-o", "json", "--no-pager", *words).splitlines()]
 

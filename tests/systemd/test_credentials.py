@@ -1,17 +1,17 @@
-"""A credential of systemd's: read by the daemon, lent to the run that names it, and out of reach of every run otherwise."""
+"""A credential of systemd: the daemon reads it, and only the run that names it gets it."""
 
 import pytest
 
 from systemd.machine import ACCOUNT, SPECS, Machine
 from waiting import eventually
 
-# Run by `make test-long`: a daemon for each of its tests takes its time.
+# Run by `make test-long`, because these tests boot a machine and start a daemon.
 pytestmark = pytest.mark.long
 
 SERVICE = f"wakeful@{ACCOUNT}.service"
 HOME = f"/home/{ACCOUNT}"
 VALUE = "s3cr3t-of-the-machine-4711"
-# What is lent is measured, what is not is tried for: both leave a file that says how it went.
+# The run measures the secret that it was given, and tries to read the credential itself. Its output has both results.
 SPEC = """
 objective: Find the key.
 bindings:
@@ -28,7 +28,7 @@ run:
 
 @pytest.fixture(scope="module")
 def service(machine: Machine) -> Machine:
-    """The unit with a credential, as an operator would give it one."""
+    """Install the unit with a credential, as an operator does."""
     machine.write(f"{HOME}/in.txt", "1\n")
     for name, secrets in (("keyed", "secrets: [api-key]"), ("plain", "")):
         machine.write(f"{HOME}/out-{name}/.keep", "")
@@ -50,10 +50,13 @@ def found(machine: Machine, name: str) -> list[str]:
 
 
 def test_a_credential_reaches_the_run_that_names_it_and_no_other(service: Machine) -> None:
-    """The daemon has its folder; a run has the one secret it asked for, as a file of its own, and not the folder."""
+    """The daemon has the folder of credentials.
+
+    A run has only the secret that it names, as a file of its own, and not the folder.
+    """
     pid = service.show(SERVICE, "MainPID")[0]
     assert f"CREDENTIALS_DIRECTORY=/run/credentials/{SERVICE}" in service.read(f"/proc/{pid}/environ")
-    # The account itself may read it: what keeps a run from it is its confinement.
+    # The account itself may read the credential. Only a run's confinement prevents it.
     assert service.run("cat", f"/run/credentials/{SERVICE}/api-key", is_person=True) == VALUE
     keyed, plain = found(service, "keyed"), found(service, "plain")
     assert (keyed[0].strip(), plain[0].strip()) == (str(len(VALUE)), "0")
@@ -63,7 +66,7 @@ def test_a_credential_reaches_the_run_that_names_it_and_no_other(service: Machin
 
 
 def test_no_durable_place_holds_the_credential(service: Machine) -> None:
-    """Not the log, not the state folder, not the journal."""
+    """Neither the state folder, which has the log, nor the journal has the value."""
     found(service, "keyed")
     assert service.ask("grep", "-rl", VALUE, f"/var/lib/wakeful/{ACCOUNT}").stdout == ""
     assert VALUE not in service.journal()

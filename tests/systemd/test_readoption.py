@@ -1,4 +1,7 @@
-"""Runs under a real systemd that outlive their daemon: killed, hung, restarted; and that end with it when it is stopped for good."""
+"""Runs under a real systemd outlive a daemon that is killed, hangs or is restarted.
+
+They end when the daemon is stopped for good.
+"""
 
 import json
 from typing import Any
@@ -10,7 +13,7 @@ from waiting import eventually
 from wakeful.runners.process.proc import can_tell_ends
 
 pytestmark = [
-    # Run by `make test-long`: a daemon for each of its tests takes its time.
+    # Run by `make test-long`, because these tests boot a machine and start daemons.
     pytest.mark.long,
     pytest.mark.skipif(
         not can_tell_ends(), reason="RUNS END WITH THEIR DAEMON HERE, outliving it not tested: Linux 6.15 is needed"
@@ -50,7 +53,7 @@ bindings:
 allow: {write: [out]}
 run: {command: [true]}
 """
-# As the daemon would: keep this process, forget that run, and say something.
+# Sends the messages of a daemon: keep this process, forget that run, and a status.
 FORGE = r"""
 import os, socket
 channel = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -87,7 +90,7 @@ def main_pid(machine: Machine) -> str:
 
 
 def begin(machine: Machine, content: str) -> tuple[str, int]:
-    """A run is under way and kept: its process, and how many there were before."""
+    """Start a run, and wait until systemd keeps its descriptors. Return its process and the number of earlier runs."""
     machine.run("rm", "-f", f"{HOME}/go", f"{HOME}/out/pid")
     runs = row(machine)["runs"]
     machine.write(f"{HOME}/in.txt", content)
@@ -101,7 +104,7 @@ def is_alive(machine: Machine, pid: str) -> bool:
 
 
 def end_well(machine: Machine, content: str, runs: int) -> None:
-    """It ends under the present daemon as it would have under its first."""
+    """Let the run end, and assert that it succeeds under the present daemon as it would have under its first."""
     machine.write(f"{HOME}/go", "")
     found = eventually(lambda: (one := row(machine))["state"] != "running" and one)
     assert (found["runs"], found["last_run"]["outcome"]) == (runs + 1, "succeeded")
@@ -114,7 +117,10 @@ def end_well(machine: Machine, content: str, runs: int) -> None:
 
 
 def test_a_run_outlives_a_daemon_that_is_killed(service: Machine) -> None:
-    """kill -9: systemd starts the next one, which has the run, its output from the beginning, and its exit code."""
+    """After kill -9, systemd starts a new daemon.
+
+    It takes over the run, its output from the beginning, and its exit code.
+    """
     pid, runs = begin(service, "killed\n")
     before = main_pid(service)
     service.run("kill", "-KILL", before)
@@ -124,7 +130,7 @@ def test_a_run_outlives_a_daemon_that_is_killed(service: Machine) -> None:
 
 
 def test_a_run_outlives_a_restart(service: Machine) -> None:
-    """`systemctl restart` takes a moment and not the grace of the run; nothing was interrupted, and a person is told."""
+    """`systemctl restart` does not wait for the run. Nothing is interrupted, and the journal says so."""
     pid, runs = begin(service, "restarted\n")
     before = main_pid(service)
     service.run("systemctl", "restart", SERVICE)
@@ -134,7 +140,7 @@ def test_a_run_outlives_a_restart(service: Machine) -> None:
 
 
 def test_a_run_that_ends_with_its_daemon_takes_no_other_along(service: Machine) -> None:
-    """One in a workspace is interrupted and owed again at `systemctl restart`, while the others outlive it."""
+    """A run in a workspace is interrupted and repeated at `systemctl restart`. The other run outlives the restart."""
     service.write(f"{HOME}/wakeful.yaml", "stop_grace: 0s\n")
     service.write(SPECS / "placed.yaml", PLACED)
     service.write(f"{HOME}/more.txt", "1\n")
@@ -153,7 +159,7 @@ def test_a_run_that_ends_with_its_daemon_takes_no_other_along(service: Machine) 
 
 
 def test_a_run_that_ends_while_no_daemon_is_there_is_recorded_as_it_ended(service: Machine) -> None:
-    """Its exit code and what it said are waiting for the next daemon."""
+    """Its exit code and output are kept for the next daemon."""
     service.drop_in(SERVICE, "[Service]\nRestartSec=3s\n")
     pid, runs = begin(service, "alone\n")
     service.run("kill", "-KILL", main_pid(service))
@@ -167,7 +173,7 @@ def test_a_run_that_ends_while_no_daemon_is_there_is_recorded_as_it_ended(servic
 
 
 def test_what_no_run_claims_ends_with_its_daemon(service: Machine) -> None:
-    """A probe that hung when the daemon was killed is found by the next one in their control group, and ended."""
+    """The next daemon finds a probe that hung when the first was killed, in its control group, and ends it."""
     service.write(SPECS / "probing.yaml", PROBING)
     probe = eventually(lambda: service.read(f"{HOME}/out/probe").strip())
     pid, runs = begin(service, "strays\n")
@@ -180,7 +186,7 @@ def test_what_no_run_claims_ends_with_its_daemon(service: Machine) -> None:
 
 
 def test_a_run_cannot_speak_to_systemd_in_the_daemons_name(service: Machine) -> None:
-    """Whatever it sends, to be kept or to be forgotten, systemd takes such words from the main process alone."""
+    """systemd accepts messages to keep or to forget a process only from the main process."""
     service.write(f"{HOME}/out/forge.py", FORGE)
     service.write(f"{HOME}/out/forging", "")
     pid, runs = begin(service, "forged\n")
@@ -199,7 +205,7 @@ def test_a_run_cannot_speak_to_systemd_in_the_daemons_name(service: Machine) -> 
 
 
 def test_a_stop_ends_the_runs(service: Machine) -> None:
-    """Nothing lives on when nobody comes back for it: the run was interrupted, and is owed again."""
+    """No run lives on without a daemon. The run is interrupted, and repeated later."""
     service.write(f"{HOME}/wakeful.yaml", "stop_grace: 0s\n")
     pid, _ = begin(service, "stopped\n")
     service.run("systemctl", "stop", SERVICE, SOCKET)
@@ -211,7 +217,7 @@ def test_a_stop_ends_the_runs(service: Machine) -> None:
 
 
 def test_a_daemon_that_dies_while_it_is_stopped_leaves_nothing_running(service: Machine) -> None:
-    """The unit itself ends what is left, since no daemon will."""
+    """If the daemon does not stop in time, the unit ends the run, because no daemon will."""
     service.drop_in(SERVICE, "[Service]\nTimeoutStopSec=1s\n")
     service.write(f"{HOME}/wakeful.yaml", "stop_grace: 60s\n")
     service.run("systemctl", "reload", SERVICE)
@@ -227,7 +233,7 @@ def test_a_daemon_that_dies_while_it_is_stopped_leaves_nothing_running(service: 
 
 
 def test_a_persons_run_outlives_a_restart(machine: Machine) -> None:
-    """The same in a person's own service manager, which needs no bus for it."""
+    """The same holds in a person's own service manager, which needs no bus for it."""
     home = f"{HOME}/own"
     machine.run("loginctl", "enable-linger", ACCOUNT)
     eventually(lambda: machine.ask("systemctl", "is-active", f"user@{UID}.service").stdout.strip() == "active")

@@ -1,6 +1,6 @@
-"""wakeful@ACCOUNT.service under a real systemd: ready, asked, reloaded, hung, restarted, stopped, and gone again.
+"""wakeful@ACCOUNT.service under a real systemd, from its first start until it is uninstalled.
 
-The tests share one machine and go in order of the file no more than any others: `service` brings the unit up if it is down.
+The tests share one machine. Their order does not matter: `service` brings the unit up if it is down.
 """
 
 import json
@@ -12,7 +12,7 @@ import pytest
 from systemd.machine import ACCOUNT, SPECS, TOOLS, TOOLS_SAID, UID, WAKEFUL, Machine
 from waiting import eventually
 
-# Run by `make test-long`: a daemon for each of its tests takes its time.
+# Run by `make test-long`, because these tests boot a machine and start a daemon.
 pytestmark = pytest.mark.long
 
 SERVICE, SOCKET = f"wakeful@{ACCOUNT}.service", f"wakeful@{ACCOUNT}.socket"
@@ -49,13 +49,13 @@ run:
     test "$(ls -d /proc/[0-9]* | wc -l)" -gt 6 || echo alone >> out/strict.txt
 """
 
-# Several starts each; `make test-systemd` runs them with the others.
+# These tests start the daemon several times. `make test-systemd` runs them with the others.
 long = pytest.mark.long
 
 
 @pytest.fixture
 def service(machine: Machine) -> Machine:
-    """The unit as `wakeful install` leaves it, up."""
+    """Start the unit as `wakeful install` leaves it, unless it is active."""
     if machine.ask("systemctl", "is-active", SERVICE).stdout.strip() != "active":
         machine.write(f"{HOME}/in.txt", "1\n")
         machine.write(f"{HOME}/out/.keep", "")
@@ -73,7 +73,7 @@ def main_pid(machine: Machine) -> str:
 
 
 def test_the_unit_becomes_ready_and_says_what_it_watches(service: Machine) -> None:
-    """systemd calls it active after the first look, runs it as the account, and shows its own words as the status."""
+    """systemd calls it active after the first look, runs it as the account, and shows the daemon's own status text."""
     assert service.show(SERVICE, "ActiveState", "SubState", "NotifyAccess", "User") == [
         "active",
         "running",
@@ -85,7 +85,7 @@ def test_the_unit_becomes_ready_and_says_what_it_watches(service: Machine) -> No
 
 
 def test_the_socket_is_the_accounts_alone(service: Machine) -> None:
-    """0600 in a folder of 0700, both the account's; who has neither is refused by the kernel."""
+    """Its mode is 0600, and its folder's is 0700. Both belong to the account, so the kernel refuses other users."""
     assert service.run("stat", "-c", "%U %a", PLACE, f"/run/wakeful/{ACCOUNT}").split() == [
         ACCOUNT,
         "600",
@@ -97,12 +97,12 @@ def test_the_socket_is_the_accounts_alone(service: Machine) -> None:
 
 
 def test_commands_of_the_account_find_the_daemon(service: Machine) -> None:
-    """Without --socket: the machine's daemon of one's own account is one of the usual places."""
+    """Without --socket, commands also look for the system daemon of their own account."""
     assert "look" in ask(service, "list")
 
 
 def test_nothing_of_systemd_reaches_a_run(service: Machine) -> None:
-    """Neither the notify socket, the listening one, credentials, the watchdog nor the journal's stream."""
+    """A run has neither systemd's sockets and variables nor the daemon's descriptors."""
     eventually(lambda: "WAKEFUL_RUN" in service.read(f"{HOME}/out/environment"))
     daemon = service.read(f"/proc/{main_pid(service)}/environ")
     assert (
@@ -123,7 +123,10 @@ def test_nothing_of_systemd_reaches_a_run(service: Machine) -> None:
 
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 def test_a_strict_run_has_its_view_inside_the_unit(service: Machine) -> None:
-    """Bubblewrap makes its namespaces inside the unit's sandbox, as an account without rights; the output lands, the home is not seen."""
+    """bubblewrap makes its namespaces inside the unit's sandbox, as an unprivileged account.
+
+    The output lands, and the run does not see the home.
+    """
     service.write(f"{HOME}/private.txt", "private")
     service.write(SPECS / "strict.yaml", STRICT)
     eventually(lambda: service.read(f"{HOME}/out/strict.txt"))
@@ -139,7 +142,7 @@ def test_a_strict_run_has_its_view_inside_the_unit(service: Machine) -> None:
 
 
 def test_a_reload_reads_the_specs_again(service: Machine) -> None:
-    """`systemctl reload` ends well, and the daemon is the same one and ready."""
+    """`systemctl reload` succeeds, and the same daemon is ready again."""
     before = main_pid(service)
     service.run("systemctl", "reload", SERVICE)
     eventually(lambda: service.show(SERVICE, "ActiveState", "SubState") == ["active", "running"])
@@ -148,7 +151,7 @@ def test_a_reload_reads_the_specs_again(service: Machine) -> None:
 
 @long
 def test_commands_given_during_restarts_wait_and_succeed(service: Machine) -> None:
-    """Of many asked one after the other while the daemon restarts twice, every one is answered."""
+    """Commands follow one another while the daemon restarts twice. Each of them succeeds."""
     script = (
         'i=0; while [ ! -e /tmp/enough ]; do "$0" list --json > /dev/null || echo failed; i=$((i+1)); done; echo $i'
     )
@@ -169,7 +172,7 @@ def test_commands_given_during_restarts_wait_and_succeed(service: Machine) -> No
 
 
 def test_a_command_starts_a_daemon_that_is_down(service: Machine) -> None:
-    """The socket stays when the service stops; who asks has the daemon started and gets the answer."""
+    """The socket stays when the service stops. A command starts the daemon and gets its answer."""
     service.run("systemctl", "stop", SERVICE)
     assert service.show(SERVICE, "ActiveState", "Result") == ["inactive", "success"]
     assert service.show(SOCKET, "ActiveState") == ["active"]
@@ -179,7 +182,7 @@ def test_a_command_starts_a_daemon_that_is_down(service: Machine) -> None:
 
 @long
 def test_a_daemon_that_hangs_is_killed_and_comes_back(service: Machine) -> None:
-    """The watchdog ends a stopped daemon; the next one has every record and does what is owed."""
+    """The watchdog ends a stopped daemon. The next one has every record and does the owed run."""
     service.drop_in(SERVICE, "[Service]\nWatchdogSec=2s\nRestartSec=100ms\n")
     service.run("systemctl", "restart", SERVICE)
     hung, restarts = main_pid(service), int(service.show(SERVICE, "NRestarts")[0])
@@ -195,7 +198,7 @@ def test_a_daemon_that_hangs_is_killed_and_comes_back(service: Machine) -> None:
 
 
 def test_the_journal_can_be_asked_by_session_and_run(service: Machine) -> None:
-    """What the daemon says lies there as fields, under its unit, with a priority; the words alone are not all there is."""
+    """The journal has the daemon's messages with fields and a priority, under the daemon's unit."""
     eventually(lambda: service.entries("-u", SERVICE, "WAKEFUL_SESSION=look", "WAKEFUL_EVENT=run_finished"))
     entry = service.entries("-u", SERVICE, "WAKEFUL_SESSION=look", "WAKEFUL_EVENT=run_finished")[0]
     assert entry["MESSAGE"].startswith("look: run 1 succeeded") and entry["PRIORITY"] == "6"
@@ -204,12 +207,15 @@ def test_the_journal_can_be_asked_by_session_and_run(service: Machine) -> None:
 
 
 def test_each_run_has_a_control_group_of_its_own(service: Machine) -> None:
-    """Delegation works through the read-only view of the other groups: what a run starts can be ended as a whole."""
+    """Delegation works, although the view of the other groups is read-only.
+
+    So all processes of a run can be ended together.
+    """
     eventually(lambda: f"{SERVICE}/wakeful-" in service.read(f"{HOME}/out/group"))
 
 
 def test_people_s_tools_work_inside(service: Machine) -> None:
-    """Tried in the unit itself, with all it takes away: nothing of what people's programs need is among it, but for namespaces of control groups."""
+    """In the unit, with all its restrictions, programs have what they need, except namespaces of control groups."""
     service.write(
         f"{HOME}/tools",
         TOOLS.replace("--unshare-all", "--unshare-user --unshare-ipc --unshare-pid --unshare-net --unshare-uts"),
@@ -222,7 +228,10 @@ def test_people_s_tools_work_inside(service: Machine) -> None:
 
 
 def test_the_system_is_closed(service: Machine) -> None:
-    """No privileges, no capabilities, and nothing to be written but where work lies: not even by root, in the daemon's view of the machine."""
+    """The daemon has no privileges and no capabilities.
+
+    In its view of the machine, not even root can write, except in places for work.
+    """
     pid = main_pid(service)
     status = dict(line.split(":\t", 1) for line in service.read(f"/proc/{pid}/status").splitlines() if ":\t" in line)
     assert (status["NoNewPrivs"], status["Seccomp"], int(status["CapBnd"], 16)) == ("1", "2", 0)
@@ -238,7 +247,7 @@ def test_the_system_is_closed(service: Machine) -> None:
         tried = service.ask("nsenter", "-t", pid, "-m", "sh", "-c", f"mkdir {place}/made && rmdir {place}/made")
         assert (tried.returncode == 0) == is_open, (place, tried.stderr)
     assert "Read-only" in service.ask("nsenter", "-t", pid, "-m", "sh", "-c", "echo 1 > /proc/sys/kernel/panic").stderr
-    # Of other people there is nothing: no home, no process, no file in /tmp; and of devices those that programs need.
+    # The view has no home, process or /tmp file of other people. It has only the devices that programs need.
     service.run("sh", "-c", "mkdir -p /home/somebody && touch /tmp/of-somebody")
     assert service.run("nsenter", "-t", pid, "-m", "ls", "/home").split() == [ACCOUNT]
     assert "of-somebody" not in service.run("nsenter", "-t", pid, "-m", "ls", "/tmp").split()
@@ -252,7 +261,10 @@ def test_the_system_is_closed(service: Machine) -> None:
 
 
 def test_doctor_knows_the_service(service: Machine) -> None:
-    """Asked by the account: run by systemd, watched and listened for; nothing is said of logouts, for it lives with the machine."""
+    """The account is told that systemd runs, watches and listens for the daemon.
+
+    Nothing is said about logouts, because the daemon does not depend on a login.
+    """
     checks = {
         check["name"]: check for check in json.loads(service.ask("wakeful", "doctor", "--json", is_person=True).stdout)
     }
@@ -264,20 +276,20 @@ def test_doctor_knows_the_service(service: Machine) -> None:
 
 
 def test_root_gets_no_daemon(machine: Machine) -> None:
-    """wakeful@root is turned away by the unit itself, and by `install` before that."""
+    """The unit itself refuses root, and `install` refuses it before."""
     refused = machine.ask("wakeful", "install", "--system", "--account", "root")
     assert refused.returncode == 1 and "never runs as root" in refused.stderr
 
 
 def test_the_unit_stops_within_its_grace(service: Machine) -> None:
-    """SIGTERM to the daemon alone, its end in good order, and nothing left of its control group."""
+    """Stopping sends SIGTERM only to the daemon, which ends in good order. The socket file is gone."""
     service.run("systemctl", "stop", SOCKET, SERVICE)
     assert service.show(SERVICE, "ActiveState", "Result", "ExecMainStatus") == ["inactive", "success", "0"]
     assert service.ask("test", "-e", PLACE).returncode == 1
 
 
 def test_uninstall_undoes_what_install_did_and_no_more(service: Machine) -> None:
-    """The units are gone from systemd and disk; state, specs and a drop-in of the operator's own are not."""
+    """The units are gone from systemd and disk. State, specs and the operator's own drop-in stay."""
     before = service.run("sh", "-c", f"find {STATE} {SPECS} | sort")
     assert before
     again = service.run("wakeful", "install", "--system", "--account", ACCOUNT, "--specs", str(SPECS))

@@ -1,4 +1,4 @@
-"""wakeful.service in a person's own service manager, a real one: installed by the person, asked, restarted, judged by `doctor`, gone again."""
+"""wakeful.service in a person's own, real service manager, from `wakeful install` to `wakeful uninstall`."""
 
 import json
 
@@ -7,11 +7,11 @@ import pytest
 from systemd.machine import ACCOUNT, TOOLS, TOOLS_SAID, UID, WAKEFUL, Machine
 from waiting import eventually
 
-# Run by `make test-long`: a daemon for each of its tests takes its time.
+# Run by `make test-long`, because these tests boot a machine and start a daemon.
 pytestmark = pytest.mark.long
 
 UNITS = f"/home/{ACCOUNT}/.config/systemd/user"
-# As people name their folders.
+# A folder name with characters that units must escape.
 PROJECT = f"/home/{ACCOUNT}/100% of $HOME"
 SPEC = """
 objective: Write down what a run finds.
@@ -24,7 +24,7 @@ run: {script: "env > environment"}
 
 @pytest.fixture
 def person(machine: Machine) -> Machine:
-    """A person whose own service manager runs."""
+    """Return the machine, with a running service manager of its person."""
     if machine.ask("systemctl", "is-active", f"user@{UID}.service").stdout.strip() != "active":
         machine.run("loginctl", "enable-linger", ACCOUNT)
         eventually(lambda: machine.ask("systemctl", "is-active", f"user@{UID}.service").stdout.strip() == "active")
@@ -41,7 +41,7 @@ def service(person: Machine) -> Machine:
 
 
 def test_without_a_service_manager_install_says_how_to_get_one(machine: Machine) -> None:
-    """As after su or sudo: nothing is written, and the words name the command that helps."""
+    """This is the situation after su or sudo. Nothing is written, and the message names the command that helps."""
     machine.run("loginctl", "disable-linger", ACCOUNT)
     eventually(lambda: machine.ask("systemctl", "is-active", f"user@{UID}.service").stdout.strip() != "active")
     refused = machine.ask("wakeful", "install", is_person=True)
@@ -50,7 +50,7 @@ def test_without_a_service_manager_install_says_how_to_get_one(machine: Machine)
 
 
 def test_a_dry_run_says_everything_and_does_nothing(person: Machine) -> None:
-    """The files, the reload, the start: each as a line of what would have been."""
+    """A line for each file, reload and start says what would have been done."""
     said = person.run("wakeful", "install", "--dry-run", "--specs", f"{PROJECT}/sessions.d", is_person=True)
     assert (
         f"would have written {UNITS}/wakeful.service" in said
@@ -61,7 +61,10 @@ def test_a_dry_run_says_everything_and_does_nothing(person: Machine) -> None:
 
 
 def test_the_unit_becomes_ready_for_its_person(service: Machine) -> None:
-    """Active after the first look, found by commands without a word about where; what it watches is its status."""
+    """The unit is active after the first look, and commands find the daemon without options.
+
+    The unit's status says what the daemon watches.
+    """
     assert service.show("wakeful.service", "ActiveState", "SubState", is_person=True) == ["active", "running"]
     assert service.show("wakeful.service", "StatusText", is_person=True)[0].startswith("1 session, ")
     assert "look" in service.run("wakeful", "list", is_person=True)
@@ -74,7 +77,7 @@ def test_the_unit_becomes_ready_for_its_person(service: Machine) -> None:
 
 
 def test_nothing_of_systemd_reaches_a_run(service: Machine) -> None:
-    """Neither the notify socket, the listening one, the journal's stream nor the way to the person's bus."""
+    """A run has neither systemd's sockets and variables, nor the person's bus or runtime folder."""
     eventually(lambda: "WAKEFUL_RUN" in service.read(f"{PROJECT}/environment"))
     names = {line.partition("=")[0] for line in service.read(f"{PROJECT}/environment").splitlines()}
     prefixes = (
@@ -93,13 +96,16 @@ def test_nothing_of_systemd_reaches_a_run(service: Machine) -> None:
 
 
 def test_a_command_given_during_a_restart_waits_and_succeeds(service: Machine) -> None:
-    """Stopped and started again by the command itself."""
+    """The command itself starts the stopped service through its socket."""
     service.run("systemctl", "--user", "stop", "wakeful.service", is_person=True)
     assert "look" in service.run("wakeful", "list", is_person=True)
 
 
 def test_the_hardening_of_the_unit_holds(service: Machine) -> None:
-    """No new privileges, a filter of system calls, no capabilities: what a person's service manager can set up is set up."""
+    """The unit has all the hardening that a person's service manager can set up.
+
+    This means no new privileges, a filter of system calls, and no capabilities.
+    """
     pid = service.show("wakeful.service", "MainPID", is_person=True)[0]
     status = dict(line.split(":\t", 1) for line in service.read(f"/proc/{pid}/status").splitlines() if ":\t" in line)
     assert (status["NoNewPrivs"], status["Seccomp"], int(status["CapEff"], 16), int(status["CapPrm"], 16)) == (
@@ -112,7 +118,7 @@ def test_the_hardening_of_the_unit_holds(service: Machine) -> None:
 
 
 def test_people_s_tools_work_inside(service: Machine) -> None:
-    """Tried in the unit itself, with all it takes away: nothing of what people's programs need is among it."""
+    """In the unit, with all its restrictions, programs have what they need."""
     home, drop_in = f"/home/{ACCOUNT}", f"{UNITS}/wakeful.service.d/test.conf"
     service.write(f"{home}/tools", TOOLS)
     service.write(drop_in, f"[Service]\nExecStartPre=/bin/sh -c 'sh {home}/tools > {home}/tools.out 2>&1'\n")
@@ -124,7 +130,10 @@ def test_people_s_tools_work_inside(service: Machine) -> None:
 
 
 def test_doctor_knows_the_service(service: Machine) -> None:
-    """Run by systemd, watched, listened for, living on after logout; without lingering it says what mends that."""
+    """systemd runs the daemon, watches it, listens for it, and keeps it after logout.
+
+    Without lingering, `doctor` names the command that repairs it.
+    """
     checks = {
         check["name"]: check for check in json.loads(service.ask("wakeful", "doctor", "--json", is_person=True).stdout)
     }
@@ -143,7 +152,7 @@ def test_doctor_knows_the_service(service: Machine) -> None:
 
 @pytest.mark.long
 def test_installing_again_changes_nothing_and_a_change_restarts(service: Machine) -> None:
-    """The same words leave the daemon alone; others are written and take effect."""
+    """An unchanged unit file leaves the daemon alone. A changed one is written and restarts it."""
     before = service.show("wakeful.service", "MainPID", is_person=True)
     said = service.run("wakeful", "install", "--specs", f"{PROJECT}/sessions.d", is_person=True)
     assert (
@@ -158,7 +167,7 @@ def test_installing_again_changes_nothing_and_a_change_restarts(service: Machine
 
 
 def test_uninstall_undoes_what_install_did_and_no_more(service: Machine) -> None:
-    """Unit files and their links are gone; specs, state and a unit that somebody else wrote are not."""
+    """Unit files and their links are gone. Specs and state stay, and so does a unit that wakeful did not write."""
     said = service.run("wakeful", "uninstall", is_person=True)
     assert (
         "stopped and disabled wakeful.service and wakeful.socket" in said

@@ -1,4 +1,7 @@
-"""Three sides of a file, judged one by one: what comes back, what is kept, and that a record alone is enough to do it and undo it."""
+"""A merge compares the three versions of each file, one by one.
+
+The tests cover which files are taken or kept, and that the merge's record is enough to carry it out and to undo it.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ ODD_NAME = os.fsdecode(b"caf\xe9")
 
 
 class Pair:
-    """A parent's root and its fork's, alike at the start."""
+    """A parent's root and its fork's root, with the same files at the start."""
 
     def __init__(self, folder: Path, **files: str | bytes) -> None:
         self.ours, self.theirs, self.marks = folder / "ours", folder / "theirs", folder / "marks"
@@ -94,7 +97,7 @@ async def test_a_dry_run_keeps_nothing_and_says_the_same(tmp_path: Path) -> None
 
 @pytest.mark.asyncio
 async def test_what_changes_between_plan_and_deed_stays(tmp_path: Path) -> None:
-    """Changed, or swapped for a folder that leads elsewhere: told, and nothing written there."""
+    """A file is changed, and a folder becomes a link. Both are reported, and nothing is written there."""
     pair = Pair(tmp_path, a="one\n", b="one\n")
     (pair.theirs / "a").write_text("two\n")
     (pair.theirs / "deep").mkdir()
@@ -133,7 +136,10 @@ def test_too_much_to_compare_is_refused_with_figures(tmp_path: Path, monkeypatch
 
 
 def test_a_spec_is_moved_with_all_that_leads_to_its_root() -> None:
-    """Patterns, excludes, command, environment and folder; what lies outside stays, and what writes there is left behind."""
+    """Patterns, excludes, command, environment and folder move.
+
+    Inputs outside of root stay, and outputs outside of it are left out.
+    """
     run = CommandRun(argv=("sh", "/p/x.sh", "/prod/y"), cwd="/p/sub", env={"OUT": "/p/out:/q"})
     bindings = (
         FileBinding(name="in", pattern="/p/data/*", exclude=("/p/data/old/", "*.bak")),

@@ -1,4 +1,4 @@
-"""The place of its own of one run: what is laid out in it, and what is taken out of it again."""
+"""The workspace of one run: the files that are copied into it, and the outputs that are collected from it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,10 @@ def site(tmp_path: Path) -> Site:
 
 @pytest.mark.asyncio
 async def test_only_what_the_run_changed_of_its_outputs_is_collected(site: Site) -> None:
-    """New, changed and removed; not what was written anew and is the same, not what is excluded, not what is only read."""
+    """New, changed and removed outputs are collected.
+
+    Outputs rewritten with the same content, excluded files and inputs are not.
+    """
     site.write("out/same.txt", "same")
     site.write("out/gone.txt", "gone")
     _, area, root = await site.make()
@@ -85,7 +88,7 @@ async def test_only_what_the_run_changed_of_its_outputs_is_collected(site: Site)
 
 @pytest.mark.asyncio
 async def test_an_edit_while_the_place_was_made_is_a_conflict(site: Site) -> None:
-    """The base is what the run had before it, whatever stands at the real place by then."""
+    """The base is the file that the run was given, even if the project has another version by then."""
     _, area, root = await site.make()
     site.write("out/a.txt", "theirs")
     area.take_stock()
@@ -95,7 +98,7 @@ async def test_an_edit_while_the_place_was_made_is_a_conflict(site: Site) -> Non
 
 @pytest.mark.asyncio
 async def test_what_was_removed_while_the_place_was_made_is_not_made_anew(site: Site) -> None:
-    """A run that leaves it alone has not written it."""
+    """A run that does not touch the output has not written it."""
     _, area, root = await site.make()
     (site.root / "out/a.txt").unlink()
     area.take_stock()
@@ -104,7 +107,7 @@ async def test_what_was_removed_while_the_place_was_made_is_not_made_anew(site: 
 
 @pytest.mark.asyncio
 async def test_a_link_out_of_root_is_copied_only_where_it_may_be_read(site: Site, tmp_path: Path) -> None:
-    """And an output that was such a link is replaced as the link it was, not written through."""
+    """An output that was such a link is replaced. The run's content is not written through the link."""
     outside = tmp_path / "outside.txt"
     outside.write_text("outside")
     (site.root / "out/link").symlink_to(outside)
@@ -122,7 +125,7 @@ async def test_a_link_out_of_root_is_copied_only_where_it_may_be_read(site: Site
 
 @pytest.mark.asyncio
 async def test_a_folder_that_is_a_link_is_refused_with_words(site: Site, tmp_path: Path) -> None:
-    """A run in place could have put it there: nothing behind it is copied."""
+    """A run without a workspace could have put the link there, so nothing behind it is copied."""
     (tmp_path / "secret").mkdir()
     (tmp_path / "secret" / "key").write_text("key")
     (site.root / "data").symlink_to(tmp_path / "secret")
@@ -134,7 +137,7 @@ async def test_a_folder_that_is_a_link_is_refused_with_words(site: Site, tmp_pat
 
 @pytest.mark.asyncio
 async def test_programs_that_the_command_names_come_along(site: Site) -> None:
-    """And no other file of root does."""
+    """No other file of root is copied."""
     for name in ("tool.py", "lib/check.sh", "other.py"):
         site.write(name, "x")
     site.spec = replace(
@@ -152,7 +155,10 @@ async def test_programs_that_the_command_names_come_along(site: Site) -> None:
 
 @pytest.mark.asyncio
 async def test_mentions_of_root_lead_into_the_place_and_limits_stay(site: Site) -> None:
-    """In the command, the check, the environment and the folder it runs in; what else the run is held to is as it was."""
+    """The command, the check, the environment and the working folder name the workspace.
+
+    The limits and grants are unchanged.
+    """
     limits = RunLimits(memory_bytes=1 << 30)
     real = str(site.root)
     run = CommandRun(
@@ -177,7 +183,7 @@ async def test_mentions_of_root_lead_into_the_place_and_limits_stay(site: Site) 
 
 
 def test_a_replay_and_a_fork_keep_the_limits_of_the_run(tmp_path: Path) -> None:
-    """Another root is no reason to let it use more."""
+    """A run in another root may not use more."""
     spec = SessionSpec(name="s", root="/project", run=ScriptRun(text="cat /project/x", limits=RunLimits(processes=3)))
     moved, other = redirect(spec, str(tmp_path), None), redirect(spec, str(tmp_path), ("echo", "/project/y"))
     assert moved.run == ScriptRun(text=f"cat {tmp_path}/x", limits=RunLimits(processes=3))
@@ -186,7 +192,7 @@ def test_a_replay_and_a_fork_keep_the_limits_of_the_run(tmp_path: Path) -> None:
 
 @pytest.mark.asyncio
 async def test_a_copy_asks_for_commits_where_they_are_and_a_worktree_has_its_own(site: Site) -> None:
-    """Branches that bindings name are there by their names."""
+    """A worktree has the branches that bindings name."""
     git = ["git", "-c", "user.name=A", "-c", "user.email=a@example.org", "-C", str(site.root)]
     for words in (["init", "-q", "-b", "main"], ["add", "-A"], ["commit", "-qm", "one"], ["branch", "side"]):
         subprocess.run([*git, *words], check=True)
@@ -208,7 +214,7 @@ async def test_a_copy_asks_for_commits_where_they_are_and_a_worktree_has_its_own
 
 @pytest.mark.asyncio
 async def test_a_head_that_a_run_spoiled_is_not_believed(site: Site) -> None:
-    """A pipe, a link, nonsense: nothing waits for it, nothing is read behind it."""
+    """A pipe, a link or nonsense in HEAD does not block the daemon, and nothing is read behind it."""
     git = ["git", "-c", "user.name=A", "-c", "user.email=a@example.org", "-C", str(site.root)]
     for words in (["init", "-q", "-b", "main"], ["add", "-A"], ["commit", "-qm", "one"]):
         subprocess.run([*git, *words], check=True)
@@ -230,7 +236,7 @@ async def test_a_head_that_a_run_spoiled_is_not_believed(site: Site) -> None:
 
 @pytest.mark.asyncio
 async def test_what_cannot_be_made_is_refused_and_leaves_the_real_files_alone(site: Site, tmp_path: Path) -> None:
-    """An output outside of root, which no spec that is read may have; a worktree without a repository."""
+    """Two cases: an output outside of root, which a spec file may not have, and a worktree without a repository."""
     spec = site.spec
     site.spec = replace(spec, bindings=(FileBinding(name="o", pattern="../beside/x", access="write"),))
     with pytest.raises(WakefulError, match="outside of the workspace"):
@@ -245,7 +251,7 @@ async def test_what_cannot_be_made_is_refused_and_leaves_the_real_files_alone(si
 
 
 def test_an_area_whose_folders_were_shut_is_removed_and_links_in_it_are_not_followed() -> None:
-    """By a daemon that is not root, too."""
+    """A daemon that is not root can do this, too."""
     with tempfile.TemporaryDirectory(prefix="wakeful-test-") as folder:
         os.chmod(folder, 0o755)
         area, kept = Path(folder, "areas/s.1"), Path(folder, "kept")
@@ -271,7 +277,7 @@ def test_an_area_whose_folders_were_shut_is_removed_and_links_in_it_are_not_foll
 
 @pytest.mark.asyncio
 async def test_what_no_run_may_read_is_not_copied_for_one(site: Site, tmp_path: Path) -> None:
-    """The daemon is held by nothing: a binding that names its secrets, also by another way, gets none."""
+    """The daemon itself is not confined. So a binding that covers its secrets is refused, also by another path."""
     site.write("secrets/gh", "SECRET")
     (tmp_path / "way").symlink_to(site.root)
     site.spec = replace(site.spec, bindings=(FileBinding(name="s", pattern="**"),))
@@ -284,7 +290,7 @@ async def test_what_no_run_may_read_is_not_copied_for_one(site: Site, tmp_path: 
 
 @pytest.mark.asyncio
 async def test_the_digest_of_an_output_is_that_of_the_real_one(site: Site) -> None:
-    """Landing compares what the area has with what is there: both speak of the same thing."""
+    """Landing compares the digests of both files, so they must be computed in the same way."""
     _, area, root = await site.make()
     area.take_stock()
     (root / "out/a.txt").write_text("new")
