@@ -1,7 +1,7 @@
-"""A real daemon on a folder of its own: started, killed, restarted, and asked through the real command line.
+"""A real daemon in a folder of its own, used through the real command line.
 
-The box keeps no opinion about what the daemon should do; tests compare its answers with ledgers
-that the sessions' own commands write.
+Tests start, kill and restart it. The box does not know what the daemon should do: tests compare its answers with
+ledgers, which the sessions' own commands write.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from wakeful.runners.isolation.shield import can_shield
 WAKEFUL = str(Path(sys.executable).parent / "wakeful")
 WEAKENED = Path(__file__).parents[1] / "security" / "weakened.py"
 SETTINGS = "wakeful.yaml"
-# Commands that change the process they run in, or that wait for a program of the person's.
+# Commands that need a process of their own: they change the process they run in, or wait for another program.
 IN_A_PROCESS_OF_THEIR_OWN = ("daemon", "migrate", "install", "uninstall")
 
 
@@ -45,10 +45,10 @@ class Box:
         self.specs.mkdir(parents=True, exist_ok=True)
         self.runtime.mkdir(exist_ok=True)
         self.write(SETTINGS, "")
-        # What the daemon is started by, if not by us.
+        # The command that starts the daemon instead of us. Empty: we start it directly.
         self.wrap: tuple[str, ...] = ()
         self.program: tuple[str, ...] = (WAKEFUL,)
-        # False: the daemon is a process that was started by its script, for tests that look at what only such a one has.
+        # False: the daemon is started by its script, for tests of what a forked daemon does not have.
         self.is_forked = True
         self.daemon: subprocess.Popen[bytes] | ForkedDaemon | None = None
 
@@ -60,7 +60,10 @@ class Box:
         return path
 
     def write(self, path: str, text: str) -> Path:
-        """In place where that is one step, so that however busy the machine is nobody finds a file cut off and not yet written."""
+        """Write a file so that no reader finds a part of it, however busy the machine is.
+
+        A text that is not shorter is written in place in one step. Other files are replaced by a rename.
+        """
         target = self.folder / path
         self._write(target, text + self.reach() if path == SETTINGS else text)
         return target
@@ -72,20 +75,20 @@ class Box:
             with target.open("r+b", buffering=0) as file:
                 file.write(content)
             return
-        # Beside the box, where nobody looks.
+        # Outside the box's folder, where the daemon does not look.
         fresh = self.folder.with_name(f".{self.folder.name}.writing")
         fresh.write_bytes(content)
         fresh.replace(target.resolve())
 
     def reach(self) -> str:
-        """Runs here are confined as everybody's are, and may write their ledgers anywhere in the box."""
+        """Return the settings with which runs may write anywhere in the box. Otherwise runs are confined as usual."""
         if can_shield():
             return f"defaults: {{allow: {{write: [{json.dumps(str(self.folder))}]}}}}\n"
-        # Nothing here can keep the state folder, which lies in the box, out of their reach.
+        # This machine cannot keep runs out of the state folder, which lies in the box.
         return "allow_unisolated: true\ndefaults: {isolation: none}\n"
 
     def save(self, path: str, text: str) -> None:
-        """As an editor saves: a new file renamed over the old one."""
+        """Write a file as an editor saves it: a new file renamed over the old one."""
         target = self.folder / path
         fresh = target.with_name(f".{target.name}.new~")
         fresh.write_text(text)
@@ -105,7 +108,7 @@ class Box:
         return [*self.wrap, *self.program, "daemon", *places, *extra]
 
     def weaken(self, rule: str) -> None:
-        """The next daemon lacks one defence, to show that an attack on it is one."""
+        """Start the next daemon without one defence, to show that an attack succeeds without it."""
         self.program = (sys.executable, str(WEAKENED), rule)
 
     def start(self, *, is_ready: bool = True, env: dict[str, str] | None = None) -> None:
@@ -125,7 +128,10 @@ class Box:
         return subprocess.Popen(words, stdout=out, stderr=subprocess.STDOUT, cwd=self.folder, env=environment)
 
     def _may_fork(self, words: list[str], environment: dict[str, str]) -> bool:
-        """A wrapper starts the daemon itself, and an interpreter reads its own variables once, when it begins."""
+        """Return whether a fork of this process can stand in for the program.
+
+        A wrapper must start the daemon itself. An interpreter reads its PYTHON variables only once, when it starts.
+        """
         is_ours = words[0] == WAKEFUL or words[:2] == [sys.executable, str(WEAKENED)]
         return is_ours and self.is_forked and not any(name.startswith("PYTHON") for name in environment)
 
@@ -145,7 +151,7 @@ class Box:
         return self.run_process(self.arguments("--once"), self.environment())
 
     def run_process(self, words: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-        """To its end, in a process of its own; forked where a daemon would be."""
+        """Run a program to its end in a process of its own, which is forked if possible."""
         if self._may_fork(words, environment):
             return run_forked(words, folder=self.folder, environment=environment)
         return subprocess.run(
@@ -153,7 +159,7 @@ class Box:
         )
 
     def kill(self) -> None:
-        """kill -9, and nothing else: what was started by it is left to the next daemon."""
+        """Send SIGKILL to the daemon alone. The processes it started are left to the next daemon."""
         assert self.daemon is not None
         self.daemon.send_signal(signal.SIGKILL)
         self.daemon.wait(PATIENCE_SECONDS)
@@ -168,7 +174,7 @@ class Box:
 
     @contextlib.contextmanager
     def held_still(self) -> Iterator[None]:
-        """The daemon does nothing meanwhile, so that what is done to files is one change to it, however long it takes."""
+        """Stop the daemon with SIGSTOP meanwhile. It then sees everything done to files as one change."""
         daemon = self.daemon
         assert daemon is not None
         daemon.send_signal(signal.SIGSTOP)
@@ -179,9 +185,9 @@ class Box:
             daemon.send_signal(signal.SIGCONT)
 
     def close(self) -> None:
-        """At once, runs and all: what a stop does is for the tests that ask for one."""
+        """Kill the daemon and its runs at once. Tests that need an orderly stop call `stop`."""
         if self.daemon is not None and self.daemon.poll() is None:
-            # Nothing of it stays behind, or it slows every test after this one.
+            # Processes that stay behind would slow every later test.
             tree = psutil.Process(self.daemon.pid).children(recursive=True)
             self.daemon.kill()
             self.daemon.wait()
@@ -192,13 +198,14 @@ class Box:
     def environment(self) -> dict[str, str]:
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
         kept["PATH"] = f"{Path(sys.executable).parent}:{kept.get('PATH', '')}"
-        # The folders of runs: a daemon that is killed for good leaves them, and here they go with the test.
+        # RUNTIME_DIRECTORY holds the folders of runs. A killed daemon leaves them there, and they are removed with the
+        # test.
         return kept | {"WAKEFUL_SOCKET": str(self.socket), "RUNTIME_DIRECTORY": str(self.runtime)}
 
     # -- asking -------------------------------------------------------------------------------
 
     def run(self, *arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-        """The command, as a script gives it."""
+        """Run a wakeful command, as a script does."""
         environment = self.environment() | (env or {})
         if arguments[0] in IN_A_PROCESS_OF_THEIR_OWN:
             return self.run_process([WAKEFUL, *arguments], environment)
@@ -212,7 +219,7 @@ class Box:
         return done.stdout
 
     def words(self, *arguments: str) -> str:
-        """What it answers, with the lines' breaks taken out: they depend on the width of the terminal."""
+        """Return the answer without its line breaks, which depend on the width of the terminal."""
         return " ".join(self.ask(*arguments).split())
 
     def json(self, *arguments: str) -> Any:
@@ -222,14 +229,14 @@ class Box:
         return [json.loads(line) for line in self.ask("log", name, "--json", *arguments).splitlines()]
 
     def rows(self) -> list[dict[str, Any]]:
-        """What `list --json` prints, without the cost of starting a command: waiting asks often."""
+        """Return what `list --json` prints, without starting a command. Waiting asks often."""
         return Client(str(self.socket)).get("/sessions")
 
     def row(self, name: str) -> dict[str, Any]:
         return next(row for row in self.rows() if row["name"] == name)
 
     def find_row(self, name: str) -> dict[str, Any] | None:
-        """None while nobody has heard of it."""
+        """Return the session's row, or None while the daemon does not know the session."""
         return next((row for row in self.rows() if row["name"] == name), None)
 
     def kinds(self, name: str) -> list[str]:
@@ -238,7 +245,7 @@ class Box:
     # -- waiting ------------------------------------------------------------------------------
 
     def wait_at_rest(self, name: str, *, runs: int | None = None, seconds: float = PATIENCE_SECONDS) -> dict[str, Any]:
-        """Until the session is there, neither running nor owed anything (and has had that many runs)."""
+        """Wait until the session exists, does not run and owes nothing (and has had this many runs)."""
 
         def at_rest() -> dict[str, Any] | None:
             row = self.find_row(name)
@@ -248,7 +255,7 @@ class Box:
         return eventually(at_rest, seconds, what=f"{name} at rest after {runs} runs")
 
     def wait_for(self, name: str, seconds: float = PATIENCE_SECONDS, **wanted: Any) -> dict[str, Any]:
-        """Until the session is there, and its row says this."""
+        """Wait until the session exists and its row has these values."""
 
         def matches() -> dict[str, Any] | None:
             row = self.find_row(name)
@@ -258,7 +265,7 @@ class Box:
 
 
 def copy_examples(folder: Path) -> None:
-    """The repository's own sessions and examples, as somebody who cloned it finds them."""
+    """Copy the repository's own sessions and examples, as a fresh clone has them."""
     root = Path(__file__).resolve().parents[2]
     for name in ("sessions.d", "examples", "daemon"):
         shutil.copytree(

@@ -1,7 +1,8 @@
-"""`busy_daemon.py RULE daemon …` runs a daemon that records without pause from the first note on: each note that is on disk is followed by another.
+"""Run a daemon that records without pause from the first note on: `busy_daemon.py RULE daemon …`.
 
-The next one is decided before the last is taken in, so at no moment is everything on disk. RULE `so_far` is the daemon as it is; with `all` its
-watchdog waits until nothing is on its way to disk any more, as it did before.
+Each note that is on disk is followed by another. The next one is decided before the last is taken in, so at no moment
+is everything on disk. RULE `so_far` is the daemon as it is. With `all`, its watchdog waits until nothing is on its way
+to disk, as it did before.
 """
 
 from __future__ import annotations

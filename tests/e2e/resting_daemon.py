@@ -1,4 +1,4 @@
-"""`wakeful`, with a rest of a second instead of a minute: threads without work end sooner."""
+"""Run `wakeful` with idle threads that end after one second instead of a minute."""
 
 from wakeful.cli import main
 from wakeful.system import blocking_pool

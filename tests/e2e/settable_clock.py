@@ -1,7 +1,7 @@
-"""Runs a program of Python with a wall clock that a test sets: `settable_clock.py OFFSET PROGRAM ARGUMENTS...`.
+"""Run a Python program with a wall clock that a test sets: `settable_clock.py OFFSET PROGRAM ARGUMENTS...`.
 
 OFFSET is a file with the seconds by which the program's clock differs from the machine's. Linux has no wall clock for
-one process alone, so the functions that read it are replaced. The clocks that nobody can set are the machine's own.
+one process alone, so this module replaces the functions that read it. Clocks that cannot be set are the machine's own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""A supervisor as systemd is one, as small as can be: starts the command it is given, starts it again when it dies, and keeps its descriptors.
+"""A minimal supervisor like systemd: it starts a command, restarts it when it dies, and stores its descriptors.
 
-What it keeps and hands over, and whose messages it takes, follows sd_notify(3) and sd_listen_fds(3); it inherits and reaps what a dead
-daemon leaves, as the first process of a machine does. SIGTERM ends the command and then itself. `PLACE/main` names the command's process.
+It stores and hands over descriptors, and accepts messages, as sd_notify(3) and sd_listen_fds(3) describe. Like the
+first process of a machine, it inherits and reaps the processes that a dead daemon leaves. SIGTERM ends the command and
+then the supervisor. `PLACE/main` holds the pid of the command's process.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Supervisor:
             (self.place / "main.new").write_text(str(self.main))
             (self.place / "main.new").rename(self.place / "main")
             return
-        # High enough that none is overwritten before its turn.
+        # Numbers so high that no descriptor is overwritten before its turn.
         moved = [os.dup2(fd, 100 + number) for number, (_, fd) in enumerate(fds)]
         for number, fd in enumerate(moved):
             os.dup2(fd, 3 + number)
@@ -80,7 +81,7 @@ class Supervisor:
                 sender = CREDENTIALS.unpack(content[: CREDENTIALS.size])[0]
             elif (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 fds = list(struct.unpack(f"{len(content) // 4}i", content))
-        # NotifyAccess=main
+        # As with NotifyAccess=main, only messages of the main process count.
         if sender == self.main and "FDSTORE" in words:
             self.stored.setdefault(words["FDNAME"], []).extend(fds)
         elif sender == self.main and "FDSTOREREMOVE" in words:
@@ -94,7 +95,7 @@ class Supervisor:
         (self.place / "stored.new").rename(self.place / "stored")
 
     def reap(self) -> bool:
-        """Whether to go on."""
+        """Reap the processes that ended. Return whether to go on."""
         while True:
             try:
                 pid, _ = os.waitpid(-1, os.WNOHANG)

@@ -1,4 +1,4 @@
-"""A socket that somebody else listens on for the daemon, as systemd does: commands wait in it while no daemon runs."""
+"""Socket activation: systemd listens for the daemon, and commands wait in the socket while no daemon runs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from e2e.box import WAKEFUL, Box
 from waiting import eventually
 from wakeful.system.systemd import take_handed_over
 
-# Run by `make test-long`: a daemon for each of its tests takes its time.
+# Run by `make test-long`, because each of its tests starts a daemon.
 pytestmark = pytest.mark.long
 
 SPEC = "objective: Copy.\nbindings: {i: {file: in.txt}}\nrun: {command: [sh, -c, 'env > environment; ls -l /proc/self/fd > descriptors']}\n"
-# What systemd does between fork and exec: the socket becomes descriptor 3, and the variables name this very process.
+# systemd does this between fork and exec: the socket becomes descriptor 3, and the variables name this process.
 HAND_OVER = """
 import os, sys
 count, *words = sys.argv[1:]
@@ -31,7 +31,7 @@ os.execv(words[0], words)
 
 @pytest.fixture
 def listener(box: Box) -> Iterator[socket.socket]:
-    """What the manager keeps for as long as it lives."""
+    """The socket that the service manager keeps all the time."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as kept:
         kept.bind(str(box.socket))
         kept.listen()
@@ -74,7 +74,7 @@ def ask_in_background(box: Box, *words: str) -> subprocess.Popen[str]:
 
 
 def test_a_command_waits_for_a_daemon_that_is_not_there_yet(box: Box, listener: socket.socket) -> None:
-    """It says after a moment what it waits for, and is answered by the daemon that then starts."""
+    """The command says after a moment what it waits for. The daemon that then starts answers it."""
     waiting = ask_in_background(box, "list", "--json")
     assert waiting.stderr is not None
     assert "starting; waiting up to 60 s" in waiting.stderr.readline()
@@ -84,7 +84,10 @@ def test_a_command_waits_for_a_daemon_that_is_not_there_yet(box: Box, listener: 
 
 
 def test_a_socket_that_was_handed_over_outlives_the_daemon(box: Box, listener: socket.socket) -> None:
-    """Stopping neither removes nor replaces it; a call given meanwhile is carried out by the next daemon, once."""
+    """Stopping the daemon neither removes nor replaces the socket.
+
+    The next daemon carries out a call given meanwhile.
+    """
     box.write("in.txt", "1\n")
     box.spec("copy", SPEC)
     start(box, listener)
@@ -100,7 +103,7 @@ def test_a_socket_that_was_handed_over_outlives_the_daemon(box: Box, listener: s
 
 
 def test_a_run_inherits_nothing_of_the_socket(box: Box, listener: socket.socket) -> None:
-    """Neither its variables nor its descriptor; what the run is told of it is where to ask."""
+    """A run gets neither the LISTEN_ variables nor the descriptor. WAKEFUL_SOCKET tells it where to ask."""
     box.write("in.txt", "1\n")
     box.spec("copy", SPEC)
     start(box, listener)
@@ -113,14 +116,14 @@ def test_a_run_inherits_nothing_of_the_socket(box: Box, listener: socket.socket)
 
 
 def test_another_place_than_the_one_handed_over_is_refused(box: Box, listener: socket.socket) -> None:
-    """Two answers to where the daemon listens are a mistake of the unit, said at the start."""
+    """If --socket differs from the socket handed over, the unit is wrong. The daemon says so and does not start."""
     start(box, listener, "--socket", str(box.folder / "other.sock"))
     assert box.daemon is not None and box.daemon.wait(60) == 1
     assert "leave --socket out, or change ListenStream=" in box.output.read_text()
 
 
 def test_the_removed_file_of_a_socket_handed_over_is_told_not_remade(box: Box, listener: socket.socket) -> None:
-    """The daemon would listen where systemd does not look; it names who makes the file anew."""
+    """The daemon would listen where systemd does not look. It says which unit to restart instead."""
     start(box, listener)
     box.wait_ready()
     box.socket.unlink()
@@ -139,7 +142,7 @@ def test_the_removed_file_of_a_socket_handed_over_is_told_not_remade(box: Box, l
     ],
 )
 def test_variables_meant_for_another_process_hand_nothing_over(environ: dict[str, str]) -> None:
-    """A number that is not ours is somebody else's descriptor; the variables are gone all the same."""
+    """Descriptors with the pid of another process are not ours. The variables are removed all the same."""
     assert take_handed_over(environ).listener is None
     assert environ == {}
 
@@ -149,7 +152,7 @@ def test_variables_meant_for_another_process_hand_nothing_over(environ: dict[str
     [("2", socket.SOCK_STREAM, "leave one ListenStream="), ("1", socket.SOCK_DGRAM, "not a listening UNIX socket")],
 )
 def test_what_cannot_be_listened_on_is_refused(box: Box, count: str, kind: int, said: str) -> None:
-    """Two sockets, or one of another kind, end the start with the line of the unit that is wrong."""
+    """Two sockets, or a socket of another kind, end the start. The message names the wrong line of the unit."""
     with socket.socket(socket.AF_UNIX, kind) as given:
         given.bind(str(box.socket))
         words = [

@@ -1,4 +1,7 @@
-"""What a rewind or a merge writes is the session's own writing, from outside: it does not wake itself, its readers wake, `why` says who."""
+"""Files that a rewind or a merge writes count as the session's own writes.
+
+They do not wake the session. They wake its readers, and `why` names the rewind or the merge.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,10 @@ from waiting import eventually
 from wakeful.cli.client import Client
 from wakeful.client.refusals import DaemonRefused
 
-# Run by `make test-long`: a daemon for each of its tests takes its time.
+# Run by `make test-long`, because each of its tests starts a daemon.
 pytestmark = pytest.mark.long
 
-# It wakes when others change what it wrote.
+# With `wake: true`, the session wakes when others change its output.
 SUM = """
     root: {root}
     objective: Sum up.
@@ -36,7 +39,10 @@ PAGE = """
 
 @pytest.fixture
 def root(box: Box) -> Path:
-    """A project whose session has had two runs, with a checkpoint between them, and whose page was made of the second."""
+    """A project whose session ran twice, with a checkpoint in between.
+
+    Another session made its page of the second result.
+    """
     root = box.folder / "project"
     box.write("project/data/a.txt", "one\n")
     box.spec("sum", SUM.format(root=root))
@@ -51,7 +57,10 @@ def root(box: Box) -> Path:
 
 
 def judge_adopted(box: Box, by: str) -> None:
-    """The record of what was adopted, once the reader made its page of it; nothing woke the session, and nobody else is named."""
+    """Check the record of the adopted files, after the reader has made its page of them.
+
+    The session did not wake, and `why` names no other author.
+    """
     box.wait_at_rest("page", runs=3)
     box.wait_at_rest("sum")
     records = box.log("sum")
@@ -94,13 +103,16 @@ def test_files_brought_by_a_merge_are_the_sessions_own(box: Box, root: Path) -> 
 
 
 def test_two_who_merge_at_once_merge_once_and_the_files_are_there(box: Box, root: Path) -> None:
-    """One is answered, the others are refused or told that there is nothing new; whoever is refused takes nothing from the other."""
+    """One caller gets the merge.
+
+    The others are refused or told that there is nothing new. A refusal takes no file away.
+    """
     box.ask("fork", "sum", "--as", "trial", "--workspace")
     place = Path(box.json("show", "trial")["root"])
     client = Client(str(box.socket))
     for number in range(5):
         (place / "out/sum.txt").write_text(f"by the trial {number}\n")
-        # The fork takes note of it, too: a merge prepared before that would rightly be refused.
+        # The fork notices the change, too. A merge prepared before that would rightly be refused.
         eventually(lambda wakes=number + 1: sum(kind.startswith("wake_") for kind in box.kinds("trial")) == wakes)
         answers: list[str] = []
         callers = [threading.Thread(target=lambda: answers.append(try_merge(client))) for _ in range(4)]
@@ -122,11 +134,14 @@ def try_merge(client: Client) -> str:
 
 
 def test_a_rewind_whose_daemon_died_before_its_files_is_finished_by_its_key(box: Box, root: Path) -> None:
-    """The same key restores them, adopts them, and records the rewind once; what others changed meanwhile stays theirs."""
+    """The same key restores and adopts the files, and records the rewind once.
+
+    Files that others changed meanwhile stay theirs.
+    """
     box.ask("sleep", "sum")
     box.ask("rewind", "sum", "first", "--files", "--key", "k")
     box.kill()
-    # As a daemon leaves it that died between the record and the files.
+    # The state that a daemon leaves if it dies between the record and the files.
     (root / "out/sum.txt").write_text("two\n")
     box.start()
     answer = box.json("rewind", "sum", "first", "--files", "--key", "k")

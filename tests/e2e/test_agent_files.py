@@ -1,4 +1,7 @@
-"""Agents declared and edited while the daemon runs: who cannot answer sleeps with the way out, and everybody else goes on."""
+"""Agents declared and edited while the daemon runs.
+
+A session whose agent cannot answer sleeps and says what to do. Other sessions go on.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,10 @@ ASKING = (
 
 
 def test_a_session_without_a_key_sleeps_and_says_which(box: Box) -> None:
-    """An edit of the agent's file shows at once, a broken one counts as it was, and its command sessions run all along."""
+    """An edit of the agent's file shows at once, and a broken file leaves the agent as it was.
+
+    A command session of the same agent needs no key.
+    """
     box.write("in.txt", "1\n")
     box.write("role.md", "Be exact.\n")
     box.spec("ask", ASKING)

@@ -1,4 +1,4 @@
-"""Requests that nobody thought of, made from the description of the API, against a real daemon over TCP."""
+"""Random requests, generated from the description of the API, against a real daemon over TCP."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from wakeful.cli.client import Client
 pytestmark = pytest.mark.long
 
 SPEC = "objective: rest\nbindings: {input: {file: in.csv}}\nfirst: adopt\nrun: {command: [sh, -c, 'true']}\n"
-# Streams do not end by themselves. The others write files of the machine at any path they are given, or put
-# everything to sleep.
+# Streams do not end by themselves. The other operations write files at any path they are given, or put all sessions to
+# sleep.
 LEFT_OUT = (
     "GET /live", "GET /follow", "POST /bundle/save", "POST /bundle/move", "POST /bundle/load", "POST /replay",
     "POST /call/fork", "POST /call/open", "POST /call/sleep_all", "POST /dashboard",
@@ -50,7 +50,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Box, str,
         box.wait_at_rest("payroll")
         url = Client(str(box.socket)).get("/version")["http"]
         yield box, url, box.ask("token", "new", "--scope", "admin").strip()
-        # Whatever was asked, it lives, and its log holds.
+        # After all requests the daemon lives, and its log verifies.
         assert box.json("list") and box.run("verify").returncode == 0
         assert "Traceback" not in box.output.read_text()
     finally:
@@ -62,7 +62,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Box, str,
 def test_no_request_is_answered_by_a_defect_or_by_what_is_not_described(
     server: tuple[Box, str, str], key: str, mode: GenerationMode
 ) -> None:
-    """Statuses, types and fields are those of the description; no 500."""
+    """Statuses, types and fields match the description, and no answer has status 500."""
     _, url, token = server
     method, path = key.split(" ")
     operation = schemathesis.openapi.from_dict(description())[path][method]
@@ -72,7 +72,7 @@ def test_no_request_is_answered_by_a_defect_or_by_what_is_not_described(
     @settings(max_examples=15, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(case=operation.as_strategy(generation_mode=mode))
     def ask(case: Any) -> None:
-        # Half of the requests are about a session that is there.
+        # Half of the requests are about a session that exists.
         if isinstance(case.path_parameters, dict) and len(case.id) and int(case.id, 36) % 2 == 0:
             case.path_parameters = {
                 name: "payroll" if name == "name" else value for name, value in case.path_parameters.items()
@@ -80,7 +80,7 @@ def test_no_request_is_answered_by_a_defect_or_by_what_is_not_described(
         if isinstance(case.body, dict) and "name" in case.body:
             case.body["name"] = "payroll"
         if isinstance(case.query, dict):
-            # An output that is followed ends with its run.
+            # With `follow`, the answer lasts until the run ends.
             case.query.pop("follow", None)
         answer = case.call(base_url=url, session=session, headers={"Authorization": f"Bearer {token}"}, timeout=60)
         case.validate_response(answer, checks=CHECKS)
@@ -88,5 +88,5 @@ def test_no_request_is_answered_by_a_defect_or_by_what_is_not_described(
     try:
         ask()
     except Unsatisfiable:
-        # Some requests have nothing that could be wrong: any text is a name.
+        # Some operations have no invalid request: any text is a name.
         assert mode is GenerationMode.NEGATIVE

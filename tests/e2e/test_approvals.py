@@ -1,4 +1,4 @@
-"""Approvals from outside: what changed is shown, who said yes or no and why is recorded, the first answer counts."""
+"""Approvals: the question shows the change, the log records who answered and why, and the first answer counts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def wait_asking(box: Box, name: str) -> None:
 
 
 def say(box: Box, *arguments: str, token: Path) -> subprocess.Popen[str]:
-    """A command in a process of its own: several at once."""
+    """Start a command in a process of its own, so that several run at once."""
     environment = box.environment() | {"WAKEFUL_TOKEN_FILE": str(token)}
     return subprocess.Popen(
         [WAKEFUL, *arguments],
@@ -43,7 +43,7 @@ def approve_first(box: Box) -> None:
 
 
 def test_a_question_shows_what_changed(box: Box) -> None:
-    """The diff since the last success, in words and as JSON, before anybody says yes."""
+    """The question has the diff since the last success, in words and as JSON, before anybody answers."""
     approve_first(box)
     box.save("rates.txt", "one\n2\nthree\n")
     wait_asking(box, "payroll")
@@ -53,12 +53,12 @@ def test_a_question_shows_what_changed(box: Box) -> None:
     assert found["asks"] == "run" and [one["binding"] for one in found["changes"]] == ["rates"]
     assert found["changes"][0]["diffs"][0]["path"] == "rates.txt"
     assert found["last_answer"]["text"] == "yes" and found["last_answer"]["rationale"] == "first look"
-    # What was shown is what it was asked for: nothing ran meanwhile.
+    # Nothing ran before the answer.
     assert box.lines("ledger") == ["one", "two", "three"]
 
 
 def test_a_refusal_is_told_with_name_and_reason(box: Box) -> None:
-    """`why`, the log and `answer` tell who said no, and why; the change does not run later by itself."""
+    """`why`, the log and `answer` say who refused, and why. The change does not run later by itself."""
     approve_first(box)
     box.save("rates.txt", "wrong\n")
     wait_asking(box, "payroll")
@@ -74,7 +74,7 @@ def test_a_refusal_is_told_with_name_and_reason(box: Box) -> None:
     late = box.run("answer", "payroll", "yes")
     assert late.returncode == 1 and f"{me} said no" in late.stderr and "last year's" in late.stderr
     assert box.lines("ledger") == ["one", "two", "three"]
-    # The next change asks anew, and the refusal is history.
+    # The next change asks again, and `why` no longer names the refusal.
     box.save("rates.txt", "right\n")
     wait_asking(box, "payroll")
     box.ask("answer", "payroll", "yes")
@@ -83,7 +83,10 @@ def test_a_refusal_is_told_with_name_and_reason(box: Box) -> None:
 
 
 def test_of_two_answers_at_once_the_first_counts(box: Box) -> None:
-    """Exactly one is taken, the other is told who was first, and the run happens or not accordingly."""
+    """The daemon takes exactly one answer and tells the other caller who was first.
+
+    The first answer decides about the run.
+    """
     approve_first(box)
     tokens = {}
     for name in ("ana", "ben"):

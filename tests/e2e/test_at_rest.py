@@ -1,4 +1,4 @@
-"""A session at rest costs no process and no thread."""
+"""A session at rest has no process and no thread."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ isolation: {level}
 
 
 def test_six_sessions_at_rest_have_no_process_but_gits_reader_and_few_threads(box: Box) -> None:
-    """Of files, of commits, of an agent and a strict one, after two runs each."""
+    """The sessions watch files and commits. One has an agent, one is strictly isolated. Each has had two runs."""
     strict = "strict" if find_obstacle() is None else "standard"
     for name, level in (("one", "standard"), ("two", "standard"), ("three", "none"), ("four", strict)):
         box.write(f"{name}/order", "1")

@@ -1,4 +1,4 @@
-"""Budgets, questions and the big red switch on a living daemon, by the command line alone."""
+"""Budgets, questions and the brake on a running daemon, through the command line alone."""
 
 from __future__ import annotations
 
@@ -36,13 +36,16 @@ def test_a_spent_budget_puts_a_session_to_sleep_with_its_reason_across_a_restart
     shown = box.json("show", "work")
     assert shown["budget"]["day"]["runs"] == {"limit": 1, "spent": 1}
     assert shown["hold"]["kind"] == "budget" and shown["hold"]["until"].endswith("Z")
-    # A larger budget is taken as it is written, and what was owed runs.
+    # A larger budget counts as soon as it is written, and the owed run starts.
     box.spec("work", COUNTED.format(budget="{day: {runs: 2}}"))
     box.wait_at_rest("work", runs=2)
 
 
 def test_who_activates_is_told_what_keeps_the_run_from_starting(box: Box) -> None:
-    """With --wait it ends with these words and exit code 1: the period may turn in a month, the question may never be answered."""
+    """With --wait, the command ends with the reason and exit code 1.
+
+    The period may last a month, and the question may never be answered.
+    """
     box.write("in.txt", "1\n")
     box.spec("work", COUNTED.format(budget="{month: {runs: 1}}"))
     box.spec("asks", "objective: Ask.\napprove: before_run\nfirst: adopt\nrun: {command: ['true']}\n")
@@ -63,7 +66,7 @@ def test_who_activates_is_told_what_keeps_the_run_from_starting(box: Box) -> Non
 
 
 def test_who_waits_for_a_run_is_told_when_something_comes_in_its_way(box: Box) -> None:
-    """The budget is spent by a run that was under way when the activation came."""
+    """A run that was under way when the activation came spends the budget."""
     box.write("in.txt", "1\n")
     box.spec(
         "work",
@@ -180,7 +183,7 @@ def test_the_big_red_switch_stops_everything_and_lets_it_go_on(box: Box) -> None
 
 @pytest.mark.long
 def test_a_budget_is_kept_on_a_machine_without_a_zone_database(box: Box) -> None:
-    """A log that was written with one is folded without it, runs go on, and `doctor` says what is missing."""
+    """A log written with a zone database is folded without one. Runs go on, and `doctor` names the missing zone."""
     box.write("in.txt", "1\n")
     box.spec("work", COUNTED.format(budget="{day: {runs: 3}}") + "    timezone: Asia/Shanghai\n")
     box.spec("plain", COUNTED.format(budget="{day: {runs: 3}}"))
@@ -191,7 +194,7 @@ def test_a_budget_is_kept_on_a_machine_without_a_zone_database(box: Box) -> None
     for runs in (2, 3):
         box.kill()
         box.start(env=without)
-        # Once for both: a second write, during a run of the other, would give that one a run more (rule 17).
+        # One write for both sessions: a second write during the other's run would give it one run more (rule 17).
         box.write("in.txt", f"{runs}\n")
         for name in ("work", "plain"):
             box.wait_at_rest(name, runs=runs)

@@ -1,4 +1,4 @@
-"""Bundles as bodies of requests: a session leaves one daemon and comes into another without a file of either."""
+"""Bundles as bodies of requests: a session goes from one daemon to another without a file of either."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def transfers(box: Box) -> list[str]:
 
 @pytest.fixture
 def there(tmp_path: Path) -> Iterator[Box]:
-    """Another daemon."""
+    """A second daemon."""
     other = Box(tmp_path / "there")
     try:
         other.start()
@@ -45,7 +45,7 @@ def there(tmp_path: Path) -> Iterator[Box]:
 
 
 def test_a_session_is_sent_and_taken_as_a_body(box: Box, there: Box) -> None:
-    """The same records, under a name of its own, inert until somebody trusts it, and nothing is left of the transfer."""
+    """The copy has the same records under a new name, and needs trust before it runs. The transfer leaves no file."""
     box.write("in.csv", "1")
     box.spec("payroll", SPEC)
     box.start()
@@ -65,7 +65,7 @@ def test_a_session_is_sent_and_taken_as_a_body(box: Box, there: Box) -> None:
 
 
 def test_a_large_body_costs_no_memory_and_a_wrong_one_leaves_nothing(box: Box) -> None:
-    """128 MiB that are no bundle: refused in words as the last line, and the file is gone."""
+    """A body of 128 MiB that is no bundle is refused in the last line of the answer. Its file is removed."""
     box.spec("payroll", "objective: rest\n")
     box.start()
     process = psutil.Process(find_pid(box))

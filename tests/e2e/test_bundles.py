@@ -1,4 +1,7 @@
-"""Sessions as files, from outside: save, load, archive, migrate between two daemons, erase; nothing lost, nothing twice."""
+"""Sessions as files: save, load, archive, move between two daemons, erase.
+
+Nothing is lost, and nothing is done twice.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ import pytest
 from e2e.box import Box
 from waiting import eventually
 
-# Run by `make test-long`: a daemon for each of its tests takes its time.
+# Run by `make test-long`, because each of its tests starts a daemon.
 pytestmark = pytest.mark.long
 
 COUNTING = """
@@ -49,7 +52,10 @@ def hashes(box: Box, name: str) -> list[str]:
 
 
 def test_a_bundle_becomes_a_session_of_its_own_elsewhere(box: Box, there: Box) -> None:
-    """Same facts, same history behind it, another identity; asleep until activated; nothing of it runs by itself."""
+    """The loaded session has the same facts and the same earlier history, but another identity.
+
+    It sleeps until it is activated.
+    """
     start_counting(box)
     box.ask("remember", "count", "month", "March")
     saved = box.json("save", "count", "-o", "count.bundle")
@@ -65,18 +71,18 @@ def test_a_bundle_becomes_a_session_of_its_own_elsewhere(box: Box, there: Box) -
     there.start()
     assert facts(there, "count") == {"month": "March"} and there.row("count")["state"] == "sleeping"
     assert "sound" in there.words("verify")
-    # Its records happened elsewhere: an export has them where that is asked for.
+    # The loaded records happened elsewhere. An export has them only with --with-loaded.
     there.ask("export", "-o", "own.jsonl")
     there.ask("export", "--with-loaded", "-o", "all.jsonl")
     exported = [json.loads(line)["hash"] for line in there.lines("all.jsonl")]
     assert len(exported) == len(there.lines("own.jsonl")) + saved["records"] and saved["head"] in exported
-    # The same again is another fork, under a name that is free, and imports nothing.
+    # A second load of the same bundle makes another fork under a free name, and imports no record.
     again = there.json("load", str(box.folder / "count.bundle"))
     assert again["name"] == "count-loaded" and again["records"] == 0
 
 
 def test_a_loaded_session_works_where_it_is_given_a_place(box: Box, there: Box) -> None:
-    """`--root`: its bindings are there, its scratch came with it."""
+    """With `--root`, the bindings point to that folder. The scratch folder comes with the session."""
     start_counting(box)
     box.ask("save", "count", "-o", "count.bundle")
     there.start()
@@ -98,7 +104,7 @@ def test_a_loaded_session_works_where_it_is_given_a_place(box: Box, there: Box) 
 
 
 def test_a_damaged_or_foreign_bundle_is_refused_and_leaves_nothing(box: Box, there: Box) -> None:
-    """Flipped, cut, no bundle at all: an error that says so, and no session, record or file."""
+    """A changed, cut, empty or foreign file gives an error. It leaves no session, record or file."""
     start_counting(box)
     box.ask("save", "count", "-o", "count.bundle")
     whole = (box.folder / "count.bundle").read_bytes()
@@ -122,7 +128,10 @@ def test_a_damaged_or_foreign_bundle_is_refused_and_leaves_nothing(box: Box, the
 
 
 def test_a_session_moves_with_its_identity_and_lives_once(box: Box, there: Box) -> None:
-    """Frozen here, the same id and chain there; what is the same there is no news; the receipt closes it here."""
+    """The session is frozen at the source, and keeps its id and chain at the destination.
+
+    An unchanged input there does not wake it. The receipt closes the session at the source.
+    """
     start_counting(box)
     box.ask("remember", "count", "month", "March")
     before = box.json("show", "count")
@@ -133,7 +142,7 @@ def test_a_session_moves_with_its_identity_and_lives_once(box: Box, there: Box) 
     there.spec("count", COUNTING)
     there.write("in.txt", "1\n")
     there.write("out.txt", (box.folder / "out.txt").read_text())
-    # The file that declares it arrives with the project: it must not be there as another session before.
+    # The spec arrives with the project. It must not declare another session before the move.
     (there.specs / "count.yaml").rename(there.folder / "count.yaml")
     there.start()
     arrived = there.json("load", "--move", str(box.folder / "move.bundle"))
@@ -161,7 +170,7 @@ def test_a_session_moves_with_its_identity_and_lives_once(box: Box, there: Box) 
 
 
 def test_a_move_through_ssh_feeds_the_receipt_back(box: Box, there: Box) -> None:
-    """The ssh program is asked; here one stands in for it that runs the command with the other host's socket."""
+    """A stub stands in for ssh and runs the command with the other host's socket."""
     start_counting(box)
     there.start()
     program = box.folder / "bin" / "ssh"
@@ -183,7 +192,10 @@ def test_a_move_through_ssh_feeds_the_receipt_back(box: Box, there: Box) -> None
 
 
 def test_a_move_that_fails_leaves_the_session_frozen_and_says_what_to_do(box: Box) -> None:
-    """Nobody knows what happened there: a person looks, then gives up or feeds the receipt."""
+    """The daemon cannot know what happened on the other host.
+
+    A person looks there, then gives up the move or feeds the receipt.
+    """
     start_counting(box)
     program = box.folder / "bin" / "ssh"
     program.parent.mkdir()
@@ -198,7 +210,7 @@ def test_a_move_that_fails_leaves_the_session_frozen_and_says_what_to_do(box: Bo
 
 
 def test_an_ordinary_bundle_does_not_move_a_session(box: Box, there: Box) -> None:
-    """Two copies could live: it is refused, with the way out."""
+    """Two copies could live, so the daemon refuses and names the way without --move."""
     start_counting(box)
     box.ask("save", "count", "-o", "count.bundle")
     there.start()
@@ -207,7 +219,10 @@ def test_an_ordinary_bundle_does_not_move_a_session(box: Box, there: Box) -> Non
 
 
 def test_an_archived_session_leaves_the_log_small_and_comes_back(box: Box) -> None:
-    """Its state stays readable, its payloads are in a bundle, the chain verifies before, between and after."""
+    """Its state stays readable while its payloads are in a bundle.
+
+    The chain verifies while it is archived, and after the load.
+    """
     start_counting(box)
     box.ask("remember", "count", "secretive", CANARY)
     records = box.log("count")
@@ -231,7 +246,10 @@ def test_an_archived_session_leaves_the_log_small_and_comes_back(box: Box) -> No
 
 
 def test_a_secret_that_was_said_is_gone_from_everywhere(box: Box) -> None:
-    """Log, snapshots, state, search, output: and the chain still verifies, also after a restart."""
+    """The secret is gone from all answers and from every file of the state folder, also after a restart.
+
+    The chain still verifies.
+    """
     start_counting(box)
     box.ask("note", "count", f"the password is {CANARY}")
     seq = box.json("show", "count")["seq"]
@@ -257,7 +275,7 @@ def test_a_secret_that_was_said_is_gone_from_everywhere(box: Box) -> None:
 
 
 def find_in(folder: Path, text: str) -> list[str]:
-    """The files that hold the text, those that are compressed included."""
+    """Return the files that contain the text, also those that are compressed."""
     files = [path for path in folder.rglob("*") if path.is_file()]
     contents = ((path, path.read_bytes()) for path in files)
     return [
@@ -268,7 +286,10 @@ def find_in(folder: Path, text: str) -> list[str]:
 
 
 def test_what_is_erased_leaves_the_old_archives_too(box: Box) -> None:
-    """An archive outlives the load that brought it back; while a session is archived, erase says what comes first."""
+    """An archive stays after the load that brought its session back, and the erasure reaches it.
+
+    While a session is archived, `erase` says what to do first.
+    """
     start_counting(box)
     box.ask("note", "count", f"the word is {CANARY}")
     seq = box.json("show", "count")["seq"]
@@ -294,7 +315,10 @@ def test_what_is_erased_leaves_the_old_archives_too(box: Box) -> None:
 def test_an_erasure_that_an_archive_stopped_is_recorded_once_and_finished_when_asked_again(
     box: Box, key: tuple[str, ...]
 ) -> None:
-    """With a key or without: the log says it once, and the bytes go as soon as nothing is in the way."""
+    """With a key or without, the log has one record of it.
+
+    The bytes go when the erasure is asked for again and nothing stops it.
+    """
     start_counting(box)
     box.ask("note", "count", f"the word is {CANARY}")
     seq = box.json("show", "count")["seq"]
@@ -313,7 +337,10 @@ def test_an_erasure_that_an_archive_stopped_is_recorded_once_and_finished_when_a
 
 
 def test_an_erasure_names_archived_sessions_that_hold_the_same_words(box: Box) -> None:
-    """A fork carries what it took over, also into the archive; loaded, it is erased like any other, until no file has it."""
+    """A fork carries the history it took over, also into the archive.
+
+    After a load it is erased like any other session, until no file has the words.
+    """
     start_counting(box)
     box.ask("note", "count", f"the word is {CANARY}")
     seq = box.json("show", "count")["seq"]
@@ -341,7 +368,10 @@ def test_a_bundle_of_a_session_that_is_archived_here_says_what_comes_first(box: 
 
 
 def test_rewind_takes_back_what_its_runs_wrote(box: Box) -> None:
-    """From what was kept; a file that others changed since is left alone unless forced, and theirs is kept."""
+    """The files come from the copies that were kept.
+
+    A file that others changed since is left alone without --force. With --force their version is kept aside.
+    """
     start_counting(box)
     box.ask("save", "count", "--as", "one")
     box.write("in.txt", "1\n2\n")
@@ -365,7 +395,7 @@ def test_rewind_takes_back_what_its_runs_wrote(box: Box) -> None:
 
 
 def test_another_agent_is_one_that_exists(box: Box) -> None:
-    """Recorded, shown, and undone."""
+    """A change of the agent is recorded, shown and undone. An agent or a model that does not exist is refused."""
     start_counting(box)
     done = box.run("migrate", "count", "--agent", "nobody")
     assert done.returncode == 1 and "no agent is called 'nobody'" in done.stderr
@@ -393,7 +423,10 @@ def test_another_agent_is_one_that_exists(box: Box) -> None:
 
 
 def test_retention_archives_what_is_over_and_nothing_else(box: Box) -> None:
-    """A session whose file is gone is due when its time is over; one that is declared, failed or owed never is; a dry run says why."""
+    """A session whose file is gone is due when its time is over.
+
+    A session that is declared or has failed is never due.
+    """
     start_counting(box)
     box.spec("stays", "objective: Stay.\nrun: {command: ['true']}\n")
     box.spec("broken", "objective: Fail.\nbindings: {input: {file: in.txt}}\nrun: {command: ['false'], retries: 0}\n")
@@ -417,7 +450,10 @@ def test_retention_archives_what_is_over_and_nothing_else(box: Box) -> None:
 
 
 def test_what_old_runs_left_is_moved_and_read_as_before(box: Box) -> None:
-    """Into one compressed file; `output`, `rewind --files` and a start after it find it there; an erasure takes it from there."""
+    """Their outputs go into one compressed file.
+
+    `output` and `rewind --files` find them there after a restart, and an erasure removes them from it.
+    """
     box.write("in.txt", "1\n")
     box.spec("count", COUNTING.replace("echo counted", "cat out.txt"))
     box.start()

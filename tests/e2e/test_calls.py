@@ -1,4 +1,4 @@
-"""The calls on a living daemon: each one verb, recorded with its author, safe to repeat."""
+"""The calls on a running daemon: each is one verb, is recorded with its author, and is safe to repeat."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def outcomes(box: Box) -> list[str]:
 
 
 def test_activate_runs_whatever_is_owed(box: Box) -> None:
-    """It waits on request, tells the outcome by its exit code, and its author stands in the log."""
+    """With --wait, the exit code tells the outcome. The log has the author of the call."""
     box.write("in.txt", "1\n")
     box.spec(
         "ok", "objective: Run.\nbindings: {i: {file: in.txt}}\nrun: {command: [sh, -c, 'test ! -e fail'], retries: 0}\n"
@@ -41,7 +41,7 @@ def test_activate_runs_whatever_is_owed(box: Box) -> None:
 
 
 def test_cancel_ends_the_whole_tree_and_counts_as_seen(box: Box) -> None:
-    """Outcome cancelled; the same change does not run again, a newer one does."""
+    """The outcome is `cancelled`. The same change does not run again; a newer one does."""
     start_waiting(box)
     box.ask("cancel", "work")
     row = box.wait_at_rest("work")
@@ -53,7 +53,7 @@ def test_cancel_ends_the_whole_tree_and_counts_as_seen(box: Box) -> None:
 
 
 def test_interrupt_parks_and_says_by_whom(box: Box) -> None:
-    """Parked: not restarted on the same versions, continued by activate."""
+    """The change is parked: it starts no run by itself, and `activate` continues the interrupted run."""
     start_waiting(box)
     box.ask("interrupt", "work")
     row = box.wait_at_rest("work")
@@ -67,7 +67,7 @@ def test_interrupt_parks_and_says_by_whom(box: Box) -> None:
 
 
 def test_sleep_holds_and_resume_lifts(box: Box) -> None:
-    """Changes are remembered while it sleeps; resume runs only what is owed."""
+    """The daemon remembers changes while the session sleeps. `resume` runs only what is owed."""
     box.write("go", "")
     start_waiting(box)
     box.wait_at_rest("work", runs=1)
@@ -83,7 +83,7 @@ def test_sleep_holds_and_resume_lifts(box: Box) -> None:
 
 
 def test_a_short_sleep_ends_by_itself(box: Box) -> None:
-    """`--for` is a time, not a switch."""
+    """With `--for`, the session wakes when the time is over."""
     box.write("go", "")
     start_waiting(box)
     box.wait_at_rest("work", runs=1)
@@ -103,7 +103,7 @@ def test_suspend_lets_the_command_end_and_starts_nothing_more(box: Box) -> None:
 
 
 def test_terminate_closes_for_good_and_open_again_reopens(box: Box) -> None:
-    """The record stays readable; only `open --again` brings it back."""
+    """The log stays readable. Only `open --again` brings the session back."""
     start_waiting(box)
     box.ask("terminate", "work")
     box.wait_for("work", state="terminated")
@@ -121,7 +121,10 @@ def test_terminate_closes_for_good_and_open_again_reopens(box: Box) -> None:
 
 
 def test_what_became_of_its_file_while_it_was_closed_is_known_when_it_opens_again(box: Box) -> None:
-    """Gone: undeclared. Broken: its last good spec goes on, and the problem stays to be seen."""
+    """If the file is gone, the session is undeclared.
+
+    If it is broken, the last good spec goes on and the problem stays visible.
+    """
     box.write("in.txt", "1\n")
     for name in ("gone", "broken"):
         box.spec(name, "objective: Note it.\nbindings: {i: {file: in.txt, settle: 10ms}}\nrun: {command: ['true']}\n")
@@ -142,7 +145,7 @@ def test_what_became_of_its_file_while_it_was_closed_is_known_when_it_opens_agai
 
 
 def test_unknown_names_are_refused_with_words(box: Box) -> None:
-    """Exit code 1, and what to do."""
+    """The exit code is 1, and the message names the session."""
     box.start()
     for arguments in (("activate", "nobody"), ("show", "nobody"), ("send", "nobody", "x"), ("log", "nobody")):
         done = box.run(*arguments)
@@ -150,7 +153,7 @@ def test_unknown_names_are_refused_with_words(box: Box) -> None:
 
 
 def test_a_child_that_ignores_signals_is_gone_after_its_grace(box: Box) -> None:
-    """SIGTERM, grace, then the whole tree: also a setsid grandchild."""
+    """The run ends as cancelled, although its child and a grandchild made with setsid ignore SIGTERM."""
     box.write("in.txt", "1\n")
     box.spec(
         "work",
@@ -168,7 +171,7 @@ def test_a_child_that_ignores_signals_is_gone_after_its_grace(box: Box) -> None:
 
 
 def test_a_timeout_fails_with_words(box: Box) -> None:
-    """`timed out after` stands in the log and the session sleeps as failed."""
+    """The reason says `timed out`, and the session sleeps as failed."""
     box.write("in.txt", "1\n")
     box.spec(
         "work",
@@ -180,7 +183,7 @@ def test_a_timeout_fails_with_words(box: Box) -> None:
 
 
 def test_retries_back_off_then_sleep_as_failed(box: Box) -> None:
-    """Two retries on the same versions; then parked until something newer comes."""
+    """After one retry on the same versions the cause is parked, until a newer version comes."""
     box.write("in.txt", "1\n")
     box.spec(
         "work",
@@ -196,7 +199,7 @@ def test_retries_back_off_then_sleep_as_failed(box: Box) -> None:
 
 
 def test_sigint_twice_stops_without_waiting_for_runs(box: Box) -> None:
-    """The second signal does not wait for stop_grace."""
+    """On the second signal the daemon does not wait for stop_grace."""
     start_waiting(box)
     assert box.daemon is not None
     box.daemon.send_signal(signal.SIGINT)
@@ -205,13 +208,13 @@ def test_sigint_twice_stops_without_waiting_for_runs(box: Box) -> None:
 
 
 def test_what_a_run_uses_is_seen_while_it_runs(box: Box) -> None:
-    """A person who wonders why it takes so long sees whether it works or waits."""
+    """`show` has the CPU time of the run, so that a person sees whether the run works or waits."""
     box.write("in.txt", "1\n")
     box.write("burn.py", "while True: pass\n")
     box.spec("burn", "objective: Burn.\nbindings: {i: {file: in.txt}}\nrun: {command: [python3, burn.py]}\n")
     box.start()
     box.wait_for("burn", state="running")
-    # It has used nothing before it has a process.
+    # The run has used nothing before it has a process.
     eventually(lambda: (box.json("show", "burn")["run"]["usage"] or {}).get("cpu_seconds", 0) > 0.05)
     box.ask("cancel", "burn")
     assert box.wait_at_rest("burn")["last_run"]["outcome"] == "cancelled"
@@ -219,7 +222,7 @@ def test_what_a_run_uses_is_seen_while_it_runs(box: Box) -> None:
 
 
 def test_the_reason_of_a_termination_during_a_run_is_on_record(box: Box) -> None:
-    """Asked for with the stop, and kept until the run has ended: the session is closed for that reason."""
+    """The reason comes with the request, and is kept until the run has ended. The session is closed for that reason."""
     start_waiting(box)
     box.ask("terminate", "work", "--reason", "the year is closed")
     box.wait_for("work", state="terminated")

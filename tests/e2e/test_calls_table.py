@@ -1,7 +1,7 @@
-"""interrupt, cancel, suspend, sleep and terminate on sessions that are queued, running, retrying and asleep: one daemon, twenty sessions.
+"""Five verbs on sessions that are queued, running, retrying and asleep: one daemon, twenty sessions.
 
-The table of the core (tests/core/test_calls.py) from outside, with real processes: every run leaves a child behind that ignores
-signals and left its process group, and whatever the call, none of them is alive afterwards.
+This is the table of tests/core/test_calls.py with real processes. Every run leaves a child that ignores signals and has
+left its process group. After every call, none of these processes is alive.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from waiting import eventually
 from wakeful.cli.client import Client
 
 VERBS = ("interrupt", "cancel", "suspend", "sleep", "terminate")
-# Those that wait for a longer pause come last.
+# The situation with the longest pause comes last.
 SITUATIONS = ("queued", "running", "sleeping", "retrying")
-# What the input says is what the run does.
+# The input says what the run does.
 TREE = """
 trap '' INT TERM HUP
 setsid sh -c 'trap "" INT TERM HUP; while :; do sleep 0.2; done' &
@@ -39,7 +39,7 @@ SPEC = """
     pace: {pace}
     run: {{command: [sh, tree.sh, {name}], retries: 20, grace: 200ms}}
 """
-# After the call: how it answers, what it leads to in the log, and the state the session comes to.
+# For each call: the start of its answer, the kinds of records it leads to, and the state that follows.
 PARKED = ["wake_withdrawn"]
 TABLE: dict[str, dict[str, tuple[str, list[str], str]]] = {
     "queued": {
@@ -63,7 +63,7 @@ TABLE: dict[str, dict[str, tuple[str, list[str], str]]] = {
         "sleep": ("sleeps", ["session_slept"], "sleeping"),
         "terminate": ("terminated", ["session_terminated"], "terminated"),
     },
-    # What it was woken by is given up; why it sleeps is another matter, and stays.
+    # The call gives up the wake. The reason why the session sleeps stays.
     "sleeping": {
         "interrupt": ("interrupted: ", PARKED, "sleeping"),
         "cancel": ("cancelled: ", PARKED, "sleeping"),
@@ -72,9 +72,9 @@ TABLE: dict[str, dict[str, tuple[str, list[str], str]]] = {
         "terminate": ("terminated", ["session_terminated"], "terminated"),
     },
 }
-# Between a look at a session and a call to it.
+# The longest time between a look at a session and the call to it.
 LONGEST_STALL_SECONDS = 5.0
-# How a run under way ends; a command's only safe point is its end, so these two let it come to that.
+# How a run under way ends. `suspend` and `sleep` let it finish, because a command's only safe point is its end.
 OUTCOMES = {
     "interrupt": "interrupted",
     "cancel": "cancelled",
@@ -86,7 +86,7 @@ OUTCOMES = {
 
 @pytest.fixture(scope="module")
 def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
-    """All twenty, each after one good run, with something newer to deal with."""
+    """Start twenty sessions. Each has had one good run and has a newer version to deal with."""
     box = Box(tmp_path_factory.mktemp("calls"))
     box.write("wakeful.yaml", "concurrency: 20\n")
     box.write("tree.sh", TREE)
@@ -123,7 +123,7 @@ def is_in(row: dict[str, Any], situation: str) -> bool:
 
 
 def find_pause_left(row: dict[str, Any]) -> float:
-    """Seconds until it is tried again; each pause is twice as long as the one before."""
+    """Return the seconds until the next retry. Each pause is twice as long as the one before."""
     pause = re.match(r"backing off: .* after (\d+)s", row["reason"] or "")
     if pause is None:
         return 0.0
@@ -131,7 +131,7 @@ def find_pause_left(row: dict[str, Any]) -> float:
 
 
 def find_end(client: Client, name: str, kinds: list[str]) -> list[dict[str, Any]] | None:
-    """The newest records, if they are of these kinds."""
+    """Return the newest records if they have these kinds, else None."""
     records = [json.loads(line) for line in client.stream_lines(f"/sessions/{name}/log")][-len(kinds) :]
     return records if [record["kind"] for record in records] == kinds else None
 
@@ -147,7 +147,7 @@ def test_a_call_leaves_the_state_the_records_and_no_process_it_should(box: Box, 
         assert box.row(name)["state"] == "running", "it goes on to its end"
         box.write(f"go-{name}", "")
     row = box.wait_for(name, state=state)
-    # The list shows what was decided, the log what is on disk by now.
+    # The row shows what was decided. The log shows what is on disk by now.
     records = eventually(lambda: find_end(client, name, kinds), what=f"{name} recorded {kinds}")
     assert records[0]["author"].startswith("person:")
     if situation == "running":

@@ -1,4 +1,4 @@
-"""Why, through the whole chain, from outside: real runs that write for others, send to others, and are asked for by people."""
+"""`why` through a whole chain of real runs: they write files for others, send messages, and people activate them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from e2e.test_graph import diamond
 
 
 def test_why_walks_a_diamond_to_the_file_somebody_saved(box: Box) -> None:
-    """All four runs are links, each once, with its causes, versions and cost; the last came from outside."""
+    """The chain has all four runs, each once, with causes, versions and cost. The last link came from outside."""
     diamond(box)
     box.start()
     box.wait_at_rest("bottom", runs=1)
@@ -40,7 +40,10 @@ def test_why_walks_a_diamond_to_the_file_somebody_saved(box: Box) -> None:
 
 
 def test_why_walks_from_a_message_to_who_asked_for_it(box: Box) -> None:
-    """A person activated one session, its run sent to another: the chain of that one ends at the person; also after kill -9."""
+    """A person activates one session, and its run sends a message to another.
+
+    The chain of that one ends at the person, also after kill -9.
+    """
     box.spec(
         "asker", "run: {command: [wakeful, send, answerer, please]}\nfirst: adopt\nbindings: {input: {file: a.txt}}\n"
     )

@@ -1,4 +1,4 @@
-"""What runs read and wrote is kept: recorded with the run, by content, and found again after a kill -9."""
+"""The contents that runs read and write are kept and recorded with the run. They are found again after kill -9."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def contents(box: Box, files: RunFiles, binding: str, side: str) -> dict[str, by
 
 
 def wait_until_kept(box: Box, name: str, run: int) -> None:
-    """What a run read is kept after its end."""
+    """Wait until the inputs of the run are kept. The daemon keeps them after the run has ended."""
     blobs, files = Blobs(str(box.state / "blobs")), files_of(box, name, run)
     named = [entry.address for binding in files.bindings for entry in read_entries(blobs, binding.before)]
     eventually(lambda: all(blobs.is_kept(address) for address in named))
@@ -47,7 +47,10 @@ def words(box: Box) -> Box:
 
 
 def test_a_run_records_the_contents_it_found_and_left(words: Box) -> None:
-    """Inputs as it found them, outputs before and after; also those that are gone by now."""
+    """The record has the inputs as the run found them, and the outputs before and after it.
+
+    It has files that are gone by now, too.
+    """
     words.write("notes/b.md", "two three\n")
     words.wait_at_rest("words", runs=2)
     wait_until_kept(words, "words", 2)
@@ -66,7 +69,10 @@ def test_a_run_records_the_contents_it_found_and_left(words: Box) -> None:
 
 
 def test_what_others_left_where_a_run_writes_is_kept_before_it_is_overwritten(box: Box) -> None:
-    """However fast the run is: it is not started before; so a rewind can give a person's file back."""
+    """The daemon keeps the old content before it starts the run, however fast the run is.
+
+    A rewind can then give a person's file back.
+    """
     box.write("in", "1")
     box.write("out/report", "by a person\n")
     box.spec(
@@ -87,7 +93,7 @@ def test_what_others_left_where_a_run_writes_is_kept_before_it_is_overwritten(bo
 
 
 def test_a_full_set_of_inputs_is_recorded_and_unchanged_ones_cost_nothing_more(box: Box) -> None:
-    """300 files: one changed makes one content, one part of the list, and the record."""
+    """Of 300 files one changes. That stores one content, one part of the list, the list of parts and the record."""
     for number in range(300):
         box.write(f"in/{number}", f"content {number}")
     box.spec(
@@ -105,7 +111,7 @@ def test_a_full_set_of_inputs_is_recorded_and_unchanged_ones_cost_nothing_more(b
     box.write("in/7", "another")
     box.wait_at_rest("many", runs=2)
     wait_until_kept(box, "many", 2)
-    # The content, one part, the list of parts, the record; the output is the same as before.
+    # The content, one part, the list of parts and the record. The output is the same as before.
     assert len(set(dict(Blobs(str(box.state / "blobs")).listing())) - before) == 4
     assert contents(box, files_of(box, "many", 2), "in", "before")["in/7"] == b"another"
     assert len(contents(box, files_of(box, "many", 1), "in", "before")) == 300
@@ -121,7 +127,10 @@ def test_a_session_without_files_keeps_nothing(box: Box) -> None:
 
 
 def test_diff_shows_what_changed_in_the_files(words: Box) -> None:
-    """Between two positions, from before the first run, across a fork and along a rewind; on a terminal as lines, in JSON as a diff."""
+    """It compares two positions, a position before the first run, a fork, and a rewound session.
+
+    It prints lines or JSON.
+    """
     wait_until_kept(words, "words", 1)
     words.ask("save", "words", "--as", "first")
     words.save("notes/a.md", "one two\n")
@@ -137,7 +146,7 @@ def test_diff_shows_what_changed_in_the_files(words: Box) -> None:
         return {file["path"]: file["change"] for file in words.json("diff", a, b, "--contents")["contents"]["files"]}
 
     assert changes("words@first", "words") == {"count.txt": "changed", "notes/a.md": "changed"}
-    # Before any run: what the first run found.
+    # A position before any run has the files that the first run found.
     assert changes("words@1", "words@first") == {"count.txt": "added"} and changes("words@first", "words@1") == {
         "count.txt": "removed"
     }

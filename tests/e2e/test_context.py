@@ -1,4 +1,4 @@
-"""`wakeful context` on a real daemon: what a model would see now, with tokens, and nothing of it recorded."""
+"""`wakeful context` on a real daemon: what a model would get now, with the number of tokens. Nothing is recorded."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from e2e.box import Box
 
 
 def test_context_shows_what_would_be_sent_and_records_nothing(tmp_path: Path) -> None:
-    """For an agent asked by name, in a session that a command works; one that no agent works says so."""
+    """The agent is asked for by name, in a session that a command works.
+
+    Without a name the call is refused, because no agent works the session.
+    """
     box = Box(tmp_path)
     try:
         box.write("AGENTS.md", "Write short sentences.")

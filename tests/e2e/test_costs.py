@@ -1,4 +1,4 @@
-"""What runs cost, from outside: counted by the kernel, summed by the daemon, printed for people and for spreadsheets."""
+"""The costs of real runs: the kernel counts them, the daemon sums them, `costs` prints them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from e2e.box import Box
 
 
 def test_costs_of_real_runs_are_told(box: Box) -> None:
-    """CPU that was burnt, bytes that were printed; the same sums after a kill -9; a table that fits, CSV, JSON."""
+    """The sums have the CPU time and the bytes of output, and stay the same after kill -9.
+
+    They come as a table that fits, as CSV and as JSON.
+    """
     box.write("in.txt", "1\n")
     program = "sum(n * n for n in range(2_000_000)); print('x' * 999)"
     box.spec(
@@ -41,7 +44,7 @@ def test_costs_of_real_runs_are_told(box: Box) -> None:
 
 
 def test_figures_of_an_archived_session_outlive_a_restart(box: Box) -> None:
-    """They come from its archive; one that is gone leaves its runs counted, without figures."""
+    """The figures come from the archive. If its file is gone, the runs are counted without figures."""
     box.write("in.txt", "1\n")
     box.spec(
         "busy",

@@ -1,4 +1,4 @@
-"""kill -9 at any moment: nothing accepted is lost, nothing is run in silence, no process is left behind."""
+"""kill -9 at any moment: no accepted change is lost, no run goes unrecorded, no process is left behind."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ def processes_of(folder: Path) -> list[psutil.Process]:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_kills_lose_no_change(box: Box, seed: int) -> None:
-    """After edits under random kill -9, every session's last successful run saw the last content, and the log is whole."""
+    """After edits under random kill -9, every session's last successful run saw the last content.
+
+    The log has no gap.
+    """
     dice = random.Random(seed)
     numbers = range(1, 5)
     for number in numbers:
@@ -56,7 +59,8 @@ def test_random_kills_lose_no_change(box: Box, seed: int) -> None:
             number = dice.choice(list(numbers))
             latest[number] = f"{kill}.{edit}"
             (box.save if dice.random() < 0.5 else box.write)(f"in{number}.txt", latest[number] + "\n")
-            # Spread the kill over settle, look, commit, spawn and end: a busy wait, since the moment is the point.
+            # Spread the kill over settle, look, commit, spawn and end. This is a busy wait, because the exact moment
+            # matters.
             for _ in range(dice.randint(0, 40_000)):
                 pass
         box.kill()
@@ -73,7 +77,11 @@ def test_random_kills_lose_no_change(box: Box, seed: int) -> None:
 
 
 def is_past_crashing(box: Box, name: str) -> bool:
-    """Three of its runs were lost: held, not lost (rule 22), perhaps only once the last orphan is ended; a person lets it go on."""
+    """Return whether the session is at rest or was resumed here.
+
+    After three lost runs it is held as crashing (rule 22), perhaps only when the last orphan has ended. A person then
+    resumes it.
+    """
     row = box.row(name)
     if (row["reason"] or "").startswith("crashing"):
         box.ask("resume", name)
@@ -82,7 +90,7 @@ def is_past_crashing(box: Box, name: str) -> bool:
 
 
 def check_history(box: Box, name: str, ledger: list[str]) -> None:
-    """The log accounts for every line of the ledger, and every success left a line."""
+    """Check that the log accounts for every line of the ledger, and that every successful run left a line."""
     records = box.log(name)
     assert [record["seq"] for record in records] == list(range(1, len(records) + 1))
     started = [r["payload"]["run_id"] for r in records if r["kind"] == "run_started"]
@@ -98,7 +106,7 @@ def check_history(box: Box, name: str, ledger: list[str]) -> None:
 
 
 def test_a_killed_daemon_s_runs_are_ended_and_recorded_lost(box: Box) -> None:
-    """The orphans of a dead daemon are found by their mark and ended; the wake is still open and runs again."""
+    """The next daemon finds the orphans by their mark and ends them. The wake is still open and runs again."""
     box.write("in.txt", "1\n")
     box.spec(
         "long",
@@ -123,7 +131,7 @@ def test_a_killed_daemon_s_runs_are_ended_and_recorded_lost(box: Box) -> None:
 
 
 def test_three_lost_runs_put_the_session_to_sleep(box: Box) -> None:
-    """A session that takes the daemon down each time is held as crashing, not tried for ever (rule 22)."""
+    """A session whose daemon dies each time is held as crashing, and not tried for ever (rule 22)."""
     box.write("in.txt", "1\n")
     box.spec(
         "fatal",
@@ -139,7 +147,7 @@ def test_three_lost_runs_put_the_session_to_sleep(box: Box) -> None:
 
 
 def test_a_second_daemon_on_the_same_state_refuses(box: Box) -> None:
-    """It names the first and changes nothing."""
+    """The second daemon names the pid of the first and changes nothing."""
     box.start()
     assert box.daemon is not None
     second = box.run("daemon", "--specs", str(box.specs), "--state", str(box.state), "--socket", str(box.socket) + "2")
@@ -149,7 +157,7 @@ def test_a_second_daemon_on_the_same_state_refuses(box: Box) -> None:
 
 
 def test_sigterm_interrupts_late_runs_which_are_owed_again(box: Box) -> None:
-    """A stop waits for stop_grace, interrupts what still runs, and the next daemon runs it again."""
+    """A stop waits for stop_grace, then interrupts the runs that remain. The next daemon runs them again."""
     box.write("in.txt", "1\n")
     box.write("wakeful.yaml", "stop_grace: 200ms\n")
     box.spec(
@@ -169,7 +177,7 @@ def test_sigterm_interrupts_late_runs_which_are_owed_again(box: Box) -> None:
 
 
 def test_state_is_private(box: Box) -> None:
-    """The state folder and the socket are closed to others."""
+    """The state folder and the socket are closed to other users."""
     box.start()
     assert (box.state.stat().st_mode & 0o777) == 0o700
     assert (box.socket.stat().st_mode & 0o777) == 0o600
@@ -180,7 +188,7 @@ def test_state_is_private(box: Box) -> None:
 
 
 def test_a_store_set_back_is_refused_with_what_to_do(box: Box) -> None:
-    """An older copy put in place of the log is behind what was acknowledged: nothing is written, and words say what helps."""
+    """An older copy of the log is behind what was acknowledged. The daemon refuses to start and says what helps."""
     box.spec("talk", "objective: Listen.\nrun: {command: ['true']}\n")
     box.start()
     assert box.stop() == 0
@@ -198,7 +206,7 @@ def test_a_store_set_back_is_refused_with_what_to_do(box: Box) -> None:
 
 
 def test_what_a_killed_daemon_left_of_its_runs_is_removed_by_the_next(box: Box) -> None:
-    """Tokens and causes of dead runs do not pile up in memory, and a clean stop leaves nothing at all."""
+    """Tokens and causes of dead runs do not pile up in memory. A clean stop leaves no file."""
     box.write("in.txt", "1\n")
     box.spec(
         "wait",
@@ -219,7 +227,7 @@ def test_what_a_killed_daemon_left_of_its_runs_is_removed_by_the_next(box: Box) 
 @pytest.mark.faults
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed: NO START WAS KILLED")
 def test_a_first_start_killed_at_any_file_operation_is_followed_by_one_that_works(box: Box) -> None:
-    """The daemon itself, at more and more of its calls that change a file, until a start comes to its end with no kill."""
+    """Kill the daemon at a later and later call that changes a file, until a start ends without a kill."""
     box.write("in1.txt", "0\n")
     box.spec("s1", LEDGER_SPEC.format(number=1))
     killed = 0

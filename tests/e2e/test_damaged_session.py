@@ -1,4 +1,4 @@
-"""A damaged record of one session, under a real daemon: that session is read-only and says why, everything else works, and a backup brings it back."""
+"""A damaged record of one session: that session is read-only and says why, the others work, and a backup repairs it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_session_with_a_damaged_record_is_read_only_and_the_others_work(box: B
     assert "damaged: seq" in box.words("show", "hurt")
     assert "damaged: its payload is not the one that was recorded" in box.words("log", "hurt")
     assert before[-1]["payload"] is None
-    # Its input changes, a person calls, everything is called at once, and its spec changes: nothing of it is recorded.
+    # Its input changes, people call it, the brake is set and released, and its spec changes. None of this is recorded.
     box.write("hurt.txt", "2\n")
     for call in (
         ("activate", "hurt"),
@@ -55,7 +55,7 @@ def test_a_session_with_a_damaged_record_is_read_only_and_the_others_work(box: B
     saved = box.run("save", "hurt", "-o", "hurt.bundle")
     assert (saved.returncode, "is damaged" in saved.stderr) == (1, True), saved.stderr
     assert "Nothing it waits for is looked at, since it cannot run." in box.words("why", "hurt")
-    # Everything that only looks has an answer in words.
+    # Every verb that only reads gives an answer.
     for look in (
         ("why", "hurt"),
         ("costs",),
@@ -106,7 +106,7 @@ def test_a_run_that_a_killed_daemon_left_ends_though_its_session_is_damaged(box:
 
 
 def damage_newest(box: Box, name: str) -> None:
-    """Its newest payload is another, as a bad disk makes it."""
+    """Overwrite the session's newest payload, as a bad disk does."""
     connection = apsw.Connection(str(box.state / "log" / "events.db"))
     (found,) = connection.execute(
         "SELECT e.session FROM event e JOIN payload p ON p.event = e.id WHERE e.kind = 'session_opened' AND instr(p.body, ?)",

@@ -1,4 +1,7 @@
-"""The state folder is taken away from under a real daemon, or comes back without its log: nothing is acknowledged into nowhere, and nothing starts empty in silence."""
+"""The state folder is removed under a running daemon, or it comes back without its log.
+
+The daemon acknowledges nothing that it cannot keep, and never starts with an empty log in silence.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ SPEC = """
 
 
 def is_removed(folder: Path) -> bool:
-    """Remove it. The daemon may just have written a file there: then it has to be tried again."""
+    """Remove the folder. Return False if the daemon has just written a file there: then it must be tried again."""
     shutil.rmtree(folder, ignore_errors=True)
     return not folder.exists()
 
@@ -44,7 +47,7 @@ def test_a_daemon_whose_state_folder_is_deleted_acknowledges_nothing_ends_its_ru
     assert "Traceback" not in words
     assert not box.state.exists()
     assert not is_alive(pid)
-    # As the service manager does.
+    # The service manager starts the daemon again.
     box.start()
     assert box.row("a")["runs"] <= 1
     assert box.state.exists()
@@ -57,7 +60,8 @@ def test_a_state_folder_that_lost_its_log_is_refused_until_a_person_decides(box:
     box.start()
     box.wait_at_rest("a", runs=1)
     box.ask("backup", "kept", "--state", str(box.state))
-    # A deleted lock lets nobody in: the first daemon is held still, so that it cannot have ended before the second tries.
+    # A deleted lock lets no second daemon in. The first daemon is stopped meanwhile, so that it cannot end before the
+    # second one tries.
     with box.held_still():
         (box.state / "lock").unlink()
         second = box.once()

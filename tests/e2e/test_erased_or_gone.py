@@ -1,4 +1,4 @@
-"""A payload that was erased on purpose, and one that is gone: `verify` tells them apart, as a start must."""
+"""`verify` tells a payload that was erased from one that is gone, as a start must."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from wakeful.eventlog.sqlite.files import StoreFiles
 
 
 def test_verify_passes_an_erasure_on_record_and_names_a_payload_that_is_gone(box: Box) -> None:
-    """Also of an erased record of an erasure. Whatever verify passes, a daemon can start on."""
+    """This holds for an erased record of an erasure, too. A daemon can start on every log that `verify` passes."""
     box.spec("talk", "objective: Talk.\n")
     box.start()
     for number in range(4):

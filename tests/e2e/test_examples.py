@@ -1,4 +1,4 @@
-"""The repository's own examples, as somebody who cloned it sees them: they run, rest, and wake for the right reason."""
+"""The repository's own examples, as in a fresh clone: they run, rest, and wake for the right reason."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ NAMES = ["api-docs", "heartbeat", "payroll", "recruitment-screening", "social-in
 
 def clone(box: Box) -> None:
     copy_examples(box.folder)
-    # Confined as they are for everybody: they reach what they declare, and nothing that tests may reach besides.
+    # Without these settings runs are confined as usual: they reach what they declare, and not what tests may reach.
     (box.folder / "wakeful.yaml").unlink()
     for arguments in (["init", "-q", "-b", "main"], ["add", "."], ["commit", "-q", "-m", "as cloned"]):
         subprocess.run(["git", *arguments], cwd=box.folder, check=True)
 
 
 def test_the_examples_check_run_and_rest(box: Box) -> None:
-    """No key, no network: every example succeeds at first sight, writes real pages, and the hint names a file to edit."""
+    """Without a key or a network, every example succeeds in its first run and writes real pages.
+
+    The hint names a file to edit.
+    """
     clone(box)
     assert box.run("check").returncode == 0
     box.start()
@@ -30,7 +33,7 @@ def test_the_examples_check_run_and_rest(box: Box) -> None:
         assert row["state"] == "suspended" and row["last_run"]["outcome"] == "succeeded", box.ask("output", name)
     rows = {row["name"]: row for row in box.json("list")}
     assert sorted(rows) == sorted([*NAMES, "api-guide"])
-    # An agent's: it waits for its key, and nobody else for it.
+    # The session of an agent waits for its key. No other session waits for it.
     assert rows["api-guide"]["state"] == "sleeping" and rows["api-guide"]["reason"].startswith(
         "needs a key: ANTHROPIC_API_KEY"
     )
@@ -41,7 +44,7 @@ def test_the_examples_check_run_and_rest(box: Box) -> None:
 
 
 def test_a_rate_edit_recomputes_payroll_and_what_reads_it_and_nothing_else(box: Box) -> None:
-    """Each session sees only its own bindings in its causes."""
+    """The causes of each session have only its own bindings."""
     clone(box)
     box.start()
     for name in NAMES:
@@ -64,7 +67,7 @@ def test_a_rate_edit_recomputes_payroll_and_what_reads_it_and_nothing_else(box: 
 
 @pytest.mark.long
 def test_an_edit_that_changes_no_figure_stops_at_payroll(box: Box) -> None:
-    """Early cutoff: the result is byte for byte the same, so nobody downstream wakes."""
+    """Early cutoff: the result is byte for byte the same, so no session downstream wakes."""
     clone(box)
     box.start()
     for name in NAMES:

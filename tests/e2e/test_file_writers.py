@@ -1,4 +1,4 @@
-"""`why PATH` on one file of an output of many names the run that wrote that file."""
+"""For an output of many files, `why PATH` names the run that wrote this file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COPY = """
 
 
 def test_the_run_that_wrote_this_file_is_named_and_not_the_last(box: Box) -> None:
-    """Also after a restart, for one that others changed since, for one that a rewind gave back, and for one that was removed."""
+    """It does so after a restart, for a file that others changed since, and for a file that a run removed."""
     box.write("in/a", "1\n")
     box.spec("copy", COPY)
     box.start()

@@ -1,4 +1,4 @@
-"""A file changes, a session wakes, works and is suspended again: the promise of the first page."""
+"""A file changes, a session wakes, runs and is suspended again: the promise of the first page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COPY = """
     run:
       command: [sh, -c, 'cat in.txt >> ledger; cp in.txt out.txt']
 """
-# Woken after something else happened, it proves that the something was looked at by then.
+# When this session has run for a mark, the daemon has looked at everything that happened before the mark.
 SENTINEL = """
     objective: Tell that all earlier hints were taken in.
     bindings: {input: {file: sentinel.txt, settle: 20ms}}
@@ -32,7 +32,7 @@ def pass_sentinel(box: Box, mark: str) -> None:
 
 
 def test_first_sight_runs_once_and_suspends(box: Box) -> None:
-    """A new session runs at first sight and rests; list and log say so in the contract's words."""
+    """A new session runs at first sight and rests. `list` and the log say so in the documented words."""
     box.write("in.txt", "one\n")
     box.spec("copy", COPY)
     box.start()
@@ -66,7 +66,7 @@ def test_an_edit_wakes_and_says_which_path(box: Box) -> None:
 
 
 def test_atomic_saves_are_each_seen(box: Box) -> None:
-    """Three saves by rename give the last content, however the watch follows inodes."""
+    """Each of three saves by rename is seen, although a watch follows inodes."""
     box.write("in.txt", "0\n")
     box.spec("copy", COPY)
     box.start()
@@ -78,7 +78,7 @@ def test_atomic_saves_are_each_seen(box: Box) -> None:
 
 
 def test_a_touch_and_an_undone_edit_wake_nobody(box: Box) -> None:
-    """No new version, no wake: neither for new times nor for a change that is undone before the look."""
+    """New times alone are no new version. Neither is a change that is undone before the look."""
     box.write("in.txt", "one\n")
     box.write("sentinel.txt", "\n")
     box.spec("copy", COPY)
@@ -95,7 +95,7 @@ def test_a_touch_and_an_undone_edit_wake_nobody(box: Box) -> None:
 
 
 def test_a_change_during_a_run_gives_exactly_one_follow_up(box: Box) -> None:
-    """However many edits fall into a run, one run follows it, and it sees the last."""
+    """However many edits come during a run, one run follows it and sees the last edit."""
     box.write("in.txt", "one\n")
     box.spec(
         "slow",
@@ -116,7 +116,7 @@ def test_a_change_during_a_run_gives_exactly_one_follow_up(box: Box) -> None:
 
 
 def test_an_input_changed_back_during_the_run_is_run_again(box: Box) -> None:
-    """The run may have read the middle: equal content with new times clears seen once (rule 17)."""
+    """The run may have read the state in between. Equal content with new times clears `seen` once (rule 17)."""
     box.write("in.txt", "one\n")
     box.spec(
         "slow",
@@ -137,7 +137,7 @@ def test_an_input_changed_back_during_the_run_is_run_again(box: Box) -> None:
 
 
 def test_an_input_that_is_only_touched_during_the_run_is_not_run_again(box: Box) -> None:
-    """Rule 17: attributes alone changed, and nothing that a run could have read."""
+    """Rule 17: only attributes changed, and nothing that a run could have read."""
     box.write("in.txt", "one\n")
     box.write("other.txt", "x\n")
     box.spec(
@@ -153,12 +153,12 @@ def test_an_input_that_is_only_touched_during_the_run_is_not_run_again(box: Box)
     for number in range(5):
         os.utime(box.folder / "in.txt", (number, number))
         (box.folder / "in.txt").touch()
-        # Unlike the call before, the command opens the file for writing.
+        # Unlike the calls before, the command opens the file for writing.
         subprocess.run(["touch", "in.txt"], cwd=box.folder, check=True)
         (box.folder / "in.txt").chmod(0o600 + 0o40 * (number % 2))
     box.write("go", "")
     box.wait_at_rest("slow", runs=1)
-    # Whatever the touches led to came before this.
+    # Wakes for the touches would come before the wake for this change.
     box.write("other.txt", "y\n")
     box.wait_at_rest("slow", runs=2)
     assert box.lines("ledger") == ["run", "run"]
@@ -166,7 +166,7 @@ def test_an_input_that_is_only_touched_during_the_run_is_not_run_again(box: Box)
 
 
 def test_a_slow_writer_gives_one_run_on_the_whole(box: Box) -> None:
-    """With default settings: while somebody holds the file open for writing its readers wait, and say so."""
+    """With default settings, readers wait while a program holds the file open for writing, and say so."""
     box.write("data.csv", "")
     box.spec(
         "reader",
@@ -190,7 +190,7 @@ def test_a_slow_writer_gives_one_run_on_the_whole(box: Box) -> None:
 
 
 def test_a_run_that_ends_while_its_input_is_being_written_is_followed_by_one_on_the_whole(box: Box) -> None:
-    """Rule 17: also where the writer began a moment before the end."""
+    """Rule 17: this holds even if the writer began a moment before the end."""
     box.write("in.txt", "one\n")
     box.spec(
         "slow",
@@ -213,7 +213,10 @@ def test_a_run_that_ends_while_its_input_is_being_written_is_followed_by_one_on_
 
 
 def test_without_hints_a_run_is_known_for_its_output(box: Box) -> None:
-    """`hints: poll`: what it wrote is recorded as it left it, its reader runs once a change, and nobody else is blamed."""
+    """`hints: poll`: the output is recorded as the run left it.
+
+    Its reader runs once for each change, and `why` names no other writer.
+    """
     box.write("wakeful.yaml", "hints: poll\n")
     box.write("in.txt", "one\n")
     box.spec(
@@ -254,7 +257,10 @@ def test_without_hints_a_run_is_known_for_its_output(box: Box) -> None:
 
 
 def test_what_changed_while_the_daemon_was_down_is_noticed(box: Box) -> None:
-    """Level, not edge: an edit during downtime wakes, with its path; no edit wakes nobody."""
+    """Level, not edge: an edit while the daemon was down wakes the session, with its path.
+
+    A session without an edit rests.
+    """
     box.write("in.txt", "one\n")
     box.write("other.txt", "x\n")
     box.spec("copy", COPY)
@@ -274,7 +280,7 @@ def test_what_changed_while_the_daemon_was_down_is_noticed(box: Box) -> None:
 
 
 def test_a_pattern_sees_new_changed_and_removed_files(box: Box) -> None:
-    """`**` crosses folders made after the start; excluded and default-excluded names do not count."""
+    """`**` matches in folders made after the start. Excluded and default-excluded names do not count."""
     box.write("data/a.csv", "1\n")
     box.spec(
         "sum",
@@ -297,7 +303,7 @@ def test_a_pattern_sees_new_changed_and_removed_files(box: Box) -> None:
 
 
 def test_a_run_finds_what_specs_promise(box: Box) -> None:
-    """Causes, changed paths, scratch, bindings and session are there; the daemon's environment is not."""
+    """A run has its causes, changed paths, scratch, bindings and session. It does not have the daemon's environment."""
     box.write("in.txt", "one\n")
     box.spec(
         "see",
@@ -335,7 +341,7 @@ def test_a_run_finds_what_specs_promise(box: Box) -> None:
 
 
 def test_a_stop_does_not_wait_for_a_look_at_a_terabyte(box: Box) -> None:
-    """SIGTERM in the middle of a hash or a walk ends the daemon cleanly and long before its end."""
+    """SIGTERM in the middle of a hash or a walk ends the daemon cleanly, long before the hash or walk would end."""
     with box.write("huge.bin", "").open("wb") as file:
         file.truncate(1024**4)
     box.spec("huge", "objective: Read it.\nbindings: {i: {file: huge.bin}}\nrun: {command: ['true']}\n")

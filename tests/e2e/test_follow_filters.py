@@ -1,4 +1,7 @@
-"""`wakeful follow` narrowed on the daemon's side: by session, tag, kind, author, failures, and from the past on."""
+"""The filters of `wakeful follow`, applied by the daemon.
+
+They are session, tag, kind, author, failures, and a start in the past.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ run: {{command: [sh, -c, 'grep -q {word} in.txt'], retries: 0}}
 
 @contextmanager
 def following(box: Box, *arguments: str) -> Iterator[list[dict[str, Any]]]:
-    """The lines that `follow --json` prints, as they come."""
+    """Yield the lines that `follow --json` prints, as they come."""
     process = subprocess.Popen(
         [WAKEFUL, "follow", "--json", *arguments],
         stdout=subprocess.PIPE,
@@ -51,7 +54,7 @@ def following(box: Box, *arguments: str) -> Iterator[list[dict[str, Any]]]:
 
 @pytest.fixture
 def two(box: Box) -> Box:
-    """`good` succeeds and `bad` fails, once each."""
+    """Two sessions: `hr/good` has succeeded once, `hr/bad` has failed once."""
     box.write("in.txt", "good\n")
     box.spec("hr/good", SPEC.format(tag="money", word="good"))
     box.spec("hr/bad", SPEC.format(tag="mail", word="other"))
@@ -62,7 +65,7 @@ def two(box: Box) -> Box:
 
 
 def test_failures_alone_from_the_past_and_then_as_they_come(two: Box) -> None:
-    """--failed --since: what failed before is told first; successes never."""
+    """With --failed and --since, earlier failures come first. Successes never come."""
     with following(two, "--failed", "--since", "1h") as lines:
         eventually(lambda: len(lines) >= 2)
         two.write("in.txt", "good again\n")
@@ -95,7 +98,7 @@ def test_sessions_are_chosen_by_name_pattern_and_tag(two: Box, arguments: tuple[
 
 
 def test_an_author_and_a_pattern_that_means_a_session_which_comes_later(two: Box) -> None:
-    """A pattern is no list of the present sessions."""
+    """A pattern also matches sessions that are declared later."""
     two.ask("note", "hr/good", "not this")
     (noted,) = two.log("hr/good", "--kind", "note_added")
     with following(two, "late*", "--author", noted["author"], "--since", "1h") as lines:
@@ -107,7 +110,7 @@ def test_an_author_and_a_pattern_that_means_a_session_which_comes_later(two: Box
 
 
 def test_a_slip_of_the_pen_is_told(two: Box) -> None:
-    """A kind or session that there is not, and a time that is none, are refused in words."""
+    """An unknown kind, an unknown session and a text that is no time are refused with a message."""
     for arguments, words in (
         (("--kind", "run_finishd"), "did you mean 'run_finished'"),
         (("hr/goood",), "hr/goood"),
@@ -118,7 +121,7 @@ def test_a_slip_of_the_pen_is_told(two: Box) -> None:
 
 
 def test_list_narrows_on_the_daemons_side(two: Box) -> None:
-    """--failed, --state and --asks, also with --json."""
+    """--failed, --state and --asks narrow the list, here as JSON."""
     assert [row["name"] for row in two.json("list", "--failed")] == ["hr/bad"]
     assert [row["name"] for row in two.json("list", "--state", "suspended")] == ["hr/good"]
     assert two.json("list", "--asks") == []

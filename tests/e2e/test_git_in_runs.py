@@ -1,4 +1,7 @@
-"""git works inside of runs, also in a checkout whose `.git` is a file: a linked worktree, a submodule. A pointer that nobody answers opens nothing."""
+"""git works inside runs, also in a linked worktree or a submodule, where `.git` is a file.
+
+A pointer to a repository that does not point back opens nothing.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from wakeful.runners.isolation.landlock import probe_abi
 
 pytestmark = pytest.mark.skipif(probe_abi() == 0, reason="this kernel cannot confine anything")
 LEVELS = ["standard", "strict"]
-# What a run is opened: the commits, or files around them.
+# The binding decides what is opened to the run: the commits, or the files around them.
 BINDINGS = {"commits": "{commits: .}", "commits of a part": "{commits: part/}", "files": "{file: '**/*.md'}"}
 
 
@@ -83,7 +86,7 @@ def test_git_works_where_the_git_entry_is_a_file(box: Box, make, binding: str, l
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_pointer_to_a_repository_that_does_not_point_back_opens_nothing(box: Box, level: str) -> None:
-    """A run may have written it. Of the looks of a `commits` binding other tests speak: here it is the run that asks."""
+    """A run may have written the pointer. Here the run asks git; other tests check the looks of a `commits` binding."""
     private = make_repository(box.folder / "private", "not for runs")
     root = box.folder / "checkout"
     root.mkdir()
@@ -95,7 +98,10 @@ def test_a_pointer_to_a_repository_that_does_not_point_back_opens_nothing(box: B
 
 
 def test_a_run_that_may_commit_ends_when_its_repository_was_looked_at(box: Box) -> None:
-    """Its last look is one at commits. It ended when the daemon gave up on that look, half a minute later."""
+    """The last look of such a run is at commits.
+
+    A run once ended only when the daemon gave up on that look, half a minute later.
+    """
     make_repository(box.folder / "project", "in the repository")
     places = json.dumps([str(box.folder / "project/.git")])
     bindings = "{code: {commits: .}, page: {file: out/page.txt, access: write}}"

@@ -1,4 +1,4 @@
-"""The recompute graph on real files: topological, glitch-free, early cutoff, refusals with the path spelled out."""
+"""The recompute graph on real files: topological order, no glitches, early cutoff, refusals that spell out the path."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def diamond(box: Box) -> None:
 
 
 def test_a_diamond_runs_each_session_once_per_change(box: Box) -> None:
-    """Bottom never sees one new side with one old side, and runs once for each change of the top."""
+    """The session at the bottom never sees one new side with one old side. It runs once for each change of the top."""
     diamond(box)
     box.start()
     box.wait_at_rest("bottom", runs=1)
@@ -101,7 +101,7 @@ def test_a_failed_upstream_holds_its_reader_with_words(box: Box) -> None:
 
 
 def test_cycles_and_double_writers_are_refused_with_the_path(box: Box) -> None:
-    """The later name is refused with the whole way spelled out; the others go on."""
+    """The session with the later name is refused, with the whole path spelled out. The other session goes on."""
     box.write("a.txt", "1\n")
     box.spec(
         "one",
@@ -126,7 +126,10 @@ def test_cycles_and_double_writers_are_refused_with_the_path(box: Box) -> None:
 
 
 def test_a_loop_behind_our_back_is_slowed_down(box: Box) -> None:
-    """Two sessions that feed each other undeclared are paced, or sleep if one's writes fall into the other's runs; `doctor` names them."""
+    """Two sessions that feed each other undeclared are paced.
+
+    If the writes of one fall into the runs of the other, it sleeps. `doctor` names it.
+    """
     box.write("a.txt", "0\n")
     for name, mine, other in (("ping", "a.txt", "b.txt"), ("pong", "b.txt", "a.txt")):
         box.spec(
@@ -157,7 +160,10 @@ def is_held(row: dict[str, Any]) -> bool:
 
 
 def test_changes_faster_than_a_command_may_start_lose_nothing(box: Box) -> None:
-    """Beyond its starts a minute (here 20) a session is paced: it goes on by itself, what it wrote last is of the newest version, few records are made."""
+    """A session that exceeds its starts a minute (here 20) is paced, and goes on by itself.
+
+    Its last output is of the newest version, and few records are made.
+    """
     box.write("in.txt", "0\n")
     box.spec(
         "copy",
@@ -190,7 +196,7 @@ def test_changes_faster_than_a_command_may_start_lose_nothing(box: Box) -> None:
 
 
 def test_a_session_that_feeds_itself_sleeps_and_names_the_input(box: Box) -> None:
-    """A run that writes its own input behind our back is stopped on evidence, after five runs, and `resume` lets it go on."""
+    """A run that writes its own undeclared input is held on evidence, after five runs. `resume` lets it go on."""
     box.write("data/in.txt", "0\n")
     box.spec(
         "eater",
@@ -214,7 +220,10 @@ def test_a_session_that_feeds_itself_sleeps_and_names_the_input(box: Box) -> Non
 
 
 def test_a_failure_wakes_the_session_that_minds_it(box: Box) -> None:
-    """`on: failed`: woken after the last retry, told which run failed and why, shown by show, why and plan."""
+    """`on: failed`: the session wakes after the last retry.
+
+    Its cause says which run failed and why; show, why and plan name the binding.
+    """
     box.write("in.txt", "good\n")
     box.spec(
         "payroll",

@@ -1,4 +1,4 @@
-"""`wakeful health`, `/health` and `/metrics` of a real daemon: what is wrong is told, with what to do, and counted."""
+"""`wakeful health`, `/health` and `/metrics` of a real daemon: each problem is named with what to do, and counted."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def read_health(box: Box) -> dict[str, Any]:
 
 
 def find(box: Box, what: str) -> dict[str, Any]:
-    """The finding of this kind, once it is there."""
+    """Wait for a finding of this kind and return it."""
 
     def found() -> dict[str, Any] | None:
         return next((one for one in read_health(box)["findings"] if one["what"] == what), None)
@@ -39,13 +39,16 @@ def find(box: Box, what: str) -> dict[str, Any]:
 
 
 def read_metrics(box: Box, read: Any = read_plain) -> dict[tuple[str, ...], float]:
-    """Every sample by its name and the values of its labels."""
+    """Return every sample, keyed by its name and the values of its labels."""
     text = Client(str(box.socket)).get_bytes("/metrics").decode()
     return {(sample.name, *sample.labels.values()): sample.value for family in read(text) for sample in family.samples}
 
 
 def test_a_daemon_at_rest_is_healthy(box: Box) -> None:
-    """Exit 0 and one line; the same as JSON; 200 for a probe; without a daemon exit 3."""
+    """`health` exits with 0 and prints one line, or the same as JSON.
+
+    The route `/health` agrees. Without a daemon the exit code is 3.
+    """
     box.write("in.txt", "good\n")
     box.spec("payroll", FAILS)
     assert box.run("health").returncode == 3
@@ -60,7 +63,7 @@ def test_a_daemon_at_rest_is_healthy(box: Box) -> None:
 
 
 def test_a_failed_session_is_told_with_what_to_do_until_it_succeeds(box: Box) -> None:
-    """Its readers are one note that names it, not a finding each."""
+    """The finding names the session and the command that explains it. It is gone after the next success."""
     box.write("in.txt", "good\n")
     box.spec("payroll", FAILS)
     box.start()
@@ -77,7 +80,7 @@ def test_a_failed_session_is_told_with_what_to_do_until_it_succeeds(box: Box) ->
 
 
 def test_what_waits_for_a_person_is_told(box: Box) -> None:
-    """A question, a refused spec, a missing secret, a brake."""
+    """The findings are a question, a refused spec, a missing secret and a brake."""
     box.write("in.txt", "good\n")
     box.spec(
         "careful", "objective: Ask.\nbindings: {in: {file: in.txt}}\napprove: before_run\nrun: {command: ['true']}\n"
@@ -94,7 +97,7 @@ def test_what_waits_for_a_person_is_told(box: Box) -> None:
 
 
 def test_places_budgets_and_verification_are_told(box: Box) -> None:
-    """A folder that nobody may read, a budget nearly spent, and when the log was last verified."""
+    """A budget that is nearly spent is a note. The part about the log says when it was last verified."""
     box.write("in.txt", "good\n")
     box.spec(
         "spender",
@@ -115,7 +118,7 @@ def test_places_budgets_and_verification_are_told(box: Box) -> None:
 
 @pytest.mark.parametrize("read", [read_plain, read_open])
 def test_prometheus_reads_the_numbers(box: Box, read: Any) -> None:
-    """Runs by outcome, durations, wakes by cause, states, the log, the disk, requests and the process, in both formats."""
+    """Both formats have runs by outcome, durations, wakes by cause, states, the log, requests and the process."""
     box.write("in.txt", "good\n")
     box.write("wakeful.yaml", "metrics: {sessions: [payroll]}\n")
     box.spec("payroll", FAILS)
@@ -151,7 +154,10 @@ def test_prometheus_reads_the_numbers(box: Box, read: Any) -> None:
 
 
 def test_over_tcp_a_probe_learns_only_whether_all_is_well(box: Box) -> None:
-    """Without a token: healthy or not, with 200 or 503. With one that reads: everything. Numbers need a token always."""
+    """Without a token a probe learns only healthy or not, with 200 or 503.
+
+    A token that reads gets everything. Numbers always need a token.
+    """
     box.write("in.txt", "bad!\n")
     box.spec("payroll", FAILS)
     tcp = open_port(box)
@@ -177,7 +183,7 @@ def test_over_tcp_a_probe_learns_only_whether_all_is_well(box: Box) -> None:
 
 
 def test_a_notification_that_reaches_nobody_is_told_and_counted(box: Box) -> None:
-    """With the notifier's name, since when, and the command that tries it."""
+    """The finding has the name of the notifier and the command that tries it."""
     box.write("wakeful.yaml", "notify:\n  ops: {command: ['false']}\n")
     box.write("in.txt", "bad!\n")
     box.spec("payroll", FAILS)

@@ -1,4 +1,4 @@
-"""A program that reads the log's database and does not finish: the daemon goes on, and people are told."""
+"""A program reads the log's database and does not finish. The daemon goes on, and people are told."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ def find_held(box: Box) -> list[str]:
 
 @pytest.mark.faults
 def test_a_reader_that_holds_a_snapshot_holds_up_nobody_and_is_told(box: Box) -> None:
-    """Every append is answered, the daemon and `doctor` say that the write-ahead log grows, and the next appends put it away when the reader is gone."""
+    """The daemon answers every append.
+
+    It says, as `doctor` does, that the write-ahead log grows. When the reader is gone, the next appends reset it.
+    """
     box.spec("one", "objective: Remember.\n")
     box.start()
     reader = sqlite3.connect(f"file:{box.state}/log/events.db?mode=ro", uri=True, isolation_level=None)
@@ -44,7 +47,7 @@ def test_a_reader_that_holds_a_snapshot_holds_up_nobody_and_is_told(box: Box) ->
     assert find_held(box) == ["warn"]
     assert reader.execute("SELECT count(*) FROM event").fetchone() == (seen,), "its snapshot was held until now"
     reader.close()
-    # The first append after it puts the write-ahead log away, the second begins it anew.
+    # The first append after that puts the write-ahead log away. The second append begins a new one.
     for number in range(2):
         client.call("remember", None, name="one", key=f"last{number}", value="y")
     eventually(lambda: find_held(box) == [], what="it is put away")

@@ -1,4 +1,4 @@
-"""The calls on history, from outside: checkpoints, rewind, fork, merge, resolve, compress, on a real daemon and its log."""
+"""The calls on history, on a real daemon and its log: checkpoints, rewind, fork, merge, resolve, compress."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ def facts(box: Box, name: str) -> dict[str, str]:
 
 
 def test_a_checkpoint_is_a_place_to_come_back_to(box: Box) -> None:
-    """`save --as`, `rewind`: facts of then, nothing deleted, no run, also after kill -9."""
+    """`rewind` to a checkpoint brings back the facts of then.
+
+    It deletes nothing and starts no run, also after kill -9.
+    """
     start_counting(box)
     box.ask("remember", "count", "month", "March")
     box.ask("save", "count", "--as", "march", "--note", "before the audit")
@@ -43,13 +46,13 @@ def test_a_checkpoint_is_a_place_to_come_back_to(box: Box) -> None:
     assert box.row("count")["runs"] == 1
     shown = box.words("show", "count")
     assert "march seq" in shown and "before the audit" in shown
-    # The abandoned branch is a place like any other.
+    # A rewind can return to the abandoned branch like to any other position.
     box.ask("rewind", "count", str(length))
     assert facts(box, "count") == {"month": "April"}
 
 
 def test_a_fork_goes_its_own_way_and_comes_back(box: Box) -> None:
-    """Fork, activate, learn, merge, resolve: each recorded with its author."""
+    """Fork, activate, learn, merge, resolve. The log has the author of the merge."""
     start_counting(box)
     box.ask("remember", "count", "rate", "8")
     box.ask("fork", "count", "--as", "trial")
@@ -81,7 +84,7 @@ def test_a_fork_goes_its_own_way_and_comes_back(box: Box) -> None:
 
 
 def test_a_fork_of_a_running_session_starts_at_its_last_safe_point(box: Box) -> None:
-    """The run is not part of it."""
+    """The fork does not have the run."""
     box.write("in.txt", "1\n")
     box.spec(
         "slow", "objective: Be slow.\nbindings: {i: {file: in.txt}}\nrun: {command: [sleep, '60'], grace: 100ms}\n"
@@ -97,7 +100,7 @@ def test_a_fork_of_a_running_session_starts_at_its_last_safe_point(box: Box) -> 
 
 @pytest.mark.long
 def test_old_conversation_gives_way_to_a_summary_and_comes_back(box: Box) -> None:
-    """Facts and log stay, the objective stands in it verbatim, a second time there is nothing to do."""
+    """Facts and log stay, and the summary has the objective verbatim. A second compression finds nothing to do."""
     box.spec("talk", TALK)
     box.start()
     for number in range(30):
@@ -117,7 +120,7 @@ def test_old_conversation_gives_way_to_a_summary_and_comes_back(box: Box) -> Non
 
 
 def test_calls_on_history_are_safe_to_repeat(box: Box) -> None:
-    """The same key is carried out once, whatever it needed is there or not."""
+    """A call with the same key is carried out once, whether or not it would be possible again."""
     box.spec("talk", TALK)
     box.start()
     for number in range(6):
@@ -136,7 +139,7 @@ def test_calls_on_history_are_safe_to_repeat(box: Box) -> None:
 
 
 def test_what_cannot_be_done_is_refused_with_words(box: Box) -> None:
-    """And nothing is recorded."""
+    """Refused calls leave no record."""
     start_counting(box)
     length = len(box.log("count"))
     for arguments, words in (

@@ -1,7 +1,7 @@
-"""Output is data: whatever a stranger puts into a name, a path, a ref, a message or a run's output, a terminal is never told to obey it.
+"""Output is data: a name, a path, a ref, a message or a run's output never makes a terminal obey it.
 
-Every field that others fill is planted with what a terminal acts upon, on a real daemon; then every verb is asked as a person would,
-into a pipe and at a terminal, and nothing but newlines and our own colours may leave.
+Every field that others fill gets text that a terminal acts on, on a real daemon. Then every verb is asked as a person
+would ask it, into a pipe and at a terminal. Only newlines and our own colours may come out.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from waiting import PATIENCE_SECONDS, eventually
 from wakeful.text.display import escape, escape_lines
 from wakeful.verbs.table import COMMANDS
 
-# Moves and colours (not one of ours), a title, a link, a bell, a line of its own, the right-to-left override, a joker for a C1 control.
+# Moves and colours that are not ours, a title, a link, a bell, a line of its own, the right-to-left override, a C1
+# control, a line separator.
 EVIL = "e\x1b[2J\x1b[45;97mv\x1b]0;owned\x07\x1b]8;;http://x\x1b\\i\x07l\r\nwakeful: all good\u202e\u2066\x9b5A\u2028"
-# What a file name may hold: everything but a slash and a zero.
+# A file name may have every character but a slash and NUL.
 EVIL_NAME = EVIL.replace("/", "")
 SGR = re.compile(r"\x1b\[(?:0|1|2|3[1236]|1;2|2;3[1236]|1;3[1236])?m")
 UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
@@ -36,7 +37,7 @@ SPEC = """
 
 
 def quote(text: str) -> str:
-    """A YAML text in double quotes: all of it in escapes."""
+    """Return the text as YAML in double quotes, with every character escaped."""
     return '"' + "".join(f"\\U{ord(one):08x}" for one in text) + '"'
 
 
@@ -102,14 +103,14 @@ def say(box: Box, *words: str) -> None:
 
 
 def ask(box: Box, *words: str) -> str:
-    """What a pipe gets of it, errors included."""
+    """Return what a pipe gets from the command, errors included."""
     done = box.run(*words, env={"WAKEFUL_SPECS": str(box.specs), "WAKEFUL_STATE": str(box.state)})
     assert done.returncode in (0, 1, 2)
     return done.stdout + done.stderr
 
 
 def ask_at_terminal(box: Box, *words: str) -> str:
-    """What a terminal gets of it, without what the terminal itself adds at the end of a line."""
+    """Return what a terminal gets from the command, without the carriage returns that the terminal adds."""
     ours, theirs = pty.openpty()
     done = subprocess.Popen(
         [WAKEFUL, *words],
@@ -140,7 +141,7 @@ def ask_at_terminal(box: Box, *words: str) -> str:
 
 
 def find_unsafe(text: str) -> list[str]:
-    """Every character a terminal would act upon, with what stands around it."""
+    """Return every character that a terminal would act on, with the text around it."""
     bare = SGR.sub("", text)
     return [repr(bare[max(found.start() - 30, 0) : found.end() + 20]) for found in UNSAFE.finditer(bare)]
 
@@ -166,7 +167,7 @@ LOOKS = [
 
 
 def test_the_words_are_really_there(planted: Box) -> None:
-    """The walk is worth something only if what a terminal would obey was planted and comes back raw where bytes are asked for."""
+    """The other tests prove something only if the text was planted, and comes back raw where bytes are asked for."""
     raw = subprocess.run(
         [WAKEFUL, "output", "words", "--raw"], capture_output=True, cwd=planted.folder, env=planted.environment()
     ).stdout
@@ -181,11 +182,11 @@ def test_the_words_are_really_there(planted: Box) -> None:
 
 @pytest.mark.parametrize("words", LOOKS, ids=lambda words: escape(" ".join(words))[:60])
 def test_no_verb_hands_a_terminal_anything_to_obey(planted: Box, words: tuple[str, ...]) -> None:
-    """Into a pipe; and no line of a stranger stands alone as if it were ours."""
+    """This is the output in a pipe. No line of a stranger's text stands alone as if it were ours."""
     shown = ask(planted, *words)
     assert not find_unsafe(shown), find_unsafe(shown)
     assert not SGR.search(shown), "colour is for terminals"
-    # Of what a run printed, and of what a file holds, the lines are its own.
+    # The output of a run and the content of a file have lines of their own.
     if words[0] not in ("output", "diff", "replay"):
         assert not [line for line in shown.splitlines() if line.startswith("wakeful: all good")]
 
@@ -195,19 +196,19 @@ def test_no_verb_hands_a_terminal_anything_to_obey(planted: Box, words: tuple[st
     ids=lambda words: escape(" ".join(words))[:60],
 )  # fmt: skip
 def test_nor_does_one_at_a_terminal(planted: Box, words: tuple[str, ...]) -> None:
-    """With colours, which are our own and no others."""
+    """The output at a terminal has our own colours and no others."""
     shown = ask_at_terminal(planted, *words)
     assert not find_unsafe(shown), find_unsafe(shown)
     assert "45;97" not in shown or "\\x1b[45;97m" in shown
 
 
 def test_nor_does_what_is_followed(planted: Box) -> None:
-    """`follow` and `log --follow`, live."""
+    """This is the live output of `follow` and `log --follow`."""
     for words in (("follow",), ("log", "words", "--follow")):
         with (planted.folder / "followed").open("wb") as out:
             following = subprocess.Popen([WAKEFUL, *words], stdout=out, cwd=planted.folder, env=planted.environment())
         try:
-            # What is noted before it listens goes by unseen.
+            # `follow` does not show a note that was made before it listens.
             eventually(lambda: planted.run("note", "words", EVIL) and "hand-off: e" in planted.read("followed"))
         finally:
             following.terminate()
@@ -217,13 +218,13 @@ def test_nor_does_what_is_followed(planted: Box) -> None:
 
 
 def test_nor_does_the_daemon_in_the_foreground(planted: Box) -> None:
-    """What it narrates, and what it says of files that are not taken."""
+    """This is what the daemon narrates, and what it says about files that it refuses."""
     said = planted.output.read_bytes().decode()
     assert "\\x1b" in said and not find_unsafe(said), find_unsafe(said)
 
 
 def test_every_verb_that_shows_words_of_others_was_walked() -> None:
-    """A new verb is walked too, or named here with its reason."""
+    """A new verb is asked here too, or is named with the reason why not."""
     quiet = {
         "follow": "has a test of its own", "daemon": "has a test of its own", "talk": "has tests of its own", "completion": "prints a script", "schema": "prints a schema",
         "mcp": "speaks JSON to a program", "dashboard": "prints an address", "install": "speaks to systemd", "uninstall": "speaks to systemd",
@@ -234,6 +235,6 @@ def test_every_verb_that_shows_words_of_others_was_walked() -> None:
 
 @pytest.mark.parametrize("text", [EVIL, "a\tb", "über", "plain", "\ud800", "a\u200bb", "\U000e0041"])
 def test_escaping_twice_is_escaping_once(text: str) -> None:
-    """So that nobody has to know whether it was done before; and both keep what is harmless."""
+    """Callers need not know whether a text is escaped already. Harmless text stays as it is."""
     assert escape(escape(text)) == escape(text) and escape_lines(escape_lines(text)) == escape_lines(text)
     assert not UNSAFE.search(escape(text)) and escape("über") == "über"

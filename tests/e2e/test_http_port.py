@@ -1,4 +1,4 @@
-"""The TCP port of a real daemon: closed until somebody opens it, open where the settings say, refused where it must not be."""
+"""The TCP port of a real daemon: closed by default, open where the settings say, refused where it must not be."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def make_token(box: Box, *scopes: str) -> str:
 
 
 def say_http(box: Box) -> str:
-    """The line of `doctor` about the port."""
+    """Return the line of `doctor` about the port."""
     done = box.run("doctor", "--json", "--state", str(box.state))
     return next(check["words"] for check in json.loads(done.stdout) if check["name"] == "http")
 
@@ -59,14 +59,14 @@ def held_ports() -> Iterator[list[socket.socket]]:
 
 
 def test_the_port_is_closed_unless_somebody_asks(box: Box) -> None:
-    """No listener, no word of it at the start, and `doctor` says how it is opened."""
+    """The daemon has no TCP listener and does not mention it at the start. `doctor` says how to open it."""
     box.start()
     assert find_url(box) is None and "http" not in box.output.read_text()
     assert say_http(box) == "the TCP port is closed; wakeful dashboard opens it"
 
 
 def test_the_daemon_says_where_it_listens(box: Box) -> None:
-    """Port 0 is any that is free: in the line `ready`, in `/version` and in `doctor`."""
+    """Port 0 means any free port. The line `ready`, `/version` and `doctor` name the port that was taken."""
     tcp = open_port(box)
     assert tcp.url.startswith("http://127.0.0.1:") and not tcp.url.endswith(":0")
     assert f"; http {tcp.url}\n" in box.output.read_text()
@@ -75,7 +75,7 @@ def test_the_daemon_says_where_it_listens(box: Box) -> None:
 
 
 def test_an_answer_on_an_open_connection_waits_for_no_acknowledgement(box: Box) -> None:
-    """The kernel delays an acknowledgement by 40 ms. An answer in two parts must not wait for that in between."""
+    """The kernel delays an acknowledgement by 40 ms. An answer in two parts must not wait for it in between."""
     tcp = open_port(box)
     connection = http.client.HTTPConnection(tcp.url.removeprefix("http://"), timeout=PATIENCE_SECONDS)
     headers = {"Authorization": f"Bearer {make_token(box, 'read')}"}
@@ -86,12 +86,12 @@ def test_an_answer_on_an_open_connection_waits_for_no_acknowledgement(box: Box) 
         assert connection.getresponse().read()
         took.append(time.monotonic() - began)
     connection.close()
-    # The kernel acknowledges the first segments of a connection at once; a busy machine delays some answers, not all.
+    # The kernel acknowledges the first segments of a connection at once. A busy machine delays some answers, not all.
     assert min(took[20:]) < 0.03
 
 
 def test_the_port_follows_the_settings_as_they_are_saved(box: Box) -> None:
-    """It opens, moves and closes while the daemon runs; what must not be leaves it as it is."""
+    """The port opens, moves and closes while the daemon runs. Settings that are not allowed leave it as it is."""
     box.start()
     box.write("wakeful.yaml", "http: 127.0.0.1:0\n")
     first = eventually(lambda: find_url(box))
@@ -115,7 +115,7 @@ def test_the_port_follows_the_settings_as_they_are_saved(box: Box) -> None:
 )
 @pytest.mark.parametrize("way", ["flag", "variable", "settings"])
 def test_an_address_that_other_machines_reach_ends_the_start(box: Box, address: str, way: str) -> None:
-    """Without a certificate and a word of permission, whichever way it was asked for."""
+    """This holds without a certificate and an explicit permission, whichever way the address is given."""
     if way == "settings":
         box.write("wakeful.yaml", f'http: "{address}"\n')
     arguments = box.arguments(*(["--http", address] if way == "flag" else []))
@@ -148,7 +148,10 @@ def make_certificate(folder: Path) -> tuple[Path, Path]:
 
 
 def test_tls_is_spoken_with_the_certificate_of_the_settings(box: Box) -> None:
-    """All addresses of the machine may then be listened on; the cookie is for https alone, and plain words are not answered."""
+    """With TLS the daemon may listen on all addresses.
+
+    Its cookie is for https alone, and it does not answer plain HTTP.
+    """
     key, certificate = make_certificate(box.folder)
     box.write(
         "wakeful.yaml",
@@ -176,7 +179,7 @@ def test_tls_is_spoken_with_the_certificate_of_the_settings(box: Box) -> None:
     with socket.create_connection(("127.0.0.1", port), PATIENCE_SECONDS) as plain:
         plain.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         assert b"HTTP" not in plain.recv(100)
-    # A client that never says a word of TLS holds its place for a moment alone: the daemon answers meanwhile.
+    # A client that never begins TLS holds its place for a moment. The daemon answers others meanwhile.
     with socket.create_connection(("127.0.0.1", port), PATIENCE_SECONDS):
         assert ask("GET", "/").status == 200
     assert "Traceback" not in box.output.read_text()
@@ -202,7 +205,10 @@ def log_in(box: Box) -> Browser:
 
 
 def test_a_person_opens_the_port_and_it_is_there_again_after_a_restart(box: Box) -> None:
-    """The page of a browser that is logged in goes on at the same address; who is not logged in opens nothing."""
+    """While a browser is logged in, the port opens at the same address after a restart.
+
+    Without a login it stays closed.
+    """
     box.start()
     browser = log_in(box)
     url = browser.tcp.url
@@ -215,12 +221,12 @@ def test_a_person_opens_the_port_and_it_is_there_again_after_a_restart(box: Box)
     box.stop()
     box.start()
     assert find_url(box) is None
-    # The port of last time is tried first.
+    # The daemon tries the port of last time first.
     assert box.json("dashboard")["url"] == url
 
 
 def test_the_port_of_last_time_is_left_to_the_program_that_has_it(box: Box, held_ports: list[socket.socket]) -> None:
-    """The daemon starts and says so; the next link leads elsewhere."""
+    """The daemon starts and says so. The next link has another port."""
     box.start()
     browser = log_in(box)
     port = int(browser.tcp.url.rpartition(":")[2])
@@ -244,7 +250,7 @@ def test_closing_closes(box: Box) -> None:
 
 
 def test_browsers_stand_in_the_list_of_tokens(box: Box) -> None:
-    """And are revoked there."""
+    """The list revokes them like other tokens."""
     box.start()
     browser = log_in(box)
     (row,) = box.json("token", "list")
@@ -257,7 +263,7 @@ def test_browsers_stand_in_the_list_of_tokens(box: Box) -> None:
 
 
 def test_no_get_changes_anything(box: Box) -> None:
-    """Every GET of the table, and HEAD of it, over TCP with the widest token: the log and the tokens are as before."""
+    """Ask every GET and HEAD of the table over TCP with the widest token. The log and the tokens stay as before."""
     box.spec("payroll", SPEC)
     tcp = open_port(box)
     token = make_token(box, "admin")
@@ -277,7 +283,7 @@ def test_no_get_changes_anything(box: Box) -> None:
 
 
 def open_answer(tcp: TcpSpeaker, method: str, target: str, token: str) -> int:
-    """The status of an answer, which may be a stream without an end."""
+    """Return the status of an answer, which may be a stream without an end."""
     name, _, port = tcp.host.rpartition(":")
     with socket.create_connection((name, int(port)), PATIENCE_SECONDS) as connection:
         lines = f"{method} {target} HTTP/1.1\r\nHost: {tcp.host}\r\nAuthorization: Bearer {token}\r\n\r\n"
@@ -286,7 +292,7 @@ def open_answer(tcp: TcpSpeaker, method: str, target: str, token: str) -> int:
 
 
 def test_nothing_of_a_token_is_logged(box: Box) -> None:
-    """Neither of a good one nor of a bad one, nor of a code: not in the daemon's output, nor in the state folder."""
+    """No part of a good token, a bad token or a code is in the daemon's output or in the state folder."""
     box.spec("payroll", SPEC)
     tcp = open_port(box)
     token = make_token(box, "admin")
@@ -298,7 +304,7 @@ def test_nothing_of_a_token_is_logged(box: Box) -> None:
     assert browser.post("/call/send", {"name": "payroll", "text": "hello"}).status == 200
     link = box.ask("dashboard", "--no-open").strip()
     box.stop()
-    # wakeful_ID_SECRET, and the secret may have more of these marks.
+    # A token is wakeful_ID_SECRET, and its secret may have more underscores.
     told = [one.split("_", 2)[2] for one in (token, wrong, browser.token)]
     secrets = [*told, *browser.jar.values(), link.partition("#code=")[2]]
     assert min(map(len, secrets)) > 16
@@ -312,7 +318,10 @@ def test_nothing_of_a_token_is_logged(box: Box) -> None:
 
 @pytest.mark.long
 def test_six_hundred_idle_connections_do_not_lock_the_owner_out(box: Box) -> None:
-    """The places of TCP are its own: commands go on meanwhile, and the port answers again when the idle ones are cut off."""
+    """TCP connections have a limit of their own, so commands go on meanwhile.
+
+    The port answers again when the idle ones are cut off.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 2048)), hard))
     tcp = open_port(box)
@@ -321,7 +330,7 @@ def test_six_hundred_idle_connections_do_not_lock_the_owner_out(box: Box) -> Non
     idle = [socket.create_connection((name, int(port)), PATIENCE_SECONDS) for _ in range(600)]
     try:
         for number, one in enumerate(idle):
-            # A third says nothing, a third half a head, a third a head whose body never comes.
+            # A third sends nothing, a third half a head, a third a head whose body never comes.
             words = ("", "GET /version HTTP/1.1\r\nHost: ", f"POST /login HTTP/1.1\r\nHost: {tcp.host}\r\n"
                      "Content-Type: application/json\r\nContent-Length: 9\r\n\r\n{")[number % 3]  # fmt: skip
             try:
@@ -341,7 +350,7 @@ def test_six_hundred_idle_connections_do_not_lock_the_owner_out(box: Box) -> Non
 
 
 def is_answered(tcp: TcpSpeaker, token: str) -> bool:
-    """False while all places are taken."""
+    """Return False while all connections are taken."""
     try:
         return tcp.get("/version", token).status == 200
     except (OSError, http.client.HTTPException):
@@ -349,7 +358,7 @@ def is_answered(tcp: TcpSpeaker, token: str) -> bool:
 
 
 def test_an_open_port_costs_nothing_at_rest(box: Box) -> None:
-    """No thread, and no time of the processor, beside a daemon without one."""
+    """A daemon with an open port has no more threads than one without it."""
     box.start()
     before = len(os.listdir(f"/proc/{box.daemon.pid}/task")) if box.daemon is not None else 0
     box.stop()

@@ -1,4 +1,4 @@
-"""Limits, people and retention from outside: said in files, reread while it runs, shown where people look."""
+"""Limits, people and retention: set in files, reread while the daemon runs, shown by `doctor` and `show`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def checks(box: Box, name: str) -> list[dict[str, str]]:
 
 
 def test_doctor_prints_the_limits_and_who_is_above_one(box: Box) -> None:
-    """Levels change while the daemon runs; who is above one is named with what helps."""
+    """Levels change while the daemon runs. A session above a level is named with its value and the level."""
     box.spec("desk", "objective: People talk here.")
     box.start()
     box.ask("remember", "desk", "rates", "x" * 2000)
@@ -29,7 +29,10 @@ def test_doctor_prints_the_limits_and_who_is_above_one(box: Box) -> None:
 
 
 def test_doctor_tells_people_the_limits_in_a_few_lines_and_how_much_is_kept(box: Box) -> None:
-    """A name and its two levels each, never parted by the end of a line; what each is about is for --json."""
+    """Each limit is a name and its two levels, which no line break separates.
+
+    Only --json says what each limit is about.
+    """
     box.spec("desk", "objective: People talk here.")
     box.start()
     shown = box.run("doctor").stdout
@@ -41,7 +44,7 @@ def test_doctor_tells_people_the_limits_in_a_few_lines_and_how_much_is_kept(box:
 
 
 def has_account(uid: int) -> bool:
-    """A uid with an account is shown by the account's name."""
+    """Return whether the uid has an account. If it has one, the account's name is shown instead of the uid."""
     try:
         pwd.getpwuid(uid)
     except KeyError:
@@ -50,7 +53,7 @@ def has_account(uid: int) -> bool:
 
 
 def test_people_and_retention_of_a_spec_are_shown(box: Box) -> None:
-    """Who may do what is part of show."""
+    """`show` says who may do what, and how long things are kept."""
     uid = next(number for number in range(61_000, 65_000) if not has_account(number))
     box.spec("desk", f"objective: x\npeople: {{ann: maintainer, {uid}: observer}}\nretention: {{keep: 90d, runs: 5}}\n")
     box.start()

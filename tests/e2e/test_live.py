@@ -1,4 +1,4 @@
-"""The live stream of a real daemon: an edit is in it at once, and a restart gives a snapshot."""
+"""The live stream of a real daemon: an edit is in it at once, and after a restart it begins with a snapshot."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ def open_live(box: Box, after: str | None = None) -> http.client.HTTPResponse:
 
 
 def read_until_ended(answer: http.client.HTTPResponse) -> list[Event]:
-    """A row is as the daemon knows it, which may be a flush ahead of the records: the record of the end comes last."""
+    """Return the events up to the record of the run's end.
+
+    A row may be a flush ahead of the records, so this record comes last.
+    """
     events = []
     while True:
         events.append(read_event(answer))
@@ -28,7 +31,10 @@ def read_until_ended(answer: http.client.HTTPResponse) -> list[Event]:
 
 
 def test_an_edit_is_told_with_its_records_and_the_row_and_a_restart_begins_anew(box: Box) -> None:
-    """Wake, start and end in their order; the cost of the day counts on; an event id of the daemon before is unknown."""
+    """Wake, start and end come in their order, and the cost of the day counts on.
+
+    The next daemon does not know the event id.
+    """
     box.write("in.csv", "1")
     box.spec("payroll", SPEC)
     box.start()

@@ -1,4 +1,4 @@
-"""What a person asks of a log: failed runs, records that say a word, the state's hash at a position."""
+"""Filters of a log: failed runs, records that contain a word, and the state's hash at a position."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from e2e.box import Box
 
 
 def test_a_log_is_filtered_by_outcome_and_text_and_tells_the_states_hash(box: Box) -> None:
-    """`log` and `history` choose alike; a hash is the same in both, in `show --at`, and after a restart."""
+    """`log` and `history` filter alike. A hash is the same in `log` and in `show --at`, and after a restart."""
     box.write("in.txt", "1\n")
     box.spec(
         "work",

@@ -1,4 +1,4 @@
-"""Messages, notes and facts: from people and from inside a run, durable and once."""
+"""Messages, notes and facts, from people and from inside a run: each is durable, and counts once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from waiting import eventually
 
 
 def test_a_message_wakes_a_sleeping_mailbox_once(box: Box) -> None:
-    """It is in the log with its author, and one run takes all that came."""
+    """The log has the message and its author. One run deals with it."""
     box.spec(
         "talk", "objective: Listen.\nrun: {command: [sh, -c, 'cp \"$WAKEFUL_CAUSES\" causes.json; echo x >> ledger']}\n"
     )
@@ -24,7 +24,10 @@ def test_a_message_wakes_a_sleeping_mailbox_once(box: Box) -> None:
 
 
 def test_a_run_finds_the_text_of_its_messages(box: Box) -> None:
-    """Each with sender and time, as data and bounded; those before it are not told again, one that did not wake is; a replay finds the same."""
+    """Each message has its sender and time, as data and cut to a limit.
+
+    Messages that an earlier run got are left out. A message that did not wake is there.
+    """
     box.spec("talk", "objective: Listen.\nrun: {command: [sh, -c, 'cp \"$WAKEFUL_CAUSES\" causes.json']}\n")
     box.start()
     box.ask("send", "talk", 'rates "rose"\x1b[31m\n')
@@ -52,7 +55,7 @@ def test_a_run_finds_the_text_of_its_messages(box: Box) -> None:
 
 
 def test_a_message_that_does_not_wake_waits(box: Box) -> None:
-    """`--no-wake` leaves it for the next run."""
+    """`--no-wake` leaves the message for the next run."""
     box.spec("talk", "objective: Listen.\nrun: {command: [sh, -c, 'echo x >> ledger']}\n")
     box.start()
     box.ask("send", "talk", "--no-wake", "later")
@@ -62,7 +65,7 @@ def test_a_message_that_does_not_wake_waits(box: Box) -> None:
 
 
 def test_inside_a_run_the_verbs_need_no_arguments(box: Box) -> None:
-    """remember, recall, note, send and history work with the run's own token, and only for its own session."""
+    """remember, recall, note, send and history work with the run's own token, for its own session only."""
     box.write("in.txt", "1\n")
     box.spec("peer", "objective: Receive.\nrun: {command: [sh, -c, 'echo got >> peer.ledger']}\n")
     box.spec(
@@ -108,7 +111,7 @@ def test_messages_survive_kill_9(box: Box) -> None:
 
 
 def test_output_is_kept_and_followed(box: Box) -> None:
-    """`output` shows the last run's words, bounded; live output is followed while it runs."""
+    """`output` shows what the last run printed, up to a limit."""
     box.write("in.txt", "1\n")
     box.spec(
         "work",

@@ -1,4 +1,7 @@
-"""A session that was away comes home with its whole past: migrate there and back, in one command each way, and what is loaded beside it."""
+"""A session moves to another host and comes home with its whole past, in one command each way.
+
+Other tests load its bundles beside it.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ def start_counting(box: Box) -> None:
 
 
 def stand_in_for_ssh(here: Box, there: Box) -> dict[str, str]:
-    """A program that runs the command with the other host's socket."""
+    """Make a stub of ssh that runs the command with the other host's socket. Return the PATH that finds it."""
     program = here.folder / "bin" / "ssh"
     program.parent.mkdir(exist_ok=True)
     program.write_text(
@@ -54,10 +57,13 @@ def hashes(box: Box) -> list[str]:
 
 @pytest.mark.long
 def test_a_session_goes_away_and_comes_home_again_and_again(box: Box, there: Box) -> None:
-    """One history in both logs, verified; it lives in one place at a time, also across kills; what it learnt away it knows at home."""
+    """Both logs have one history, which verifies.
+
+    The session lives in one place at a time, also across kills. At home it knows what it learnt away.
+    """
     start_counting(box)
     box.ask("save", "count", "--as", "before")
-    # The project is there, too, with its spec: a session of its own was made of it.
+    # The other host has the project and its spec, too. It has made a session of its own from them.
     start_counting(there)
     there.ask("remember", "count", "whose", "the one that was there")
     identity, boxes = box.json("show", "count")["id"], (box, there)
@@ -66,7 +72,7 @@ def test_a_session_goes_away_and_comes_home_again_and_again(box: Box, there: Box
         move(here, other)
         assert "moved to another host" in here.row("count")["reason"]
         assert here.run("activate", "count").returncode == 1
-        # Both logs are one history: what is in one is the beginning of the other.
+        # Both logs are one history: the shorter one is the beginning of the longer one.
         assert hashes(here) == hashes(other)[: len(hashes(here))]
         here.kill()
         here.start()
@@ -84,14 +90,14 @@ def test_a_session_goes_away_and_comes_home_again_and_again(box: Box, there: Box
     assert len(notes.read_text().splitlines()) == box.row("count")["runs"]
     for one in boxes:
         assert "sound" in one.words("verify")
-    # The one that was there is kept, and closed.
+    # The other host's own session is kept, and closed.
     assert there.row("count-before")["state"] == "terminated"
     assert [fact["value"] for fact in there.json("facts", "count-before")] == ["the one that was there"]
 
 
 @pytest.mark.long
 def test_a_payload_that_was_erased_away_is_erased_at_home_too(box: Box, there: Box) -> None:
-    """The bytes were in the log at home before the session went."""
+    """The bytes were in the log at home before the session went away."""
     start_counting(box)
     box.ask("note", "count", "the password is swordfish")
     seq = box.log("count")[-1]["seq"]
@@ -111,7 +117,7 @@ def test_a_payload_that_was_erased_away_is_erased_at_home_too(box: Box, there: B
 
 @pytest.mark.long
 def test_a_session_whose_receipt_was_lost_comes_home_all_the_same(box: Box, there: Box) -> None:
-    """Frozen here, it lives there; back here it goes on. A receipt that comes late changes nothing."""
+    """The session is frozen here and lives there. Back here, it goes on. A receipt that comes late changes nothing."""
     start_counting(box)
     there.start()
     box.ask("migrate", "count", "--to", "away.bundle")
@@ -132,7 +138,7 @@ def test_a_session_whose_receipt_was_lost_comes_home_all_the_same(box: Box, ther
 
 
 def test_a_move_that_was_given_up_on_one_side_is_told_from_damage(box: Box, there: Box) -> None:
-    """Two histories of one session: it says so, and what to do."""
+    """One session has two histories. The error says so and does not speak of damage."""
     start_counting(box)
     there.start()
     box.ask("migrate", "count", "--to", "away.bundle")
@@ -158,7 +164,10 @@ def test_a_newer_bundle_is_loaded_where_an_older_one_was(box: Box, there: Box) -
 
 
 def test_the_past_of_a_loaded_session_can_be_read(box: Box, there: Box) -> None:
-    """`log --past`, `search`, `show --at` with a record, a checkpoint or a time of before, `fork --at`, `diff`."""
+    """`log --past` and `search` read it.
+
+    `show --at` and `fork --at` take a record, a checkpoint or a time of before.
+    """
     start_counting(box)
     box.ask("remember", "count", "month", "March")
     box.ask("note", "count", "the zebra was counted")
@@ -188,14 +197,14 @@ def test_the_past_of_a_loaded_session_can_be_read(box: Box, there: Box) -> None:
 
 
 def test_a_load_that_is_repeated_completes_what_a_kill_left_undone(box: Box, there: Box) -> None:
-    """It is the same session. Its scratch files come if they are missing, and are left alone if they are there."""
+    """It stays the same session. Missing scratch files are restored, and existing ones are left alone."""
     start_counting(box)
     box.ask("save", "count", "-o", "count.bundle")
     there.start()
     load = ("load", str(box.folder / "count.bundle"), "--as", "back")
     there.ask(*load)
     notes = there.state / "scratch" / there.row("back")["id"] / "notes"
-    # As a daemon leaves it that is killed once the session is on record.
+    # The state that a daemon leaves if it is killed once the session is on record.
     there.kill()
     shutil.rmtree(notes.parent)
     there.start()
@@ -208,7 +217,10 @@ def test_a_load_that_is_repeated_completes_what_a_kill_left_undone(box: Box, the
 
 
 def test_what_a_loaded_session_learnt_is_merged_back_at_home(box: Box, there: Box) -> None:
-    """Three-way, with the moment it was saved as the base: what both changed is a conflict, the rest is taken."""
+    """This is a three-way merge with the moment of the save as the base.
+
+    What both changed is a conflict, and the rest is taken.
+    """
     start_counting(box)
     for key in ("both", "theirs", "ours"):
         box.ask("remember", "count", key, "old")
@@ -232,12 +244,12 @@ def test_what_a_loaded_session_learnt_is_merged_back_at_home(box: Box, there: Bo
     }
     assert [conflict["key"] for conflict in box.json("show", "count")["conflicts"]] == ["both"]
     assert "zebra" in box.json("show", "count")["handoff"]
-    # Nothing is taken twice.
+    # A second merge takes nothing twice.
     assert "nothing new" in box.words("merge", "count", "home")
 
 
 def test_what_an_archived_or_erased_session_printed_is_told_in_words(box: Box) -> None:
-    """`output` says where it went; `log` calls what is archived archived, and what is erased erased."""
+    """`output` says where the text went. `log` tells archived payloads from erased ones."""
     start_counting(box)
     seq = next(record["seq"] for record in box.log("count") if record["kind"] == "run_finished")
     box.ask("note", "count", "a secret")

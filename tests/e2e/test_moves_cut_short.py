@@ -1,6 +1,7 @@
-"""A move whose daemon is killed in the middle: the session is where it was, nobody stands in for it, and the same command completes the move.
+"""The daemon is killed in the middle of a move.
 
-What a kill leaves on disk is made by the code that a move runs, stopped where the kill comes.
+The session stays where it was, no other session takes its place, and the same command completes the move. The tests
+make the state after a kill with the code of a move itself, stopped at the point of the kill.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def there(tmp_path: Path) -> Iterator[Box]:
 
 @contextmanager
 def killed(box: Box) -> Iterator[EventLog]:
-    """The daemon's log after a kill -9; the daemon is up again at the end."""
+    """Kill the daemon with -9 and yield its log. Start the daemon again at the end."""
     box.kill()
     log = open_log(box.state)
     try:
@@ -39,7 +40,7 @@ def killed(box: Box) -> Iterator[EventLog]:
 
 
 def take_in(box: Box, log: EventLog, bundle: Path) -> None:
-    """All that comes before the record of the arrival."""
+    """Do all that comes before the record of the arrival."""
     load(
         log,
         Blobs(box.state / "blobs"),
@@ -55,7 +56,10 @@ def find_notes(box: Box, session_id: str) -> list[str]:
 
 
 def test_a_target_killed_before_the_record_of_the_arrival_takes_the_session_again(box: Box, there: Box) -> None:
-    """With its scratch files. Until then the session that has its name there goes on, alone and unchanged, and nothing can be given up there."""
+    """Its scratch files come, too.
+
+    Until then the session of the same name goes on there, alone and unchanged. There is nothing to give up there.
+    """
     start_counting(box)
     start_counting(there)
     session_id, namesake = box.row("count")["id"], there.row("count")["id"]
@@ -76,7 +80,7 @@ def test_a_target_killed_before_the_record_of_the_arrival_takes_the_session_agai
 
 @pytest.mark.long
 def test_a_home_killed_while_the_session_comes_back_keeps_its_record(box: Box, there: Box) -> None:
-    """Its name stays its own: the spec at home makes no second session of it, and what was searched is found."""
+    """It keeps its name: the spec at home declares no second session. Its text can still be searched."""
     start_counting(box)
     box.ask("note", "count", "the zebra was counted")
     start_counting(there)
@@ -99,7 +103,7 @@ def test_a_home_killed_while_the_session_comes_back_keeps_its_record(box: Box, t
 
 
 def test_a_move_that_was_given_up_half_way_can_be_begun_again(box: Box, there: Box) -> None:
-    """The second bundle is longer than the one whose records lie there, unfinished."""
+    """The second bundle is longer than the first one, whose records lie there unfinished."""
     start_counting(box)
     start_counting(there)
     session_id = box.row("count")["id"]

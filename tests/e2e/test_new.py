@@ -1,4 +1,4 @@
-"""`new B --from A` from outside: the spec, the facts and the hand-off of another session."""
+"""`new B --from A` takes over the spec, the facts and the hand-off of another session."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PAYROLL = """
 
 
 def test_a_session_begins_from_another_with_its_facts_and_hand_off(box: Box) -> None:
-    """It sleeps until it is let go, writes nothing of the other's, and each goes its own way."""
+    """It sleeps until it is activated, and writes no file of the other session. Then each session goes its own way."""
     box.spec("payroll", PAYROLL)
     box.write("rates.csv", "1")
     box.start()
@@ -24,7 +24,7 @@ def test_a_session_begins_from_another_with_its_facts_and_hand_off(box: Box) -> 
     box.ask("note", "payroll", "Half of it is done.")
     told = box.words("new", "audit", "--from", "payroll")
     assert "wakeful activate audit" in told
-    # Its spec, which was just written, gives it the place that it lacks as a fork.
+    # As a fork it has no place to work in. Its spec, which was just written, gives it one.
     eventually(lambda: "activate" in (box.row("audit")["reason"] or ""), what="a session that waits to be let go")
     assert box.wait_for("audit", state="sleeping", runs=0)
     shown = box.json("show", "audit")
@@ -41,7 +41,7 @@ def test_a_session_begins_from_another_with_its_facts_and_hand_off(box: Box) -> 
 
 
 def test_without_a_daemon_only_the_spec_is_taken_and_it_says_so(box: Box) -> None:
-    """Nothing is promised that was not done."""
+    """The command says what it could not take over."""
     box.spec("payroll", PAYROLL)
     assert "begins without the facts of payroll" in box.words("new", "audit", "--from", "payroll")
     assert box.run("check").returncode == 0
@@ -56,7 +56,7 @@ def test_without_a_daemon_only_the_spec_is_taken_and_it_says_so(box: Box) -> Non
 
 
 def test_a_session_of_a_template_says_that_it_has_no_file(box: Box) -> None:
-    """A copy needs a text to copy."""
+    """The command copies the text of a file, and such a session has none."""
     box.spec("ticket@", "for_each: tickets/*.md\nobjective: x\n")
     done = box.run("new", "b", "--from", "ticket@17")
     assert done.returncode == 1 and "comes from ticket@.yaml" in " ".join(done.stderr.split())

@@ -1,4 +1,7 @@
-"""People are told, once for each cause, by every kind of notifier; nothing is lost by a crash or a server that is down."""
+"""Every kind of notifier tells people once for each cause.
+
+No message is lost by a crash or by a server that is down.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from receivers import SECRET, MailServer, Receiver
 from waiting import eventually
 
 ENVIRONMENT = {"WAKEFUL_SECRET_OPS_KEY": SECRET}
-# Longer than notices are gathered for one message: what is still to come would have come.
+# Longer than notices are gathered for one message: any further message would have come by then.
 QUIET_SECONDS = 3.0
 
 
@@ -23,7 +26,7 @@ def settings(receiver: Receiver, more: str = "") -> str:
 
 
 def failing(box: Box, name: str = "payroll", more: str = "") -> None:
-    """It fails while `broken` is there. Every change of its input is a run."""
+    """Declare a session that fails while `broken` exists. Every change of its input starts a run."""
     box.spec(
         name,
         f"""
@@ -42,7 +45,7 @@ def wait_for(receiver: Receiver, number: int) -> list[str]:
 
 
 def test_a_failure_is_told_once_and_so_is_its_end(box: Box) -> None:
-    """Signed, with the session, the record and the command to look; recorded in the log of the session."""
+    """The message is signed and has the session, the record and the command to look. The session's log records it."""
     with Receiver() as receiver:
         box.write("wakeful.yaml", settings(receiver))
         box.write("broken", "")
@@ -57,7 +60,7 @@ def test_a_failure_is_told_once_and_so_is_its_end(box: Box) -> None:
         assert (data["session"], data["seq"], data["run"]) == ("payroll", failed["seq"], 1)
         assert data["title"] == "payroll failed" and data["words"].startswith("run 1 failed: exit code 3;")
         assert data["look"] == "wakeful why payroll" and data["link"] is None
-        # The same failure twice more is no news.
+        # Two more failures of the same kind are no news.
         for text in ("2", "3"):
             box.save("data-payroll.txt", text)
             box.wait_at_rest("payroll", runs=int(text))
@@ -78,9 +81,9 @@ def test_a_failure_is_told_once_and_so_is_its_end(box: Box) -> None:
 
 
 def test_what_a_kill_left_untold_is_told_by_the_next_daemon(box: Box) -> None:
-    """The event is in the log, and the message was not sent."""
+    """The event is in the log, and the daemon was killed before it sent the message."""
     with Receiver() as receiver:
-        # Gathered for so long that the kill comes first.
+        # The notifier gathers for so long that the kill comes first.
         box.write("wakeful.yaml", settings(receiver, ", digest: 10m"))
         failing(box)
         box.start(env=ENVIRONMENT)
@@ -93,7 +96,7 @@ def test_what_a_kill_left_untold_is_told_by_the_next_daemon(box: Box) -> None:
         box.write("wakeful.yaml", settings(receiver))
         box.start(env=ENVIRONMENT)
         assert wait_for(receiver, 1) == ["payroll failed"]
-        # It was told: the next daemon does not tell it again, and a replay of the log sends nothing.
+        # Now the event is told. The next daemon does not tell it again, and a replay of the log sends nothing.
         eventually(lambda: "notification_delivered" in box.kinds("payroll"))
         box.kill()
         box.start(env=ENVIRONMENT)
@@ -118,7 +121,7 @@ def test_a_new_notifier_hears_nothing_of_the_past(box: Box) -> None:
 
 
 def test_a_failed_upstream_is_one_message(box: Box) -> None:
-    """Ten readers fail below it, since they take its output as it is: its failure is the cause of theirs."""
+    """Ten readers take its output as it is, and fail. Its failure is the cause of theirs."""
     with Receiver() as receiver:
         box.write("wakeful.yaml", settings(receiver))
         box.spec(
@@ -190,9 +193,9 @@ def test_a_server_that_is_down_gets_the_message_later_under_the_same_id(box: Box
     box.start(env=ENVIRONMENT)
     (row,) = eventually(lambda: [one for one in box.json("notify", "list") if one["trying"]])
     assert "attempt 1 of 10 failed" in box.words("notify", "list")
-    # The attempt is counted in memory first, and a moment later on disk.
+    # The attempt is counted in memory first, and on disk a moment later.
     eventually(lambda: any('"attempts":1' in one.read_text() for one in (box.state / "notify").glob("*.json")))
-    # A kill in between changes nothing: the message is on disk.
+    # A kill in between changes nothing, because the message is on disk.
     box.kill()
     box.start(env=ENVIRONMENT)
     with Receiver(port=receiver.port) as receiver:
@@ -219,7 +222,7 @@ def test_what_waits_is_tried_at_once_when_the_address_is_mended(box: Box) -> Non
 
 
 def test_a_redirect_is_a_failure(box: Box) -> None:
-    """It is not followed: nobody but the user says where messages go."""
+    """The daemon does not follow a redirect: only the user decides where messages go."""
     with Receiver() as other, Receiver(statuses=[302]) as receiver:
         receiver.headers["Location"] = f"{other.url}/elsewhere"
         box.write("wakeful.yaml", settings(receiver))
@@ -230,7 +233,7 @@ def test_a_redirect_is_a_failure(box: Box) -> None:
 
 
 def test_a_receiver_that_is_gone_is_told_no_more(box: Box) -> None:
-    """410 disables it, `doctor` says so, and a test that arrives enables it again."""
+    """Status 410 disables the notifier, and `doctor` says so. A test message that arrives enables it again."""
     with Receiver(statuses=[410]) as receiver:
         box.write("wakeful.yaml", settings(receiver))
         box.write("broken", "")
@@ -268,7 +271,7 @@ def test_a_question_is_told_and_a_session_may_tell_nobody(box: Box) -> None:
         box.ask("answer", "payroll", "yes")
         box.wait_for("payroll", runs=1)
         time.sleep(QUIET_SECONDS)
-        # It failed, and this notifier is not there for failures.
+        # The run failed, and this notifier is not for failures.
         assert len(receiver.requests) == 2
         assert "notifier 'opz' is not in wakeful.yaml" in box.run("check").stdout + box.run("check").stderr
 
@@ -284,7 +287,7 @@ def test_a_spent_budget_is_told(box: Box) -> None:
 
 
 def test_secrets_are_not_told(box: Box) -> None:
-    """A value that a run printed into its failure is replaced by its name, in the message and in the log."""
+    """Neither the message nor the notifier's own file has the value of a secret."""
     with Receiver() as receiver:
         box.write("wakeful.yaml", settings(receiver))
         box.spec(
@@ -305,7 +308,10 @@ def test_secrets_are_not_told(box: Box) -> None:
 
 
 def test_a_program_gets_the_message(box: Box, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """As JSON on standard input and in variables, without a shell; what it printed is told when it fails."""
+    """The program gets the message as JSON on standard input and in variables, without a shell.
+
+    If it fails, its output is shown.
+    """
     folder = tmp_path_factory.mktemp("programs")
     program = folder / "tell.sh"
     program.write_text(
@@ -328,7 +334,10 @@ def test_a_program_gets_the_message(box: Box, tmp_path_factory: pytest.TempPathF
 
 
 def test_the_desktop_shows_it_by_notify_send(box: Box, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """A program of that name stands in for the desktop, which tests do not have. Without one, that is said."""
+    """A stub named notify-send stands in for the desktop, which tests do not have.
+
+    Without that program, the error says what is missing.
+    """
     folder = tmp_path_factory.mktemp("desktop")
     box.write("wakeful.yaml", "notify: {me: {desktop: true}}\n")
     box.start(env={"PATH": "/nowhere"})
@@ -346,7 +355,7 @@ def test_the_desktop_shows_it_by_notify_send(box: Box, tmp_path_factory: pytest.
 
 
 def test_a_program_that_a_run_can_write_is_not_started(box: Box) -> None:
-    """Otherwise a run could leave its isolation by it."""
+    """Otherwise a run could leave its isolation through that program."""
     program = box.write("tell.sh", "#!/bin/sh\ntouch ran\n")
     program.chmod(0o755)
     box.write("wakeful.yaml", "notify: {bell: {command: [./tell.sh]}}\n")
@@ -366,7 +375,10 @@ def mail_settings(server: MailServer, more: str = "") -> str:
 
 
 def test_mail_is_sent(box: Box) -> None:
-    """To a real server on loopback; its Message-ID is that of the record, so that a mail sent twice is known."""
+    """The mail goes to a real server on loopback.
+
+    Its Message-ID is the id in the record, so that a mail sent twice can be recognized.
+    """
     with MailServer() as server:
         box.write("wakeful.yaml", mail_settings(server))
         box.write("broken", "")
@@ -383,7 +395,7 @@ def test_mail_is_sent(box: Box) -> None:
 
 
 def test_mail_goes_over_tls_where_the_server_offers_it(box: Box, tmp_path: Path) -> None:
-    """The password is said after STARTTLS, and never before."""
+    """The daemon sends the password after STARTTLS, and never before."""
     certificate = tmp_path / "server.pem"
     make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
     subprocess.run([*make, "-keyout", certificate, "-out", f"{certificate}.crt"], check=True, capture_output=True)
@@ -397,7 +409,7 @@ def test_mail_goes_over_tls_where_the_server_offers_it(box: Box, tmp_path: Path)
 
 
 def test_ntfy_and_any_address_get_it_in_their_form(box: Box) -> None:
-    """The token of ntfy goes in its header; a body of one's own is filled in, and the secret stands in the address."""
+    """ntfy gets its token in a header. A body from the settings is filled in, and the secret is part of the address."""
     with Receiver() as receiver:
         box.write(
             "wakeful.yaml",
@@ -433,7 +445,7 @@ def test_a_secret_that_is_missing_is_told(box: Box) -> None:
 
 
 def test_a_daemon_that_runs_once_tells_before_it_ends(box: Box) -> None:
-    """Nobody may come after it: its state folder may go with its machine."""
+    """No daemon may come after it, because its state folder may vanish with the machine."""
     with Receiver() as receiver:
         box.write("wakeful.yaml", f"notify: {{any: {{url: '{receiver.url}/any'}}}}\n")
         box.write("broken", "")
@@ -444,13 +456,13 @@ def test_a_daemon_that_runs_once_tells_before_it_ends(box: Box) -> None:
 
 
 def test_a_session_that_waits_for_a_secret_is_told_once(box: Box) -> None:
-    """No record says that it sleeps: the daemon's look does. A restart tells nothing anew."""
+    """No record says that the session sleeps; the daemon finds out by looking. A restart tells nothing again."""
     with Receiver() as receiver:
         box.write("wakeful.yaml", settings(receiver))
         failing(box, "old", more="secrets: [old-token]")
         box.start(env=ENVIRONMENT)
         box.wait_for("old", state="sleeping")
-        # Held before the notifier was there: nothing is told of it.
+        # The first session slept before the notifier's first look: nothing is told about it.
         failing(box, more="secrets: [bank-token]")
         assert wait_for(receiver, 1) == ["payroll sleeps until somebody acts"]
         assert "wakeful secret set bank-token" in receiver.requests[0].data["words"]
@@ -469,7 +481,7 @@ def test_a_session_that_waits_for_a_secret_is_told_once(box: Box) -> None:
 
 
 def test_a_message_links_to_the_session_and_the_record(box: Box) -> None:
-    """Where the daemon listens on TCP."""
+    """The link is there because the daemon listens on TCP."""
     with Receiver() as receiver:
         box.write("wakeful.yaml", settings(receiver) + "http: 127.0.0.1:0\n")
         box.write("broken", "")

@@ -1,4 +1,4 @@
-"""`wakeful daemon --once` in CI: its exit code, what it prints of failed runs, and `output` after it is gone."""
+"""`wakeful daemon --once` in CI: its exit code, what it prints of failed runs, and `output` after it has ended."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ FAIL = "objective: Fail.\nbindings: {i: {file: in.txt}}\nrun: {script: 'printf \
 
 
 def test_once_is_exit_one_until_nothing_is_wrong(box: Box) -> None:
-    """A refused spec, a failed run and one that failed before are; of a failed run the last lines are told, bounded and escaped."""
-    # The first by its script, as CI starts it.
+    """A refused spec, a failed run and a session that failed before each give exit code 1.
+
+    The last lines of a failed run are printed, bounded and escaped.
+    """
+    # The first one is started by its script, as in CI.
     box.is_forked = False
     box.write("in.txt", "1\n")
     box.spec("good", "objective: Work.\nbindings: {i: {file: in.txt}}\nrun: {command: ['true']}\n")
@@ -41,13 +44,16 @@ def test_once_is_exit_one_until_nothing_is_wrong(box: Box) -> None:
         in again.stdout
     )
     _check_output_without_a_daemon(box)
-    # Nobody waits for a session that is disabled.
+    # A session that is disabled does not count.
     box.spec("bad", f"enabled: false\n{FAIL}")
     assert box.once().returncode == 0
 
 
 def _check_output_without_a_daemon(box: Box) -> None:
-    """The folder is named or the project's; a session, run or daemon that is not there is said in words."""
+    """`output` reads the named folder or the project's.
+
+    An unknown session or run, or a missing daemon, gives a message.
+    """
     state = ("--state", str(box.state))
     shown = box.run("output", "bad", *state)
     assert (
@@ -69,6 +75,6 @@ def _check_output_without_a_daemon(box: Box) -> None:
     ):
         refused = box.run("output", *words, *state)
         assert refused.returncode == 1 and said in refused.stderr
-    # A socket that was named says nothing of a folder.
+    # A socket that is named tells nothing about a folder.
     assert box.run("output", "bad").returncode == 3
     assert box.run("output", "bad", "--follow", env=elsewhere).returncode == 3

@@ -1,4 +1,4 @@
-"""`open NAME`: a session without a file, talked to, there again tomorrow, and given a file when it is worth one."""
+"""`open NAME` makes a session without a file. It survives restarts, and can get a file later."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from waiting import eventually
 
 
 def test_a_session_without_a_file_is_there_again_after_a_restart(box: Box) -> None:
-    """Opened, written to, restarted: the same id, the same log, no file."""
+    """After a restart it has the same id, the same log, and no file."""
     box.start()
     said = box.ask("open", "trip", "--objective", "Plan the trip.")
     assert said.startswith("trip: opened")
@@ -31,7 +31,7 @@ def test_a_session_without_a_file_is_there_again_after_a_restart(box: Box) -> No
 
 
 def test_an_open_session_works(box: Box) -> None:
-    """Files wake it, it runs, and what it runs is told by its spec in the log."""
+    """Files wake it, and it runs what the spec in its log says."""
     box.write("notes/a.md", "one two\n")
     box.start()
     box.ask("open", "words", "--root", str(box.folder), "--file", "notes/*.md", "--script", "cat notes/*.md >> ledger")
@@ -42,7 +42,10 @@ def test_an_open_session_works(box: Box) -> None:
 
 
 def test_a_file_that_is_written_later_goes_on_with_the_same_session(box: Box) -> None:
-    """The same id and log, declared by the file now; it does not run again for that; edits of the file count."""
+    """It keeps its id and log, and the file now declares it.
+
+    It does not run again for that. Edits of the file count.
+    """
     box.write("in.txt", "1\n")
     box.start()
     box.ask("open", "words", "--root", str(box.folder), "--file", "in.txt", "--script", "cat in.txt >> ledger")
@@ -94,7 +97,10 @@ def test_two_sessions_do_not_write_one_file(box: Box) -> None:
 
 
 def test_one_that_is_there_is_not_opened_anew(box: Box) -> None:
-    """The same words twice are one session; other keys are refused; with a key the call is safe to repeat."""
+    """A second call makes no second session, and another objective is refused.
+
+    With a key the call is safe to repeat.
+    """
     box.start()
     box.ask("open", "trip", "--objective", "Plan.", "--key", "k1")
     assert "done already" in box.ask("open", "trip", "--objective", "Plan.", "--key", "k1")
@@ -108,7 +114,7 @@ def test_one_that_is_there_is_not_opened_anew(box: Box) -> None:
 
 
 def test_no_token_opens_a_new_session(box: Box) -> None:
-    """Neither an admin's nor a maintainer's: what a new session may touch is the owner's word."""
+    """Neither an admin's token nor a maintainer's does. Only the owner decides what a new session may touch."""
     box.start()
     box.ask("people", "add", "ana", "--role", "maintainer")
     for words in (("--scope", "admin"), ("--person", "ana")):

@@ -1,4 +1,4 @@
-"""Looking back from outside: slices of a log, and a session as it was at any of its records."""
+"""Looking back: slices of a log, and a session as it was at any of its records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from e2e.box import Box
 
 @pytest.fixture(scope="module")
 def counted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
-    """A session that counted words three times, with a fact and a note between. Looking back changes nothing, so one is enough for all."""
+    """A session that counted words three times, with a fact and a note in between.
+
+    All tests share it, because looking back changes nothing.
+    """
     box = Box(tmp_path_factory.mktemp("counted"))
     box.write("notes/a.md", "one\n")
     box.spec(
@@ -37,7 +40,7 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
 
 
 def test_a_log_is_sliced_from_outside(counted: Box) -> None:
-    """By seq, time, kind, run and author; what no record can be is refused with the nearest."""
+    """The slices are by seq, time, kind, run and author. An unknown kind is refused, and the nearest one is named."""
     every = counted.log("words")
     assert counted.log("words", "--since", "1h") == every and counted.log("words", "--until", "1h") == []
     assert counted.log("words", "--from", "3", "--to", "5") == every[2:5]
@@ -52,7 +55,7 @@ def test_a_log_is_sliced_from_outside(counted: Box) -> None:
 
 
 def test_a_session_is_shown_as_it_was_at_every_record(counted: Box) -> None:
-    """Facts, hand-off and runs follow the log: each was known from its record on, and not before; also after a kill -9."""
+    """A fact and a hand-off are shown from their record on, and not before, also after kill -9."""
     every = counted.log("words")
     shown = [counted.json("show", "words", "--at", str(record["seq"])) for record in every]
     language, handoff = None, None
@@ -69,7 +72,7 @@ def test_a_session_is_shown_as_it_was_at_every_record(counted: Box) -> None:
 
 
 def test_two_positions_are_compared_from_outside(counted: Box) -> None:
-    """What a fact was and is, and which runs wrote what between; the past beside now."""
+    """The difference says what a fact was and is, and which runs wrote files in between. One position may be now."""
     (first, second) = counted.log("words", "--kind", "fact_set")
     text = counted.ask("diff", f"words@{first['seq']}", "words")
     assert all(len(line) <= 80 for line in text.splitlines())
@@ -81,7 +84,7 @@ def test_two_positions_are_compared_from_outside(counted: Box) -> None:
 
 
 def test_the_log_is_exported_to_a_file_whole_or_not_at_all(counted: Box) -> None:
-    """The file holds what standard output would; it is never overwritten, and no part of one is left behind."""
+    """The file has what standard output would have. It is never overwritten, and no part of a file is left behind."""
     assert counted.ask("export", "-o", "all.jsonl") == f"all.jsonl: {len(counted.lines('all.jsonl'))} records\n"
     assert counted.read("all.jsonl") == counted.ask("export", "words")
     lines = [json.loads(line) for line in counted.lines("all.jsonl")]
@@ -103,7 +106,10 @@ def test_the_log_is_exported_to_a_file_whole_or_not_at_all(counted: Box) -> None
 
 
 def test_words_are_found_from_outside(counted: Box) -> None:
-    """In facts and notes, with where they stand; nothing found is said, a search for nothing is refused."""
+    """The search finds words in facts and notes, and says where they are.
+
+    It says that nothing was found, and refuses an empty query.
+    """
     text = counted.ask("search", "counted")
     assert "words" in text and "note_added" in text and "done: counted" in text
     assert all(len(line) <= 80 for line in text.splitlines())

@@ -1,4 +1,4 @@
-"""Several hands in one session, from outside: who did what, live and afterwards."""
+"""Several authors in one session: who did what, live and afterwards."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from waiting import PATIENCE_SECONDS, eventually
 
 
 def test_people_and_runs_are_told_apart(box: Box) -> None:
-    """A person and a run both note; show counts each, follow names them as it happens, log has the author of every record."""
+    """A person and a run both leave a note.
+
+    `show` counts each author, `follow` names them live, and the log has the author of every record.
+    """
     box.write("in.txt", "1\n")
     box.spec(
         "words",
@@ -26,7 +29,7 @@ def test_people_and_runs_are_told_apart(box: Box) -> None:
     with (box.folder / "followed").open("wb") as out:
         following = subprocess.Popen([WAKEFUL, "follow", "words"], stdout=out, cwd=box.folder, env=box.environment())
     try:
-        # What is noted before it listens goes by unseen.
+        # `follow` does not show a note that was made before it listens.
         eventually(lambda: box.ask("note", "words", "seen") and box.read("followed"))
     finally:
         following.terminate()

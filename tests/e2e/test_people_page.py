@@ -1,4 +1,4 @@
-"""The commands of docs/people.md, run as they stand there, print what the page says."""
+"""The commands of docs/people.md, run as they are written, print what the page says."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pages.test_marks import split
 from waiting import eventually
 
 PAGE = "docs/people.md"
-# The verbs that stand there: "people", "token", "presence", "answer", "open", "send", "new".
+# The verbs of the page: "people", "token", "presence", "answer", "open", "send", "new".
 _VARYING = re.compile(r"\b[0-9a-f]{8}\b|\b[\d.]+ (?:s|ms) ago\b|\bjust now\b")
 
 
@@ -25,7 +25,7 @@ def run_block(box: Box, block: Block) -> None:
     for command, shown in zip(block.commands, block.answers, strict=True):
         done = box.run(*split(command)[1:])
         assert done.returncode == 0, done.stderr
-        # What goes to a file is not shown, and the rest of what a terminal shows is.
+        # The page does not show output that goes to a file. It shows the rest, as a terminal does.
         printed = done.stderr if ">" in command else done.stdout + done.stderr
         if shown:
             assert normalise(printed) == normalise("\n".join(shown)), command

@@ -1,4 +1,4 @@
-"""`--dry-run` for people: the answer as it would be, in sentences and lists, and never JSON."""
+"""`--dry-run` for people: the answer that would come, in sentences and lists, and never as JSON."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def start(box: Box) -> None:
 
 
 def preview(box: Box, *words: str) -> str:
-    """What people see; and that nothing was recorded by it."""
+    """Return what people see. Check that it has no JSON and that the call recorded nothing."""
     length = len(box.log("sum"))
     shown = box.ask(*words, "--dry-run")
     assert len(box.log("sum")) == length
@@ -31,7 +31,7 @@ def preview(box: Box, *words: str) -> str:
 
 
 def test_a_merge_is_previewed_as_its_answer_will_be(box: Box) -> None:
-    """Facts, conflicts, the hand-off and each file; what would be opened is numbered as `show` will number it."""
+    """It shows facts, conflicts, the hand-off and each file. A conflict has the number that `show` will give it."""
     start(box)
     box.ask("remember", "sum", "rate", "8")
     box.ask("fork", "sum", "--as", "trial", "--workspace", str(box.folder / "place"))
@@ -50,7 +50,7 @@ def test_a_merge_is_previewed_as_its_answer_will_be(box: Box) -> None:
 
 
 def test_a_rewind_is_previewed_with_its_files_and_with_what_nobody_kept(box: Box) -> None:
-    """Each path has its verb; where no run wrote anything that is said."""
+    """Each path has its verb. If no run wrote anything, the preview says so."""
     start(box)
     box.ask("save", "sum", "--as", "before")
     assert "none of its runs wrote anything since" in preview(box, "rewind", "sum", "before", "--files")
@@ -60,7 +60,7 @@ def test_a_rewind_is_previewed_with_its_files_and_with_what_nobody_kept(box: Box
 
 
 def test_compress_and_erase_are_previewed_in_words(box: Box) -> None:
-    """The summary as it would stand; the record as it would be left, and where else its words stand."""
+    """It shows the summary or the record as it would stand, and where else the erased words are."""
     start(box)
     for number in range(4):
         box.ask("send", "sum", f"message {number} of many", "--no-wake")
@@ -73,7 +73,7 @@ def test_compress_and_erase_are_previewed_in_words(box: Box) -> None:
 
 
 def test_what_retention_would_archive_is_said_before_it_is_done(box: Box) -> None:
-    """Who, and why; the same words in the past tense afterwards."""
+    """The preview names the session and the reason. The answer afterwards says the same in the past tense."""
     box.spec("old", "objective: x\nretention: {keep: 1ms}\n")
     box.start()
     assert box.ask("archive", "--due", "--dry-run") == "archive: nothing is due\n"

@@ -1,4 +1,7 @@
-"""A program is found anew at every start: what is installed, rebuilt or replaced after its session was declared works without a restart."""
+"""A program is looked up at every start of a run.
+
+It may be installed, rebuilt or replaced after its session was declared, without a restart.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ run: {{command: [{command}], retries: 0}}
 
 
 def find_pythons() -> list[str]:
-    """The system's, and the one of this suite; two different ones, if the machine has two."""
+    """Return the system's Python and the one of this suite, if they are different."""
     found = {
         os.path.realpath(path): path
         for path in ("/usr/bin/python3", getattr(sys, "_base_executable", sys.executable))
@@ -36,7 +39,7 @@ def find_pythons() -> list[str]:
 
 
 class Project:
-    """Sessions that are declared, and started again and again."""
+    """A box with one session, which tests declare once and run several times."""
 
     def __init__(self, box: OrdinaryBox) -> None:
         self.box = box
@@ -49,7 +52,7 @@ class Project:
         self.box.start()
 
     def run(self) -> tuple[str, str]:
-        """The outcome of another run, and what it said."""
+        """Run the session once more. Return the outcome and what it printed."""
         self.runs += 1
         self.box.run("activate", "app", "--wait")
         row = self.box.wait_at_rest("app", runs=self.runs)
@@ -71,7 +74,7 @@ def project(ordinary_box: OrdinaryBox) -> Iterator[Project]:
 
 @pytest.mark.long
 def test_a_venv_is_used_as_soon_as_it_is_there_and_after_it_was_rebuilt(project: Project) -> None:
-    """On another Python, too: its libraries lie elsewhere."""
+    """The second venv may have another Python, whose libraries lie elsewhere."""
     pythons = find_pythons()
     project.declare(".venv/bin/python, app.py", app__py="import installed, sys; print(installed.word, sys.prefix)\n")
     outcome, said = project.run()
@@ -84,7 +87,10 @@ def test_a_venv_is_used_as_soon_as_it_is_there_and_after_it_was_rebuilt(project:
 
 @pytest.mark.long
 def test_a_program_of_npm_is_found_when_it_is_installed(project: Project) -> None:
-    """By the link that npm makes, with the packages beside it; and again after it was removed and installed elsewhere."""
+    """It is found through the link that npm makes, with the packages beside it.
+
+    It is found again after it is removed and installed elsewhere.
+    """
     project.declare("node_modules/.bin/x, go")
     assert project.run()[0] == "failed"
     packages = project.box.folder / "node_modules"
@@ -102,7 +108,7 @@ def test_a_program_of_npm_is_found_when_it_is_installed(project: Project) -> Non
 
 
 def test_a_file_that_becomes_executable_is_run(project: Project) -> None:
-    """Its mode is part of what was looked at."""
+    """The daemon's look at a program includes its mode."""
     project.declare("tools/x", tools__x="")
     tool: Path = project.box.write("tools/x", "#!/bin/sh\necho ran\n")
     project.box.user.give(tool.parent)

@@ -13,7 +13,7 @@ from e2e.box import WAKEFUL, Box
 
 
 class Project(Box):
-    """Started as the README says: `wakeful daemon --state .wakeful`, with a runtime folder as logins have it."""
+    """A daemon started as the README says: `wakeful daemon --state .wakeful`, with a login's runtime folder."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -31,7 +31,7 @@ class Project(Box):
         }
 
     def below(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """A command given in src/ of the project."""
+        """Run a command in src/ of the project."""
         return run_forked([WAKEFUL, *words], folder=self.folder / "src", environment=self.environment())
 
 
@@ -41,7 +41,10 @@ def project(tmp_path: Path) -> Project:
 
 
 def test_a_verb_finds_its_projects_daemon_upwards_and_no_other(project: Project, tmp_path: Path) -> None:
-    """Alive it is found wherever it listens; stopped or killed it is down, also when another daemon has taken its socket."""
+    """A living daemon is found wherever it listens.
+
+    A stopped or killed one is reported as down, even if another daemon has taken its socket.
+    """
     project.spec("mine", "objective: Listen.\nrun: {command: ['true']}\n")
     project.runtime.chmod(0o700)
     project.start()
@@ -80,7 +83,7 @@ def test_a_verb_finds_its_projects_daemon_upwards_and_no_other(project: Project,
 
 @pytest.mark.long
 def test_a_daemon_that_leaves_the_projects_log_alone_says_so(project: Project) -> None:
-    """By its defaults a daemon keeps its log elsewhere: commands given in the project would not find it."""
+    """By default a daemon keeps its log elsewhere, where commands given in the project would not find it."""
     project.state.mkdir(mode=0o700)
     home = project.folder / "home"
     done = subprocess.run(

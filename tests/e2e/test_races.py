@@ -1,7 +1,8 @@
-"""Calls that meet each other, the end of a process, a start or a crash: on a real daemon, with real processes.
+"""Calls that meet each other, the end of a process, a start or a crash.
 
-What each call does at rest, queued, running, retrying and asleep stands in tests/core/test_calls.py; here are the moments in
-between, and many clients at once. A race has more than one right end: a test names them all, and what must hold in each.
+The daemon and the processes are real. tests/core/test_calls.py has what each call does at rest, queued, running,
+retrying and asleep. This module has the moments in between, and many clients at once. A race has more than one right
+end: a test names them all, and what must hold in each.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from waiting import eventually
 from wakeful.cli.client import Client
 from wakeful.client.refusals import DaemonRefused
 
-# Run by `make test-long`: a daemon for each of its tests takes its time.
+# Run by `make test-long`, because each of its tests starts a daemon.
 pytestmark = pytest.mark.long
 
 WAITING = """
@@ -29,12 +30,12 @@ WAITING = """
     bindings: {input: {file: in.txt, settle: 10ms}}
     run: {command: [sh, -c, 'echo x >> ledger; touch started; while [ ! -e go ]; do sleep 0.01; done'], retries: 0, grace: 500ms}
 """
-# Ends by itself at about the moment somebody stops it.
+# The run ends by itself at about the moment when a call stops it.
 BRIEF = """
     objective: End soon.
     run: {command: [sh, -c, 'touch started; sleep 0.1'], retries: 0, grace: 1s}
 """
-# A tree that does not want to end: it ignores signals, leaves its session, and forks twice.
+# A process tree that does not want to end: it ignores signals, leaves its session, and forks twice.
 STUBBORN = """
     objective: Refuse to die.
     bindings: {input: {file: in.txt}}
@@ -82,14 +83,14 @@ def find(box: Box, name: str, *kinds: str) -> list[dict[str, Any]]:
 
 
 def judge_runs(box: Box, name: str) -> list[str]:
-    """Every run that started ended once, before the next began; returns the outcomes."""
+    """Check that every run ended once, before the next one began. Return the outcomes."""
     turns = [record["kind"] for record in find(box, name, "run_started", "run_finished")]
     assert turns == ["run_started", "run_finished"] * (len(turns) // 2)
     return [record["payload"]["outcome"] for record in find(box, name, "run_finished")]
 
 
 def try_call(client: Client, verb: str, name: str) -> str:
-    """What it answered; a refusal begins with `refused`."""
+    """Return the answer of a call. A refusal begins with `refused`."""
     try:
         return client.call(verb, name=name)["words"]
     except DaemonRefused as failure:
@@ -97,7 +98,7 @@ def try_call(client: Client, verb: str, name: str) -> str:
 
 
 def wait_tree(box: Box) -> list[int]:
-    """All four of the stubborn tree are there."""
+    """Wait for all four processes of the stubborn tree. Return their pids."""
     eventually(lambda: len(box.lines("pids")) == 4)
     return [int(line) for line in box.lines("pids")]
 
@@ -112,7 +113,10 @@ def at_rest(client: Client, name: str) -> bool:
 
 @pytest.mark.parametrize("verb", ["cancel", "interrupt", "suspend"])
 def test_a_stop_that_meets_the_end_of_the_process_has_one_outcome(box: Box, verb: str) -> None:
-    """Refused, it finds a run that succeeded; taken, the run has the outcome that was asked for, or its own; never both."""
+    """After a refused stop, the run has succeeded.
+
+    After an accepted one, it has the outcome asked for, or its own, never both.
+    """
     client = start(box, "work", BRIEF)
     started = box.folder / "started"
     answers = []
@@ -149,7 +153,7 @@ def test_interrupting_twice_is_interrupting_once(box: Box) -> None:
 
 
 def test_terminate_during_a_start_leaves_no_process_and_no_open_run(box: Box) -> None:
-    """However early it comes: the run that was started ends first, then the session is closed (rule 24)."""
+    """However early the call comes: the run that was started ends first, then the session is closed (rule 24)."""
     client = start(box, "work", WAITING.replace("touch started;", "echo $$ >> pids;"))
     for milliseconds in (0, 1, 2, 5, 10, 20, 50):
         client.call("open", name="work", again=True)
@@ -158,7 +162,7 @@ def test_terminate_during_a_start_leaves_no_process_and_no_open_run(box: Box) ->
         time.sleep(milliseconds / 1000)
         try_call(client, "terminate", "work")
         starter.join(60)
-        # An activation that came after the end is refused; one that came before it is stopped.
+        # An activation that came after the end is refused. This call stops one that came before it.
         try_call(client, "terminate", "work")
         eventually(
             lambda: next(row for row in client.get("/sessions") if row["name"] == "work")["state"] == "terminated"
@@ -170,7 +174,7 @@ def test_terminate_during_a_start_leaves_no_process_and_no_open_run(box: Box) ->
 
 
 def test_terminate_after_cancel_is_the_stronger_word(box: Box) -> None:
-    """Rule 23: both stand in the log, the run ends once, and the session is closed after it."""
+    """Rule 23: the log has both calls, the run ends once, and the session is closed after it."""
     start(box, "work", STUBBORN)
     client = Client(str(box.socket))
     wait_tree(box)
@@ -200,7 +204,7 @@ def test_an_activation_during_a_stop_gives_one_run_after_it(box: Box) -> None:
 
 @pytest.mark.parametrize("verb", ["cancel", "interrupt", "terminate"])
 def test_nothing_of_a_stopped_tree_is_alive_after_its_grace(box: Box, verb: str) -> None:
-    """Ignoring signals, leaving the session and forking twice do not help it."""
+    """The tree ignores signals, leaves its session and forks twice. That does not help it."""
     client = start(box, "work", STUBBORN)
     pids = wait_tree(box)
     client.call(verb, name="work")
@@ -211,7 +215,7 @@ def test_nothing_of_a_stopped_tree_is_alive_after_its_grace(box: Box, verb: str)
 
 @pytest.mark.parametrize("verb", ["cancel", "interrupt", "terminate"])
 def test_a_stop_that_was_recorded_is_carried_out_by_the_next_daemon(box: Box, verb: str) -> None:
-    """kill -9 after run_stop_requested: the run ends with the outcome that was asked for, and is not run again (rule 23)."""
+    """kill -9 after run_stop_requested: the run ends with the outcome asked for, and does not run again (rule 23)."""
     client = start(box, "work", STUBBORN.replace("300ms", "60s"))
     pids = wait_tree(box)
     client.call(verb, name="work")
@@ -246,7 +250,10 @@ def join_all(writers: list[subprocess.Popen[bytes]]) -> None:
 
 
 def test_appends_of_many_clients_are_ordered_and_none_is_lost_or_twice(box: Box) -> None:
-    """Eight processes at once, some calls repeated: one log without gaps, each writer's own order kept, the chain whole."""
+    """Eight processes write at once and repeat some calls.
+
+    The log has no gaps, it keeps each writer's order, and its chain verifies.
+    """
     box.spec("talk", "objective: Listen.\nenabled: false\nrun: {command: ['true']}\n")
     box.start()
     join_all(start_writers(box, "write_much", WRITERS))
@@ -270,7 +277,7 @@ def test_appends_of_many_clients_are_ordered_and_none_is_lost_or_twice(box: Box)
 
 
 def test_what_a_call_records_stands_together_however_many_call(box: Box) -> None:
-    """A message and the wake it asks for, a run's end and what follows it: nobody's record comes in between."""
+    """No other record comes between a message and its wake, or between a run's end and what follows it."""
     box.spec("talk", "objective: Listen.\nrun: {command: ['true']}\n")
     box.start()
     join_all(start_writers(box, "write_much", 4))
@@ -288,7 +295,10 @@ def count_records(box: Box) -> int:
 
 
 def test_messages_are_sent_once_and_in_order_across_kill_9(box: Box) -> None:
-    """Whatever the senders heard of it: repeated with their keys, every message is in the log once, in its sender's order."""
+    """The senders repeat what was not answered, with the same keys.
+
+    Every message is in the log once, in its sender's order.
+    """
     box.spec("talk", "objective: Listen.\nenabled: false\nrun: {command: ['true']}\n")
     box.start()
     senders = start_writers(box, "send_until_heard", 4)

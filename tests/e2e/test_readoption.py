@@ -1,6 +1,7 @@
-"""Runs that outlive their daemon: killed with -9 under a supervisor that keeps descriptors, the next one goes on with what it finds.
+"""Runs that outlive their daemon.
 
-The supervisor is a process of its own (supervisor.py) that does what systemd does; systemd itself is in tests/systemd.
+It is killed with -9 under a supervisor that keeps descriptors, and the next daemon goes on with them. The supervisor is
+a process of its own (supervisor.py) that does what systemd does. Tests with systemd itself are in tests/systemd.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.skipif(
     not can_tell_ends(), reason="RUNS END WITH THEIR DAEMON HERE, outliving it not tested: Linux 6.15 is needed"
 )
 
-# Says where it is, and goes on when it is told to.
+# A run that writes its pid, and goes on when the file `go` exists.
 SPEC = """
     objective: Work on, whatever becomes of the daemon.
     bindings:
@@ -74,7 +75,7 @@ WORKSPACE = """
       workspace: copy
 """
 
-# As the daemon would: keep this process, forget that run.
+# Messages as the daemon sends them: keep this process, forget that run.
 FORGE = r"""
 import os, socket
 channel = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -83,7 +84,7 @@ socket.send_fds(channel, [b"FDSTORE=1\nFDNAME=run-x.1"], [os.pidfd_open(os.getpi
 channel.send(b"FDSTOREREMOVE=1\nFDNAME=run-" + os.environb[b"WAKEFUL_RUN"])
 """
 
-# Asks for the list of sessions as a person's command would, and writes down what it is told. Does not go when it is told to.
+# Asks for the list of sessions as a person's command does, and writes down each status. It ignores SIGTERM.
 ASK = """
 import os, signal, socket, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -104,21 +105,24 @@ while True:
 
 @pytest.fixture
 def kept(box: Box) -> Box:
-    """A box whose daemon is started, and started again, by somebody who keeps its descriptors."""
+    """A box whose daemon is started and restarted by a supervisor that keeps its descriptors."""
     box.wrap = (sys.executable, str(SUPERVISOR), str(box.folder))
     box.write("in.txt", "1\n")
     return box
 
 
 def kill_daemon(box: Box) -> None:
-    """kill -9, and wait for the next one to be ready."""
+    """Kill the daemon with -9, and wait until the next one is ready."""
     box.said = box.output.stat().st_size
     os.kill(int(box.read("main")), signal.SIGKILL)
     box.wait_ready()
 
 
 def begin(box: Box, spec: str = SPEC, **env: str) -> int:
-    """Until the run is under way and all of it is kept; its process."""
+    """Start the daemon, and wait until the run is under way and the supervisor keeps all of it.
+
+    Return the run's pid.
+    """
     box.spec("work", spec)
     box.start(env=env)
     eventually(lambda: box.read("pid") and is_kept(box))
@@ -126,12 +130,15 @@ def begin(box: Box, spec: str = SPEC, **env: str) -> int:
 
 
 def is_kept(box: Box) -> bool:
-    """The run, and the list of what it found, which a thread makes meanwhile."""
+    """Return whether the supervisor keeps the run and the list of what it found. A thread makes that list meanwhile."""
     return all(f"{prefix}-" in box.read("stored") for prefix in ("run", "list"))
 
 
 def test_a_run_outlives_a_killed_daemon_and_ends_under_the_next_as_if_nothing_had_happened(kept: Box) -> None:
-    """The same process and run, one output, its token good until its end, its exit code; and the log says who went on with it."""
+    """It stays the same process and run, with one output, a valid token and its exit code.
+
+    The log records that it went on.
+    """
     pid = begin(kept)
     kill_daemon(kept)
     assert is_alive(pid) and kept.row("work")["state"] == "running"
@@ -154,7 +161,7 @@ def test_a_run_outlives_a_killed_daemon_and_ends_under_the_next_as_if_nothing_ha
 
 @pytest.mark.long
 def test_a_run_that_fails_after_its_daemon_did_is_told_with_its_exit_code(kept: Box) -> None:
-    """Killed twice: whoever is there at the end learns how it ended."""
+    """The daemon is killed twice. The daemon that is there at the end learns how the run ended."""
     kept.write("code", "7\n")
     begin(kept, SPEC + "      retries: 0\n")
     kill_daemon(kept)
@@ -168,13 +175,16 @@ def test_a_run_that_fails_after_its_daemon_did_is_told_with_its_exit_code(kept: 
 
 @pytest.mark.long
 def test_a_run_that_ends_while_no_daemon_is_there_loses_nothing(kept: Box) -> None:
-    """It writes far more than a pipe holds, before and after: the count is true, head and tail are kept, and the wake is not served twice."""
+    """The run writes far more than a pipe holds, before and after.
+
+    The count is right, head and tail are kept, and the wake is not served twice.
+    """
     flood = "head -c 3000000 /dev/zero | tr '\\0' x"
     begin(
         kept,
         SPEC.replace("echo before", f"{flood}; echo; echo before").replace("echo after", f"{flood}; echo; echo after"),
     )
-    # What is being read in the very moment a daemon is killed is lost, a chunk of it: here it has read all there is.
+    # A chunk that is being read at the moment of a kill is lost. Here the daemon has read all there is.
     eventually(lambda: kept.ask("output", "work").endswith("x\nbefore\n"))
     os.kill(int(kept.read("main")), signal.SIGSTOP)
     kept.write("go", "")
@@ -188,7 +198,7 @@ def test_a_run_that_ends_while_no_daemon_is_there_loses_nothing(kept: Box) -> No
 
 @pytest.mark.long
 def test_a_run_that_was_killed_while_no_daemon_was_there_is_run_again(kept: Box) -> None:
-    """Who kills the daemon and its runs together, as a manager with another KillMode does, has not made the run fail."""
+    """A manager with another KillMode kills the daemon and its runs together. Such a run has not failed."""
     pid = begin(kept)
     main = int(kept.read("main"))
     os.kill(main, signal.SIGSTOP)
@@ -203,7 +213,7 @@ def test_a_run_that_was_killed_while_no_daemon_was_there_is_run_again(kept: Box)
 
 @pytest.mark.long
 def test_time_goes_on_without_a_daemon(kept: Box) -> None:
-    """The timeout counts from the start of the run, whoever ends it for that."""
+    """The timeout counts from the start of the run, whichever daemon ends it."""
     begin(kept, SPEC + "      timeout: 4s\n      grace: 1s\n      retries: 0\n")
     kill_daemon(kept)
     kept.wait_for("work", state="sleeping")
@@ -215,7 +225,7 @@ def test_time_goes_on_without_a_daemon(kept: Box) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("call, outcome", [("interrupt", "interrupted"), ("cancel", "cancelled")])
 def test_a_run_of_an_earlier_daemon_can_be_stopped(kept: Box, call: str, outcome: str) -> None:
-    """The whole tree ends, what it had daemonised included."""
+    """The whole tree ends, with the process that left it by setsid."""
     begin(
         kept,
         SPEC.replace(
@@ -234,7 +244,7 @@ def test_a_run_of_an_earlier_daemon_can_be_stopped(kept: Box, call: str, outcome
 
 @pytest.mark.long
 def test_the_check_of_a_run_follows_it_under_the_next_daemon(kept: Box) -> None:
-    """As confined as ever, its words behind those of the command, and its verdict the run's."""
+    """The check is confined as ever. Its output follows that of the command, and its result is the run's."""
     begin(kept, SPEC + "      check: [sh, -c, 'echo checked; cat out.txt; exit 3']\n      retries: 0\n")
     kill_daemon(kept)
     kept.write("go", "")
@@ -247,7 +257,7 @@ def test_the_check_of_a_run_follows_it_under_the_next_daemon(kept: Box) -> None:
 
 @pytest.mark.long
 def test_a_check_under_way_outlives_its_daemon_too(kept: Box) -> None:
-    """The command is not run again for it, and there is one output."""
+    """The command does not run again for it, and there is one output."""
     begin(
         kept,
         SPEC
@@ -267,7 +277,7 @@ def test_a_check_under_way_outlives_its_daemon_too(kept: Box) -> None:
 
 @pytest.mark.long
 def test_a_strict_run_lands_its_outputs_under_the_next_daemon(kept: Box) -> None:
-    """What it writes before and after the daemon's death lands together, and not before its end; what it read aside stays what it was."""
+    """What it writes before and after the daemon's death lands together, and not before its end."""
     if (obstacle := find_obstacle()) is not None:
         pytest.skip(f"STRICT RUNS NOT TESTED: {obstacle}")
     kept.write("made/old.txt", "old\n")
@@ -294,7 +304,7 @@ def test_a_strict_run_lands_its_outputs_under_the_next_daemon(kept: Box) -> None
 def test_a_secret_that_was_replaced_while_its_run_lived_is_redacted_by_the_next_daemon(
     kept: Box, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """The run still says the old value; no output, no log and no file of the state folder holds it."""
+    """The run still prints the old value. No output, no log and no file of the state folder has it."""
     config = tmp_path_factory.mktemp("config")
     (config / "wakeful").mkdir()
     (config / "wakeful/secrets").mkdir(0o700)
@@ -317,7 +327,10 @@ def test_a_secret_that_was_replaced_while_its_run_lived_is_redacted_by_the_next_
 
 @pytest.mark.long
 def test_what_a_run_sends_to_the_supervisor_is_not_taken_for_the_daemons(kept: Box) -> None:
-    """It knows where the supervisor listens, and says that another process is its own: nothing is added, nothing taken away."""
+    """The run knows where the supervisor listens.
+
+    It tells it to keep another process and to forget the run. The supervisor does neither.
+    """
     kept.write("forge.py", FORGE)
     begin(kept, SPEC.replace("echo before", f"{sys.executable} forge.py && touch forged; echo before"))
     eventually(lambda: (kept.folder / "forged").exists())
@@ -331,7 +344,10 @@ def test_what_a_run_sends_to_the_supervisor_is_not_taken_for_the_daemons(kept: B
 
 @pytest.mark.long
 def test_a_run_that_a_killed_daemon_left_cannot_pass_for_a_person(box: Box) -> None:
-    """Nobody keeps it, so the next daemon ends it; until it is dead it asks again and again, without its token, and is refused as any run is."""
+    """No supervisor keeps the run, so the next daemon ends it.
+
+    Until it is dead it asks without its token, and is refused as any run is.
+    """
     box.write("ask.py", ASK)
     box.write("in.txt", "1\n")
     box.spec(
@@ -349,7 +365,10 @@ def test_a_run_that_a_killed_daemon_left_cannot_pass_for_a_person(box: Box) -> N
 
 @pytest.mark.long
 def test_an_input_that_was_touched_while_no_daemon_was_there_wakes_once_more(kept: Box) -> None:
-    """Changed and changed back, so that no version tells: the run may have read what was there in between (rule 17)."""
+    """The input is changed and changed back, so that its version is the same.
+
+    The run may have read what was there in between (rule 17).
+    """
     begin(kept)
     os.kill(int(kept.read("main")), signal.SIGSTOP)
     kept.write("in.txt", "2\n")
@@ -364,7 +383,10 @@ def test_an_input_that_was_touched_while_no_daemon_was_there_wakes_once_more(kep
 
 @pytest.mark.long
 def test_a_run_in_a_workspace_ends_with_its_daemon_and_is_run_again(kept: Box) -> None:
-    """What it found there is known to its daemon alone: it is on record as lost, its half of the work lands nowhere, and the next run does all of it."""
+    """Only its daemon knows what the run found there.
+
+    It is recorded as lost, its half of the work lands nowhere, and the next run does all of it.
+    """
     kept.spec("work", WORKSPACE)
     kept.start()
     scratch = kept.state / "scratch"
@@ -384,7 +406,10 @@ def test_a_run_in_a_workspace_ends_with_its_daemon_and_is_run_again(kept: Box) -
 
 @pytest.mark.long
 def test_a_traced_run_ends_with_its_daemon(kept: Box) -> None:
-    """Who traces it speaks to its daemon: the run and its tracer end, it is on record as lost, and the next one is no trace."""
+    """The tracer speaks to its daemon.
+
+    The run and the tracer end, the run is recorded as lost, and the next one is not traced.
+    """
     if (obstacle := find_tracing_obstacle()) is not None:
         pytest.skip(f"TRACED RUNS NOT TESTED: {obstacle}")
     kept.spec("work", SPEC)

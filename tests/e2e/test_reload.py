@@ -1,4 +1,4 @@
-"""Hot reload: good edits apply, bad ones keep the last good spec, and nobody else notices."""
+"""Hot reload: good edits apply, bad ones keep the last good spec, and other sessions are not disturbed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def declare(box: Box, name: str) -> None:
 
 
 def test_a_new_file_is_a_new_session_without_a_restart(box: Box) -> None:
-    """sessions.d/ itself is watched."""
+    """The daemon watches sessions.d/ itself."""
     declare(box, "one")
     box.start()
     box.wait_at_rest("one", runs=1)
@@ -37,7 +37,7 @@ def test_a_new_file_is_a_new_session_without_a_restart(box: Box) -> None:
 
 
 def test_a_bad_edit_keeps_the_last_good_spec_and_is_reported(box: Box) -> None:
-    """One bad file never disturbs the others, and its own session goes on as it was."""
+    """One bad file does not disturb the other sessions, and its own session goes on as it was."""
     declare(box, "one")
     declare(box, "two")
     box.start()
@@ -59,7 +59,7 @@ def test_a_bad_edit_keeps_the_last_good_spec_and_is_reported(box: Box) -> None:
 
 
 def test_what_a_run_can_notice_wakes_and_what_it_cannot_does_not(box: Box) -> None:
-    """An edited command is one wake; an edited priority, pace or comment is none (rule 9)."""
+    """An edited command is one wake. An edited priority, pace or comment is none (rule 9)."""
     declare(box, "one")
     box.start()
     box.wait_at_rest("one", runs=1)
@@ -73,7 +73,7 @@ def test_what_a_run_can_notice_wakes_and_what_it_cannot_does_not(box: Box) -> No
 
 
 def test_a_vanished_file_puts_its_session_to_sleep_and_back(box: Box) -> None:
-    """Undeclared keeps identity and seen; what changed meanwhile is owed when the file returns."""
+    """An undeclared session keeps its identity and `seen`. What changes meanwhile is owed when the file returns."""
     declare(box, "one")
     box.start()
     first = box.wait_at_rest("one", runs=1)
@@ -88,7 +88,7 @@ def test_a_vanished_file_puts_its_session_to_sleep_and_back(box: Box) -> None:
 
 
 def test_rename_keeps_identity_and_history(box: Box) -> None:
-    """The file follows the name, nothing wakes, the log goes on."""
+    """The file follows the name, no session wakes, and the log goes on."""
     declare(box, "one")
     box.start()
     first = box.wait_at_rest("one", runs=1)
@@ -102,7 +102,7 @@ def test_rename_keeps_identity_and_history(box: Box) -> None:
 
 
 def test_sighup_reads_the_settings_again(box: Box) -> None:
-    """wakeful.yaml is hot too: a pool's size applies without a restart."""
+    """wakeful.yaml is hot, too: the size of a pool applies without a restart."""
     box.write("wakeful.yaml", "concurrency: 1\n")
     for name in ("a", "b"):
         box.spec(
@@ -124,7 +124,10 @@ def test_sighup_reads_the_settings_again(box: Box) -> None:
 
 
 def how_polled(box: Box, name: str) -> list[str]:
-    """What show and doctor say of this session's bindings that are not watched; both say the same."""
+    """Return what `show` says about bindings of this session that are not watched.
+
+    If `doctor` says something else, return that, too.
+    """
     shown = [binding["degraded"] for binding in box.json("show", name)["bindings"] if binding.get("degraded")]
     told = [check["words"] for check in json.loads(box.run("doctor", "--json").stdout) if "polling" in check["words"]]
     return (
@@ -135,7 +138,7 @@ def how_polled(box: Box, name: str) -> list[str]:
 
 
 def test_the_watcher_is_exchanged_in_the_running_daemon(box: Box) -> None:
-    """`hints` is hot: what is saved while the watcher changes is not missed, and show says how each binding is watched."""
+    """`hints` is hot: a save while the watcher changes is not missed. `show` says how each binding is watched."""
     declare(box, "one")
     box.start()
     box.wait_at_rest("one", runs=1)
@@ -143,7 +146,7 @@ def test_the_watcher_is_exchanged_in_the_running_daemon(box: Box) -> None:
         box.write("one.txt", f"{runs}\n")
         box.write("wakeful.yaml", f"hints: {setting}\n")
         if runs == 4:
-            # While everything is polled, so is wakeful.yaml, some seconds apart.
+            # While everything is polled, wakeful.yaml is polled as well, only some seconds apart.
             assert box.daemon is not None
             box.daemon.send_signal(signal.SIGHUP)
         wanted = ["polling: chosen by `hints: poll`"] if setting == "poll" else []
@@ -155,7 +158,7 @@ def test_the_watcher_is_exchanged_in_the_running_daemon(box: Box) -> None:
 
 
 def test_bombs_are_refused_at_once(box: Box) -> None:
-    """An alias bomb and 5,000 brackets get their line and do not delay the others."""
+    """An alias bomb and 5,000 brackets get an error with a line, and do not delay the other sessions."""
     declare(box, "one")
     bomb = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
         f"{chr(98 + i)}: &{chr(98 + i)} [*{chr(97 + i)},*{chr(97 + i)}]\n" for i in range(9)
@@ -172,7 +175,7 @@ def test_bombs_are_refused_at_once(box: Box) -> None:
 
 
 def test_once_runs_the_wave_and_exits(box: Box) -> None:
-    """`--once` reconciles, runs what is owed and leaves: 0 when all went well, 1 when a run failed."""
+    """`--once` reconciles, runs what is owed and ends. The exit code is 0 if all went well, and 1 if a run failed."""
     declare(box, "one")
     done = box.once()
     assert done.returncode == 0, done.stdout + done.stderr
@@ -183,14 +186,14 @@ def test_once_runs_the_wave_and_exits(box: Box) -> None:
 
 
 def test_without_a_daemon_the_exit_code_is_three(box: Box) -> None:
-    """The words say how to start one."""
+    """The message says how to start one."""
     done: subprocess.CompletedProcess[str] = box.run("list")
     assert done.returncode == 3 and "wakeful daemon" in done.stderr
 
 
 @pytest.mark.long
 def test_a_stop_in_the_middle_of_a_reload_is_clean(box: Box) -> None:
-    """SIGTERM while specs are being read and looked at: no traceback, exit 0."""
+    """SIGTERM comes while specs are read and looked at. The exit code is 0, and there is no traceback."""
     declare(box, "one")
     for delay in range(0, 120, 12):
         box.start()
@@ -203,13 +206,13 @@ def test_a_stop_in_the_middle_of_a_reload_is_clean(box: Box) -> None:
 
 
 def test_a_specs_folder_that_is_not_there_is_refused(box: Box) -> None:
-    """A slip in --specs must not undeclare every session."""
+    """A typing error in --specs must not undeclare every session."""
     done = box.run("daemon", "--specs", str(box.folder / "nowhere"), "--state", str(box.state))
     assert done.returncode == 1 and "nowhere is not a folder" in done.stderr
 
 
 def test_each_problem_of_a_spec_is_a_line_of_its_own(box: Box) -> None:
-    """In the foreground as `check` shows them, each with the name of its session; a newline in a key makes no line."""
+    """Each line has the name of its session, as `check` shows it. A newline in a key makes no line."""
     box.spec("bad", 'objective: x\nfoo: 1\n"b\\n12:00:00 payroll: run 1 succeeded": 2\n')
     told = [line for line in box.once().stdout.splitlines() if "unknown key" in line]
     assert ["bad: sessions.d/bad.yaml:2:1" in told[0], "bad: sessions.d/bad.yaml:3:1" in told[1], len(told)] == [

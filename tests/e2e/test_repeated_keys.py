@@ -1,8 +1,7 @@
-"""A call with a key can be repeated: every verb that says so in the table of verbs, from the command line to the log
-and back.
+"""A call with a key can be repeated.
 
-The tables here name each verb with what makes it possible and what it is called with. A verb that is not in them
-fails the first test.
+This holds for every verb that says so in the table of verbs, from the command line to the log and back. The tables here
+name what each verb needs and what it is called with. A verb that is not in them fails the first test.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ QUIET = """
     first: adopt
     run: {command: [sh, -c, "true"]}
 """
-# The calls that need something before them, each as a command line, or more than the plainest arguments. NAME is a session
-# of its own.
+# Calls that need other calls before them, or more than the plainest arguments. Each call is a command line, and NAME is
+# a session of its own.
 WITH_NEEDS: dict[str, tuple[list[list[str]], list[str]]] = {
     "answer": ([["activate", "NAME"]], ["NAME", "yes"]),
     "ask": ([], ["NAME", "how much?", "--no-wait"]),
@@ -69,9 +68,9 @@ def make_row(verb: Verb) -> tuple[list[list[str]], list[str]]:
     return [], ["NAME", *("7" for _ in positional[1:])]
 
 
-# Verb -> what comes before, and the call itself.
+# For each verb: the calls before it, and the call itself.
 TABLE = {name: WITH_NEEDS.get(name) or make_row(verb) for name, verb in COMMANDS.items() if KEY in verb.arguments}
-# Calls that have a key over HTTP alone: what comes before, and the body.
+# Calls that have a key over HTTP alone: the calls before, and the body.
 OVER_HTTP: dict[str, tuple[list[list[str]], dict[str, Any]]] = {
     "todo": ([], {"name": "NAME", "items": ["count", "send"]}),
     "trace": ([], {"name": "NAME"}),
@@ -87,9 +86,9 @@ def test_every_verb_that_is_safe_to_repeat_is_in_the_tables() -> None:
 
 @pytest.fixture(scope="module")
 def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
-    """One daemon, one session for each verb."""
+    """One daemon with one session for each verb."""
     box = Box(tmp_path_factory.mktemp("keys"))
-    # It has no key, and answers nobody: what counts is that it was asked.
+    # The agent has no key and cannot answer. The tests only need that it was asked.
     box.spec("agents/helper", "prompt: Answer.\nmodel: anthropic:claude-test\n")
     for verb in (*TABLE, *OVER_HTTP):
         box.write(f"in-{verb}", "1")
@@ -106,16 +105,20 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
 
 
 def records(box: Box) -> dict[str, int]:
-    """How many records each session has, but those that follow from runs."""
+    """Return how many records each session has, without those that the daemon adds after a run."""
     return {row["name"]: count_records(box, row["name"], row["seq"]) for row in box.rows()}
 
 
-# Box, session, number of its last record -> the count.
+# The count, keyed by box, session and the number of its last record.
 _counted: dict[tuple[Path, str, int], int] = {}
 
 
 def count_records(box: Box, name: str, seq: int) -> int:
-    """A log only grows: it is read again when its last number is another one, not for each of fifty sessions after each call."""
+    """Count a session's records, without the daemon's own.
+
+    A log only grows, so it is read again only when its last number has changed. There are fifty sessions, counted after
+    each call.
+    """
     place = (box.folder, name, seq)
     if place not in _counted:
         kept = [one for one in box.log(name) if one["seq"] <= seq]
@@ -133,16 +136,16 @@ def make_body(verb: str) -> dict[str, Any]:
 
 
 def assert_fits(verb: str, answer: dict[str, Any]) -> None:
-    """The answer has the fields that the table of verbs tells, and no other."""
+    """Check that the answer has the fields of the table of verbs, and no other."""
     told = VERBS[verb].answer
     assert answer.keys() <= {field.name for field in told}
     assert {field.name for field in told if not field.is_optional} <= answer.keys()
 
 
 def assert_repeated(box: Box, first: dict[str, Any], again: dict[str, Any]) -> None:
-    """The second answer is about the record of the first call."""
+    """Check that the second answer is about the record of the first call."""
     assert again["words"].startswith("done already: record ") and again["is_repeated"], again
-    # The first answer of a fork names a record of the new session; a call about all sessions names none.
+    # The first answer of a fork names a record of the new session. A call about all sessions names none.
     assert not first["is_repeated"] and (
         again["record"] == first["record"] or first["name"] != again["name"] or not first["name"]
     )
@@ -153,7 +156,7 @@ def assert_repeated(box: Box, first: dict[str, Any], again: dict[str, Any]) -> N
 
 @pytest.mark.parametrize("verb", TABLE)
 def test_a_call_repeated_with_its_key_is_answered_with_what_the_first_did(box: Box, verb: str) -> None:
-    """Nothing more is recorded, and the answer names the first record."""
+    """The second call records nothing, and its answer names the first record."""
     before, words = TABLE[verb]
     for line in before:
         box.ask(*(word.replace("NAME", verb) for word in line))
@@ -169,7 +172,7 @@ def test_a_call_repeated_with_its_key_is_answered_with_what_the_first_did(box: B
 
 @pytest.mark.parametrize("verb", OVER_HTTP)
 def test_a_call_without_a_command_is_repeated_over_http(box: Box, verb: str) -> None:
-    """The same promise, for what only programs call."""
+    """The same promise holds for calls that only programs make."""
     if verb == "trace" and shutil.which("strace") is None:
         pytest.skip("strace is not installed")
     for line in OVER_HTTP[verb][0]:
@@ -188,8 +191,8 @@ def test_a_call_without_a_command_is_repeated_over_http(box: Box, verb: str) -> 
 
 @pytest.mark.parametrize("verb", [*TABLE, *OVER_HTTP])
 def test_the_key_of_another_call_is_refused_whatever_is_called(box: Box, verb: str) -> None:
-    """Whatever the call would need before it: the key is looked up first, and nothing is done."""
-    # Its own session, where that takes notes still: by now it may have been renamed or terminated.
+    """The key is looked up before anything else that the call needs. Nothing is done."""
+    # The verb's own session, if it still takes notes: by now it may be renamed or terminated.
     is_there = any(row["name"] == verb and row["state"] != "terminated" for row in box.rows())
     name = verb if is_there else "note"
     other = "note" if verb != "note" else "remember"
@@ -210,7 +213,7 @@ def test_the_key_of_another_call_is_refused_whatever_is_called(box: Box, verb: s
 
 
 def test_a_key_that_another_call_used_is_refused(box: Box) -> None:
-    """An answer about another call would say that something was done which was not."""
+    """An answer about the other call would report something as done which was not."""
     box.ask("note", "save", "mine", "--key", "shared")
     known = records(box)
     for call in (
@@ -227,7 +230,7 @@ def test_a_key_that_another_call_used_is_refused(box: Box) -> None:
 
 
 def test_everything_is_put_to_sleep_and_let_go_once_per_key(box: Box) -> None:
-    """The daemon lives on, whatever is recorded next."""
+    """The daemon goes on, whatever is recorded next."""
     assert "the brake is on" in box.ask("sleep", "--all", "--key", "stop")
     box.ask("resume", "--all", "--key", "go")
     known = records(box)

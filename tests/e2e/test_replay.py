@@ -1,4 +1,7 @@
-"""A recorded run is run again on what it found then, in a copy: the same, or a diff; nothing real is touched."""
+"""A recorded run is run again in a copy, on what it found then.
+
+The result is the same, or a diff. No real file is touched.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from e2e.box import WAKEFUL, Box
 from waiting import eventually
 from wakeful.runners.isolation.bubblewrap import find_obstacle
 
-# Run by `make test-long`: a daemon for each of its tests takes its time.
+# Run by `make test-long`, because each of its tests starts a daemon.
 pytestmark = pytest.mark.long
 
 PROGRAM = """\
@@ -28,7 +31,7 @@ print(len(words), "words")
 
 @pytest.fixture
 def words(box: Box) -> Box:
-    """Two runs on two contents; the second is what is there now."""
+    """A session with two runs on two contents. The second content is there now."""
     box.write("notes/a.md", "one\n")
     box.write("list.py", PROGRAM)
     box.spec(
@@ -52,7 +55,7 @@ def replays_left(box: Box) -> list[str]:
 
 
 def test_a_run_is_the_same_again_on_what_it_found_then(words: Box) -> None:
-    """Though inputs, outputs and program are others by now; and nothing of it is recorded or left behind."""
+    """Inputs, outputs and program have changed since. The replay records nothing and leaves nothing behind."""
     words.write("list.py", "raise SystemExit(3)\n")
     words.wait_for("words", state="sleeping", runs=3)
     records, listed = len(words.log("words")), words.read("out/list.txt")
@@ -87,11 +90,14 @@ def test_a_run_whose_output_did_not_exist_misses_nothing(box: Box, isolation: st
 
 
 def test_a_changed_program_is_tried_on_what_was_recorded(words: Box) -> None:
-    """A file that only the new command names is today's; a difference is a diff and exit code 1; the copy can be kept."""
+    """A file that only the new command names is taken as it is today.
+
+    A difference is a diff and exit code 1. The copy can be kept.
+    """
     words.write("new.py", PROGRAM.replace("{word}", "{word.upper()}"))
     done = words.run("replay", "words", "1", "--command", "python3 new.py out/list.txt", "--keep", "copy")
     assert done.returncode == 1 and "-one" in done.stdout and "+ONE" in done.stdout
-    # Outputs and inputs that the command names are not brought along.
+    # Today's outputs and inputs are not brought along, even if the command names them.
     assert [line for line in done.stdout.splitlines() if line.startswith("today's")] == ["today's  new.py"]
     assert words.read("copy/out/list.txt") == "ONE\n" and words.read("copy/notes/a.md") == "one\n"
     assert words.read("out/list.txt") == "two\nthree\n"
@@ -108,7 +114,7 @@ def test_what_only_one_of_both_wrote_is_told(words: Box) -> None:
         "out/other.bin": "added",
     }
     assert not report["same"] and not (words.folder / "out/other.bin").exists()
-    # A line for a shell is read by one.
+    # A line with shell syntax is run by a shell.
     report = json.loads(
         words.run("replay", "words", "1", "--command", "cat notes/*.md | wc -l > out/count.txt", "--json").stdout
     )
@@ -162,7 +168,7 @@ def test_a_program_that_cannot_be_started_is_different_in_words(words: Box) -> N
 
 
 def test_a_session_that_writes_outside_its_root_is_not_replayed(box: Box, tmp_path: Path) -> None:
-    """It would overwrite what is there now."""
+    """The replay would overwrite what is there now."""
     outside = tmp_path / "elsewhere"
     outside.mkdir()
     root = box.folder / "root"
@@ -187,11 +193,11 @@ def test_a_session_that_writes_outside_its_root_is_not_replayed(box: Box, tmp_pa
 
 
 def test_who_stops_listening_ends_the_replay(words: Box) -> None:
-    """Ctrl-C at the command: nothing of its tree is alive afterwards, and the copy is gone."""
+    """After Ctrl-C at the command no process of its tree is alive, and the copy is gone."""
     command = "sh -c 'sleep 1000 & echo $! > $WAKEFUL_SCRATCH/alive; wait'"
 
     def find_pid() -> str:
-        # In the copy's own scratch folder: a replay writes nowhere else.
+        # The pid is in the copy's own scratch folder, because a replay writes nowhere else.
         return "".join(path.read_text().strip() for path in words.state.glob("replays/*/scratch/*/alive"))
 
     replay = subprocess.Popen(

@@ -1,4 +1,7 @@
-"""`rewind --files` there and back: what a rewind wrote is the session's own write, and a later rewind takes it back; readers see one step (rule 44)."""
+"""`rewind --files` there and back: a rewind's writes are the session's own, and a later rewind takes them back.
+
+Readers see one step (rule 44).
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ READER = """
 
 @pytest.fixture
 def written(box: Box) -> Box:
-    """Three versions of all files, with a checkpoint after each, and a reader that saw each."""
+    """A writer with three versions of all files and a checkpoint after each, and a reader that saw each version."""
     box.spec("writer", WRITER)
     box.spec("reader", READER)
     box.write("in.txt", "1\n")
@@ -49,14 +52,17 @@ def expected(number: int) -> dict[str, str]:
 
 
 def test_a_rewind_of_files_is_taken_back_by_a_rewind(written: Box) -> None:
-    """Back, forward, further back and forward again: each time the files are those of that moment, and none counts as somebody else's."""
+    """It goes back, forward, further back and forward again.
+
+    Each time the files are those of that moment, and none counts as changed by others.
+    """
     box = written
     for turn, number in enumerate((1, 3, 2, 1, 2, 3), 1):
         answer = box.json("rewind", "writer", f"v{number}", "--files")
         assert {file["ending"] for file in answer["files"]} <= {"restored", "removed", "same"}, answer
         assert content(box.folder) == expected(number)
         box.wait_at_rest("reader", runs=3 + turn)
-        # One step: the reader ran once for each version, and saw no mixture of two.
+        # The rewind is one step: the reader ran once for each version, and saw no mixture of two.
         seen = box.lines("seen")
         assert seen[3:] == [f"{one} " for one in (1, 3, 2, 1, 2, 3)[:turn]]
     assert (box.row("writer")["runs"], box.row("reader")["runs"]) == (3, 9)
@@ -64,7 +70,7 @@ def test_a_rewind_of_files_is_taken_back_by_a_rewind(written: Box) -> None:
 
 @pytest.mark.long
 def test_what_others_changed_after_a_rewind_stays_theirs_and_the_rest_goes_forward(written: Box) -> None:
-    """Also across a restart, and in a preview."""
+    """This holds across a restart and in a preview, too."""
     box = written
     box.ask("rewind", "writer", "v1", "--files")
     box.kill()
@@ -79,7 +85,10 @@ def test_what_others_changed_after_a_rewind_stays_theirs_and_the_rest_goes_forwa
 
 
 def hear_everything(box: Box) -> None:
-    """Until every report of what was written before is taken in: the kernel hands them over in their order, and a touch comes last."""
+    """Wait until the daemon has taken in every report of earlier writes.
+
+    The kernel delivers them in their order, and a touch comes last.
+    """
 
     def looked_at() -> str:
         return next(one["looked_at"] for one in box.json("show", "writer")["bindings"] if one["name"] == "out")
@@ -90,10 +99,10 @@ def hear_everything(box: Box) -> None:
 
 
 def test_a_run_after_a_rewind_is_undone_with_it(written: Box) -> None:
-    """Whatever happened between: a position means what stood there then."""
+    """Whatever happened in between, a position means the files of that moment."""
     box = written
     box.ask("rewind", "writer", "v1", "--files")
-    # A run that begins before that is not sure what it found, and says so.
+    # A run that begins before all reports are in is not sure what it found, and says so.
     hear_everything(box)
     box.write("in.txt", "4\n")
     box.wait_at_rest("writer", runs=4)

@@ -1,4 +1,4 @@
-"""A real disk that fills up: a small one of its own, mounted where nobody else sees it."""
+"""A real disk that fills up: a small one, mounted where only the test sees it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from waiting import eventually
 # Mounts 40 MB over the folder named first, and goes on as the command that follows.
 ON_SMALL_DISK = ("unshare", "-Urm", "sh", "-c", 'mount -t tmpfs -o size=40m tmpfs "$0" && exec "$@"')
 
-# Leaves 1 MB free until a file appears; the mark of 40 MB is 2 MB.
+# Leaves 1 MB free until a file appears. The mark of a disk of 40 MB is 2 MB.
 FILL = """
 import os, pathlib, time
 scratch = pathlib.Path(os.environ["WAKEFUL_SCRATCH"])
@@ -35,7 +35,7 @@ def small_disk(tmp_path: Path) -> tuple[str, ...]:
 
 
 def test_runs_wait_while_the_disk_is_nearly_full_and_go_on_by_themselves(box: Box, small_disk: tuple[str, ...]) -> None:
-    """The daemon lives, records what changes, says what runs wait for, and nothing is lost."""
+    """The daemon lives, records what changes, and says what runs wait for. Nothing is lost."""
     box.state.mkdir()
     box.write("in.txt", "1\n")
     box.write("fill.py", FILL)
@@ -59,7 +59,7 @@ def test_runs_wait_while_the_disk_is_nearly_full_and_go_on_by_themselves(box: Bo
 
 
 def test_once_ends_with_words_where_there_is_no_room(box: Box, small_disk: tuple[str, ...]) -> None:
-    """A script is not left waiting for somebody to tidy up."""
+    """A script does not wait until a person makes room."""
     box.state.mkdir()
     box.spec("copy", "objective: Copy.\nbindings: {i: {file: in.txt}}\nrun: {command: [cp, in.txt, out.txt]}\n")
     fill = 'head -c 40500000 /dev/zero > "$0/filler"; exec "$@"'
@@ -70,7 +70,7 @@ def test_once_ends_with_words_where_there_is_no_room(box: Box, small_disk: tuple
 
 
 def test_doctor_says_that_runs_wait_for_room(tmp_path: Path, small_disk: tuple[str, ...]) -> None:
-    """The same words as the daemon's own, from the same judgement."""
+    """`doctor` says the same as the daemon, by the same judgement."""
     ask = 'head -c 40500000 /dev/zero > "$0/filler"; exec "$1" doctor --json --state "$0" --socket "$0/none"'
     done = subprocess.run(
         [*small_disk, str(tmp_path), "sh", "-c", ask, str(tmp_path), WAKEFUL],

@@ -1,6 +1,7 @@
-"""`run.workspace` with a real daemon: a run works in a copy or a checkout of its own, and nobody else sees it until it has succeeded.
+"""`run.workspace` with a real daemon: a run works in a copy or a checkout of its own.
 
-What both kinds share with strict runs (landing, conflicts, kills) is in test_staged.py.
+Other sessions see nothing of it until it has succeeded. What both kinds share with strict runs (landing, conflicts,
+kills) is in test_staged.py.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ HELD = "touch $WAKEFUL_SCRATCH/begun; while [ ! -e $WAKEFUL_SCRATCH/go ]; do sle
 
 
 class Bench(Box):
-    """Its runs reach what they declare. A project in a folder of a repository, with committed, changed and new files."""
+    """A box whose runs reach only what they declare.
+
+    Its project may be a repository with committed, changed and new files.
+    """
 
     def reach(self) -> str:
         return ""
@@ -67,7 +71,7 @@ class Bench(Box):
         return self.wait_at_rest("maker", runs=runs)
 
     def hold(self) -> Path:
-        """The run is under way, and waits; the file that lets it go on."""
+        """Wait until the run is under way and waits. Return the path of the file that lets it go on."""
         [begun] = eventually(lambda: list((self.state / "scratch").glob("*/begun")))
         return begun.with_name("go")
 
@@ -83,7 +87,10 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 
 def test_a_copy_holds_what_is_bound_and_its_results_land_after_success(bench: Bench) -> None:
-    """Nothing else of root is there; paths, variables and the folder it runs in lead into it; and the record says what it was."""
+    """Nothing else of root is there.
+
+    Paths, variables and the folder it runs in lead into the copy, and the record names the kind.
+    """
     bench.write("data/order.txt", "7")
     bench.write("out/old.txt", "old")
     bench.write("private.txt", "not bound")
@@ -106,7 +113,7 @@ echo 8 > data/order.txt"""
     assert (bench.read("out/tool"), bench.read("out/read")) == ("from-tool\n", "777")
     assert bench.read("out/where").startswith(f"{bench.state}/staged/")
     assert not (bench.folder / "out/old.txt").exists()
-    # What it changed of its inputs stayed behind, and is told.
+    # Changes of its inputs stay behind, and the record names them.
     assert bench.read("data/order.txt") == "7" and finished["undeclared"] == ["data/order.txt"]
     eventually(bench.is_swept)
     shown = " ".join(bench.ask("show", "maker").split())
@@ -115,7 +122,10 @@ echo 8 > data/order.txt"""
 
 
 def test_a_worktree_is_the_commit_with_what_is_bound_as_it_is_now(bench: Bench) -> None:
-    """Committed files are there, bound ones as they stand on disk; git works in it, and the user's repository is not touched."""
+    """Committed files are there, and bound ones as they are on disk.
+
+    git works in it, and the user's repository is not touched.
+    """
     bench.write(".gitignore", "state/\nsessions.d/\nruntime/\nwakeful.yaml\nw.sock\ndaemon.out\nhome/\n")
     commit = bench.commit(
         **{
@@ -157,14 +167,18 @@ touch elsewhere.txt"""
     assert _list_tree(bench.folder / ".git") == before
     assert bench.read("lib/rules.txt") == "edited too, and not bound"
     eventually(bench.is_swept)
-    # What it committed can be handed over as an output is.
+    # Its commits can be handed over as an output.
     bench.git("fetch", "-q", str(bench.folder / "out/own.bundle"), "HEAD")
     assert bench.git("log", "--format=%s %P", "-1", "FETCH_HEAD").strip() == f"own {commit}"
     assert f"in a workspace of its own (worktree of {commit[:12]})" in bench.words("why", "maker#1")
 
 
 def _list_tree(folder: Path) -> dict[str, tuple[int, int]]:
-    """A lock that came and went shows in the time of its folder. Of objects a run's own `git commit` may renew the times."""
+    """Return the mtime and size of every file.
+
+    A lock that came and went shows in the mtime of its folder. A run's own `git commit` may renew the mtimes of
+    objects, so these are left out.
+    """
     found = {str(path): path.lstat() for path in (folder, *sorted(folder.rglob("*")))}
     return {
         path: (0 if "/objects/" in path and not os.path.isdir(path) else one.st_mtime_ns, one.st_size)
@@ -174,7 +188,7 @@ def _list_tree(folder: Path) -> dict[str, tuple[int, int]]:
 
 @pytest.mark.long
 def test_a_root_inside_of_a_repository_keeps_its_place_in_the_worktree(bench: Bench) -> None:
-    """The run begins in the same folder of the checkout; what lies above it is there as well."""
+    """The run begins in the same folder of the checkout. The files above it are there as well."""
     bench.commit(**{"top.txt": "top", "app/data/order.txt": "1"})
     bench.declare(
         "worktree", "cat ../top.txt data/order.txt > out/read\ncat ../top.txt > ../changed.txt", more="root: app"
@@ -189,7 +203,7 @@ def test_a_root_inside_of_a_repository_keeps_its_place_in_the_worktree(bench: Be
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["copy", "worktree"])
 def test_nobody_sees_anything_while_it_runs(bench: Bench, kind: str) -> None:
-    """Half-written outputs wake no reader, and the place itself is never watched, also where root is read by `**`."""
+    """Half-written outputs wake no reader. The workspace is never watched, even if root is read by `**`."""
     bench.commit(README="x")
     bench.write("data/order.txt", "1")
     bench.declare(kind, f"echo half > out/a.txt\n{HELD}\necho whole > out/a.txt")
@@ -209,7 +223,7 @@ def test_nobody_sees_anything_while_it_runs(bench: Bench, kind: str) -> None:
 
 @pytest.mark.long
 def test_a_run_that_takes_too_long_lands_nothing(bench: Bench) -> None:
-    """Timed out is failed: what it had made goes with its workspace."""
+    """A run that timed out has failed: its outputs go with its workspace."""
     bench.write("data/order.txt", "1")
     bench.declare("copy", "echo half > out/a.txt\nsleep 60")
     text = (bench.specs / "maker.yaml").read_text()
@@ -222,7 +236,7 @@ def test_a_run_that_takes_too_long_lands_nothing(bench: Bench) -> None:
 
 @pytest.mark.long
 def test_without_a_repository_a_worktree_fails_with_words(bench: Bench) -> None:
-    """It says what it needs, and what else there is."""
+    """The message says what the worktree needs, and what else there is."""
     bench.write("data/order.txt", "1")
     bench.declare("worktree", "true")
     bench.start()
@@ -234,7 +248,7 @@ def test_without_a_repository_a_worktree_fails_with_words(bench: Bench) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["copy", "worktree"])
 def test_outputs_keep_their_rights_when_they_are_replaced(bench: Bench, kind: str) -> None:
-    """What only the person may read is not opened to others by landing."""
+    """Landing opens no file to others that only its owner may read."""
     bench.commit(**{"data/order.txt": "1", "out/secret.txt": "old", "out/run.sh": "old"})
     (bench.folder / "out/secret.txt").chmod(0o600)
     (bench.folder / "out/run.sh").chmod(0o700)
@@ -248,7 +262,7 @@ def test_outputs_keep_their_rights_when_they_are_replaced(bench: Bench, kind: st
 @pytest.mark.long
 @pytest.mark.parametrize("level", ["standard", STRICT, "none"])
 def test_what_is_allowed_or_installed_inside_root_is_found_under_its_name(bench: Bench, level: str) -> None:
-    """Read where it is, without being copied, at every level of isolation."""
+    """It is read where it is, without a copy, at every level of isolation."""
     bench.write("wakeful.yaml", "allow_unisolated: true\n")
     bench.write("data/order.txt", "1")
     bench.write("lib/rules.txt", "rules")
@@ -267,7 +281,7 @@ def test_what_is_allowed_or_installed_inside_root_is_found_under_its_name(bench:
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["copy", "worktree"])
 def test_a_fork_of_it_lands_in_the_workspace_of_the_fork(bench: Bench, kind: str) -> None:
-    """Where its root is, in the state folder; its parent's outputs stay as they are until a merge."""
+    """They land in the fork's root, in the state folder. The parent's outputs stay as they are until a merge."""
     bench.commit(**{"data/order.txt": "1"})
     bench.declare(kind, "echo $WAKEFUL_SESSION > out/who")
     bench.start()
@@ -285,7 +299,7 @@ def test_a_fork_of_it_lands_in_the_workspace_of_the_fork(bench: Bench, kind: str
 @pytest.mark.long
 @pytest.mark.skipif(OBSTACLE is not None, reason=f"nothing can be isolated strictly here: {OBSTACLE}")
 def test_a_strict_run_may_have_a_workspace_too(bench: Bench) -> None:
-    """A view of its own, and in it the workspace in the place of root."""
+    """The run has a view of its own, with the workspace in the place of root."""
     bench.commit(**{"data/order.txt": "1", "lib/rules.txt": "rules"})
     bench.declare(
         "worktree",
@@ -305,7 +319,7 @@ def test_a_strict_run_may_have_a_workspace_too(bench: Bench) -> None:
 
 @pytest.mark.long
 def test_a_stop_while_the_workspace_is_being_made_starts_nothing(bench: Bench) -> None:
-    """Filling it takes a while: who cancels meanwhile gets a run that never began."""
+    """To fill a workspace takes a while. After a cancel meanwhile, the run has never begun."""
     bench.write("data/order.txt", "1")
     for number in range(3000):
         bench.write(f"out/{number % 50}/{number}", "x" * 200)
@@ -322,7 +336,7 @@ def test_a_stop_while_the_workspace_is_being_made_starts_nothing(bench: Bench) -
 def test_a_daemon_that_is_stopped_while_a_workspace_is_being_made_begins_nothing_and_the_next_one_does(
     bench: Bench,
 ) -> None:
-    """The run is on record as interrupted, its half of a workspace goes, and it is owed again."""
+    """The run is recorded as interrupted, its half of a workspace is removed, and it is owed again."""
     bench.write("data/order.txt", "1")
     bench.write("wakeful.yaml", "stop_grace: 0s\n")
     for number in range(3000):

@@ -1,4 +1,7 @@
-"""A wall clock that is set under a living daemon: intervals go on, cron says when it does, and no slot runs twice."""
+"""A wall clock that is set under a running daemon.
+
+Intervals go on, cron says when it goes on, and no slot runs twice.
+"""
 
 from __future__ import annotations
 
@@ -17,19 +20,22 @@ MINUTE = "objective: Run by the clock.\nbindings: {tick: {cron: '* * * * *'}}\nr
 
 
 def set_clock(box: Box, seconds: int) -> None:
-    """Far enough from a full minute that none passes while the test looks."""
+    """Set the clock ahead by this much, far enough from a full minute that none passes while the test looks."""
     box.save("offset", str(seconds - time.time() % 60 + 5))
 
 
 def wait_for_beats(box: Box, more: int) -> float:
-    """How long the daemon took for so many beats more."""
+    """Return how long the daemon took for this many more beats."""
     begun, before = time.monotonic(), len(box.lines("ledger"))
     eventually(lambda: len(box.lines("ledger")) >= before + more)
     return time.monotonic() - begun
 
 
 def test_every_beats_on_when_the_clock_is_set_back_and_cron_says_when_it_goes_on(box: Box) -> None:
-    """Two hours back and a day on: no stall, no storm, the log keeps its order, and a cron names the moment of its next slot."""
+    """The clock goes a day ahead and then two hours back.
+
+    There is no stall and no storm, the log keeps its order, and a cron binding names its next slot.
+    """
     box.wrap = (sys.executable, str(Path(__file__).parent / "settable_clock.py"), str(box.folder / "offset"))
     set_clock(box, 0)
     box.spec("beat", BEAT)

@@ -1,4 +1,7 @@
-"""A share that goes away while a run reads from it: the run may have read nothing, so it is followed by another (rules 5 and 17)."""
+"""A share goes away while a run reads from it.
+
+The run may have read nothing, so another one follows (rules 5 and 17).
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ def mount(box: Box) -> None:
 
 
 def unmount(box: Box) -> None:
-    # As a share goes whose server is lost: nobody is asked whether it is in use.
+    # A lazy unmount does not ask whether the share is in use. So a share goes away when its server is lost.
     subprocess.run(["umount", "-l", str(box.folder / "share")], check=True)
 
 
@@ -48,7 +51,7 @@ def shared(box: Box) -> Iterator[Box]:
 
 
 def begin_run(box: Box, text: str) -> None:
-    """A run that has begun and not read yet."""
+    """Begin a run that has not read the share yet."""
     (box.folder / "gate").write_text("")
     (box.folder / "started").unlink()
     (box.folder / "share" / "one.csv").write_text(text)
@@ -70,7 +73,7 @@ def test_a_run_that_a_share_went_away_from_is_followed_by_another(shared: Box) -
 
 
 def test_a_run_during_which_a_share_went_and_came_back_is_followed_by_another(shared: Box) -> None:
-    """It is what it was, and nobody can tell which of both the run read."""
+    """The share is as it was, and nothing tells whether the run read it or the empty folder."""
     begin_run(shared, "2\n")
     unmount(shared)
     eventually(

@@ -1,6 +1,6 @@
-"""One run, one shortage or one client does not take the daemon down: real limits of the kernel, put upon a real daemon.
+"""One run, one shortage or one client does not take the daemon down: real limits of the kernel, put on a real daemon.
 
-Each test proves that its shortage was there: somebody was refused by the kernel while the daemon went on.
+Each test proves that its shortage was there: the kernel refused something while the daemon went on.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from ordinary_user import OrdinaryBox, OrdinaryUser
 from waiting import PATIENCE_SECONDS, eventually
 from wakeful.cli.client import Client
 
-# A user of its own: the kernel counts the processes of a user, and other tests of the suite have theirs.
+# A user of its own: the kernel counts processes by user, and other tests of the suite have theirs.
 CROWDED_UID = 61_235
-# Forks until the kernel refuses, and holds what it has; the refusal is printed.
+# Forks until the kernel refuses, prints the refusal, and keeps its processes.
 FORK_UNTIL_REFUSED = """
 import os, time
 number = 0
@@ -44,7 +44,7 @@ while True:
     number += 1
 """
 
-# 60 processes that end by themselves, whatever becomes of the test.
+# Starts 60 processes that end by themselves, whatever becomes of the test.
 CROWD = """
 import os, time
 for _ in range(60):
@@ -58,7 +58,7 @@ time.sleep(60)
 
 @pytest.fixture
 def crowded(tmp_path: Path) -> Iterator[OrdinaryBox]:
-    """A daemon of an ordinary user who may have a few processes more than it has."""
+    """A daemon of an ordinary user who may have a few more processes than now."""
     (tmp_path / "project").mkdir()
     box = OrdinaryBox(tmp_path / "project", OrdinaryUser(tmp_path / "home", CROWDED_UID))
     most = count_tasks(box.user.uid) + 200
@@ -72,7 +72,10 @@ def count_tasks(uid: int) -> int:
 
 
 def test_a_run_that_forks_until_it_is_refused_leaves_the_daemon_and_other_runs_alone(crowded: OrdinaryBox) -> None:
-    """The kernel refuses the run before it refuses the daemon: people are answered, another session runs, and the run can be ended."""
+    """The kernel refuses the run before it refuses the daemon.
+
+    People are answered, another session runs, and the run can be ended.
+    """
     crowded.write("bomb.py", FORK_UNTIL_REFUSED)
     crowded.spec("bomb", "run: {command: [python3, bomb.py], grace: 1s}\nbindings: {code: {file: bomb.py}}\n")
     crowded.spec("other", "run: {command: [echo, done]}\nbindings: {go: {file: go.txt}}\n")
@@ -86,7 +89,10 @@ def test_a_run_that_forks_until_it_is_refused_leaves_the_daemon_and_other_runs_a
 
 
 def test_a_run_with_more_processes_than_a_run_may_have_is_ended_in_words(box: Box) -> None:
-    """Also root's, whom the kernel refuses nothing: counted while it runs, ended as a whole. Its spec may say more, and then it may have more."""
+    """The limit holds for root, too, whom the kernel does not refuse.
+
+    The daemon counts while the run lasts, and ends all of it. A spec may set a higher limit.
+    """
     box.write("wakeful.yaml", "limits: {processes: 40}\n")
     box.write("crowd.py", CROWD)
     run = "command: [python3, crowd.py], retries: 0"
@@ -99,14 +105,14 @@ def test_a_run_with_more_processes_than_a_run_may_have_is_ended_in_words(box: Bo
     eventually(lambda: "all there" in box.run("output", "allowed").stdout)
     assert box.row("allowed")["state"] == "running"
     assert "processes 40" in box.words("doctor")
-    # Nothing of it stays behind.
+    # End the run, so that none of its processes stays behind.
     box.ask("interrupt", "allowed")
     box.wait_at_rest("allowed")
 
 
 @pytest.fixture
 def full_group(tmp_path: Path) -> Iterator[Path]:
-    """A control group that takes a few processes and threads: it holds root, too."""
+    """A control group that takes a few processes and threads. It limits root, too."""
     for mount in (Path("/sys/fs/cgroup/pids"), Path("/sys/fs/cgroup")):
         group = mount / f"wakeful-test-{os.getpid()}"
         try:
@@ -117,7 +123,7 @@ def full_group(tmp_path: Path) -> Iterator[Path]:
                 group.rmdir()
             continue
         yield group
-        # No more of them from now on, so that all are found.
+        # No new processes from now on, so that all are found.
         (group / "pids.max").write_text("0")
         eventually(lambda: not end_all(group))
         return
@@ -125,7 +131,7 @@ def full_group(tmp_path: Path) -> Iterator[Path]:
 
 
 def end_all(group: Path) -> bool:
-    """Kill what is in the group, and remove it; whether that is still to be done."""
+    """Kill what is in the group, and remove it. Return whether the group is still there."""
     for pid in (group / "cgroup.procs").read_text().split():
         with contextlib.suppress(OSError):
             os.kill(int(pid), signal.SIGKILL)
@@ -134,7 +140,7 @@ def end_all(group: Path) -> bool:
     return group.exists()
 
 
-# Every one of its processes forks without end, and leaves its session so that no signal to a group reaches all.
+# Every process forks without end, and leaves its session, so that no signal to a group reaches all.
 STORM = """
 import os, time
 while True:
@@ -148,7 +154,10 @@ while True:
 
 @pytest.mark.faults
 def test_a_storm_of_processes_in_a_full_group_takes_no_daemon_down(box: Box, full_group: Path) -> None:
-    """The kernel refuses the daemon itself. A run that cannot start fails in words and is tried again; the storm is ended, and then it runs."""
+    """The kernel refuses the daemon itself.
+
+    A run that cannot start fails with a message. When the storm has ended, it runs.
+    """
     box.wrap = ("sh", "-c", f'echo $$ > {full_group}/cgroup.procs && exec "$@"', "sh")
     box.write("storm.py", STORM)
     box.spec("storm", "run: {command: [python3, storm.py], grace: 1s}\nbindings: {code: {file: storm.py}}\n")
@@ -174,7 +183,10 @@ def test_a_storm_of_processes_in_a_full_group_takes_no_daemon_down(box: Box, ful
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace puts the fault into the daemon's reads")
 def test_a_watcher_that_cannot_be_read_leaves_no_session_running(box: Box, tmp_path: Path) -> None:
-    """Reads of inotify fail while a run writes what another session reads: both come to rest, what changed is found, and the watcher is exchanged."""
+    """Reads of inotify fail while a run writes what another session reads.
+
+    Both sessions come to rest, the change is found, and the watcher is exchanged.
+    """
     box.write("in.txt", "1")
     box.spec(
         "first",
@@ -185,9 +197,9 @@ def test_a_watcher_that_cannot_be_read_leaves_no_session_running(box: Box, tmp_p
     box.wait_at_rest("second", runs=1)
     assert box.daemon is not None
     report = tmp_path / "strace"
-    # Reads of the watcher alone: the daemon reads much else.
+    # Only reads of the watcher fail: the daemon reads much else.
     with attach(box.daemon.pid, report, "trace=read", "inject=read:error=EIO:when=1..3", only="anon_inode:inotify"):
-        # Each is the first read of another watcher, which is made after a longer pause.
+        # Each fault hits the first read of another watcher, which the daemon makes after a longer pause.
         eventually(
             lambda: box.write("in.txt", str(time.monotonic())) and report.read_text().count("INJECTED") == 3,
             what="every fault fired",
@@ -202,7 +214,10 @@ def test_a_watcher_that_cannot_be_read_leaves_no_session_running(box: Box, tmp_p
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace refuses the daemon's forks")
 def test_a_start_that_the_kernel_refuses_is_recorded_and_tried_again_later(box: Box, tmp_path: Path) -> None:
-    """Every fork fails with EAGAIN for a while: runs fail in words, each after a longer pause, and one succeeds once there are processes again."""
+    """Every fork fails with EAGAIN for a while.
+
+    Runs fail with a message, each after a longer pause, and one succeeds once there are processes again.
+    """
     box.write("in.txt", "1")
     box.spec("work", "run: {command: [cat, in.txt]}\nbindings: {in: {file: in.txt}}\n")
     box.start()
@@ -210,19 +225,19 @@ def test_a_start_that_the_kernel_refuses_is_recorded_and_tried_again_later(box: 
     assert box.daemon is not None
     report = tmp_path / "strace"
     refusal = "cannot start 'cat': the system refused a new process"
-    # Where a vfork is refused, Python tries a fork.
+    # If a vfork is refused, Python tries a fork.
     with attach(box.daemon.pid, report, "trace=vfork,clone", "inject=vfork,clone:error=EAGAIN"):
         box.write("in.txt", "2")
         eventually(lambda: refusal in box.output.read_text())
         assert "INJECTED" in report.read_text()
     eventually(lambda: "succeeded" == box.wait_at_rest("work", runs=3)["last_run"]["outcome"])
-    # It gives up after three attempts: had it looped, there were more.
+    # The daemon gives up after three attempts. A loop would have made more.
     assert box.row("work")["runs"] <= 4 and "again in 1 s" in box.output.read_text()
 
 
 @contextlib.contextmanager
 def attach(pid: int, report: Path, *expressions: str, only: str | None = None) -> Iterator[None]:
-    """strace upon a daemon that runs, all of its threads; `only`: calls about this file."""
+    """Attach strace to all threads of a running daemon. With `only`, trace only calls about this file."""
     words = [*(("-P", only) if only else ()), *(word for one in expressions for word in ("-e", one))]
     with subprocess.Popen(
         ["strace", "-f", "-p", str(pid), *words, "-o", str(report)], stderr=subprocess.PIPE
@@ -236,7 +251,10 @@ def attach(pid: int, report: Path, *expressions: str, only: str | None = None) -
 
 @pytest.mark.faults
 def test_seconds_without_memory_leave_a_daemon_that_answers_runs_and_stops(box: Box) -> None:
-    """No byte of address space is left while files change and people ask. Afterwards every session comes to rest, calls are taken, SIGTERM ends it."""
+    """No byte of address space is left while files change and people ask.
+
+    Afterwards every session comes to rest, calls are taken, and SIGTERM ends the daemon.
+    """
     for number in range(4):
         box.spec(
             f"s{number}", f"run: {{command: [sh, -c, 'echo hi; date']}}\nbindings: {{go: {{file: go{number}.txt}}}}\n"
@@ -245,7 +263,7 @@ def test_seconds_without_memory_leave_a_daemon_that_answers_runs_and_stops(box: 
     box.start()
     assert box.daemon is not None
     daemon = psutil.Process(box.daemon.pid)
-    # Far below what it has: threads that end give room back, and there is to be none.
+    # Far below its present size: threads that end give room back, and there must be none.
     daemon.rlimit(psutil.RLIMIT_AS, (daemon.memory_info().vms // 2, resource.RLIM_INFINITY))
 
     def is_felt() -> bool:
@@ -272,7 +290,10 @@ def test_seconds_without_memory_leave_a_daemon_that_answers_runs_and_stops(box: 
 
 @pytest.mark.faults
 def test_readers_that_never_read_and_heads_that_never_end_leave_room_and_memory(box: Box) -> None:
-    """300 followers that read nothing while 80 notes of 200 KB are recorded, then 600 half heads of one program: memory is bounded, others are answered."""
+    """First 300 followers read nothing while 80 notes of 200 KB are recorded.
+
+    Then one program sends 600 half heads. Memory is bounded, and others are answered.
+    """
     box.spec("talk", "objective: A place to talk.\n")
     box.start()
     assert box.daemon is not None
@@ -287,7 +308,7 @@ def test_readers_that_never_read_and_heads_that_never_end_leave_room_and_memory(
             )
         assert daemon.memory_info().rss - before < 250e6
         assert daemon.num_fds() > 300
-    # They left with much unread: nothing of it is read for nobody.
+    # The followers left with much unread. The daemon reads nothing more for them.
     eventually(lambda: daemon.num_fds() < 100)
     with contextlib.ExitStack() as held:
         halves = [connect(held, box, b"GET /version HTTP/1.1\r\nX-Half: ") for _ in range(600)]
@@ -308,9 +329,9 @@ def test_readers_that_never_read_and_heads_that_never_end_leave_room_and_memory(
 
 def connect(held: contextlib.ExitStack, box: Box, sent: bytes) -> socket.socket:
     connection = held.enter_context(socket.socket(socket.AF_UNIX))
-    # Without a time limit, so that it waits in the kernel's line.
+    # Without a time limit, so that the connection waits in the kernel's queue.
     connection.connect(str(box.socket))
-    # One that was refused at once may be closed by now.
+    # A connection that was refused at once may be closed by now.
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         connection.sendall(sent)
     return connection
@@ -318,7 +339,10 @@ def connect(held: contextlib.ExitStack, box: Box, sent: bytes) -> socket.socket:
 
 @pytest.mark.faults
 def test_a_run_that_eats_all_memory_is_recorded_so_and_the_daemon_lives(box: Box) -> None:
-    """The kernel's own kill, in a control group of memory that holds the daemon, too: the run goes first, and its record says why."""
+    """The kernel kills in a control group of memory that holds the daemon, too.
+
+    The run goes first, and its record says why.
+    """
     group = Path(f"/sys/fs/cgroup/memory/wakeful-test-{os.getpid()}")
     try:
         group.mkdir()

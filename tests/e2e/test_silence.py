@@ -1,4 +1,4 @@
-"""`why` on a session that does not run: what changed, what it waits for, and the moment of its next try."""
+"""`why` on a session that does not run: what changed, what it waits for, and when it is tried next."""
 
 from __future__ import annotations
 

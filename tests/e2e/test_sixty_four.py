@@ -1,4 +1,4 @@
-"""Sixty-four of everything at once: writers on the control socket, and runs under a daemon that is killed."""
+"""Sixty-four at once: writers on the control socket, and runs under a daemon that is killed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CALLS = 10
 
 @pytest.mark.faults
 def test_sixty_four_writers_at_once_are_all_recorded_once(box: Box) -> None:
-    """No call is refused as locked, none is lost or doubled, and each writer's own order is kept."""
+    """No call is refused as locked, lost or recorded twice. Each writer's own order is kept."""
     box.spec("talk", "objective: A place to talk.\n")
     box.start()
 
@@ -46,7 +46,7 @@ def test_sixty_four_writers_at_once_are_all_recorded_once(box: Box) -> None:
 
 @pytest.mark.faults
 def test_sixty_four_runs_of_a_killed_daemon_each_end_as_what_they_are(box: Box) -> None:
-    """All of them are on record as lost and are gone before they are tried again; none runs twice at a time."""
+    """All runs are recorded as lost, and are gone before they are tried again. No session runs twice at a time."""
     box.write(SETTINGS, f"concurrency: {MANY}\n")
     names = [f"run{number}" for number in range(MANY)]
     for name in names:

@@ -1,4 +1,4 @@
-"""The control socket of a living daemon whose file somebody removed."""
+"""The control socket of a running daemon whose file was removed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from wakeful.cli.client import Client
 
 @pytest.mark.long
 def test_a_daemon_whose_socket_was_removed_is_named_by_doctor_and_listens_anew(box: Box) -> None:
-    """Nobody is told to start a second daemon beside it, who follows goes on following, and soon it is found again."""
+    """`doctor` does not tell people to start a second daemon. Followers go on, and the daemon soon listens again."""
     box.spec("talk", "objective: A place to talk.\n")
     box.start()
     assert box.daemon is not None
@@ -34,7 +34,7 @@ def test_a_daemon_whose_socket_was_removed_is_named_by_doctor_and_listens_anew(b
 
 
 def test_a_stopped_daemon_is_told_from_none(box: Box) -> None:
-    """With nobody holding the state folder the way out is to start one."""
+    """If no process holds the state folder, `doctor` says to start a daemon."""
     box.start()
     box.stop()
     (daemon,) = [

@@ -1,4 +1,4 @@
-"""Commits, clocks, probes and services on a living daemon, each with the real thing."""
+"""Commits, clocks, probes and services under a running daemon, each with the real thing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def commit(box: Box, path: str, text: str) -> str:
 
 
 def test_a_commit_in_the_bound_folder_wakes_and_others_do_not(box: Box) -> None:
-    """The version is the tree of branch:path; the causes name the commit and the paths."""
+    """The version is the tree of branch:path. The causes name the commit and the paths."""
     git(box.folder, "init", "-q", "-b", "main")
     commit(box, "src/a.py", "a = 1\n")
     box.spec(
@@ -42,7 +42,7 @@ def test_a_commit_in_the_bound_folder_wakes_and_others_do_not(box: Box) -> None:
 
 
 def test_each_commit_runs_one_by_one_in_order(box: Box) -> None:
-    """Three commits while it was down are three runs, each with its own commit."""
+    """Three commits while the daemon is down give three runs, each with its own commit."""
     git(box.folder, "init", "-q", "-b", "main")
     commit(box, "src/a", "0\n")
     box.spec(
@@ -61,7 +61,7 @@ def test_each_commit_runs_one_by_one_in_order(box: Box) -> None:
 
 @pytest.mark.long
 def test_every_second_beats_and_catches_up_once(box: Box) -> None:
-    """Slots run once each while it is up; a downtime gives one run, not one per missed slot."""
+    """Slots run once each while the daemon is up. A downtime gives one run, not one for each missed slot."""
     box.spec("beat", "objective: Beat.\nbindings: {tick: {every: 1s}}\nrun: {command: [sh, -c, 'echo x >> ledger']}\n")
     box.start()
     eventually(lambda: len(box.lines("ledger")) >= 2)
@@ -79,7 +79,7 @@ def test_every_second_beats_and_catches_up_once(box: Box) -> None:
 
 
 def test_an_edited_interval_of_a_probe_counts_at_once(box: Box) -> None:
-    """It took a restart before: the target kept its key, and a source leaves known keys alone."""
+    """This took a restart before: the target kept its key, and a source leaves known keys alone."""
     text = "objective: Probe.\nbindings: {{value: {{probe: [cat, value], check_every: {every}}}}}\nrun: {{command: [sh, -c, 'cat value >> ledger']}}\n"
     box.write("value", "1\n")
     box.spec("watch", text.format(every="1h"))
@@ -93,7 +93,10 @@ def test_an_edited_interval_of_a_probe_counts_at_once(box: Box) -> None:
 
 
 def test_a_probe_is_looked_at_and_its_failure_is_not_a_change(box: Box) -> None:
-    """Its output is the version; a probe that fails holds the session with words."""
+    """The output of the probe is the version.
+
+    `show` names the failure of a probe, and the session does not run for it.
+    """
     box.write("value", "1\n")
     box.spec(
         "watch",
@@ -111,7 +114,7 @@ def test_a_probe_is_looked_at_and_its_failure_is_not_a_change(box: Box) -> None:
 
 
 def test_a_service_that_is_down_puts_the_session_to_sleep(box: Box) -> None:
-    """A condition, not a cause: what changed meanwhile runs when the service is back."""
+    """A service is a condition, not a cause: what changed meanwhile runs when the service is back."""
     box.write("in.txt", "1\n")
     with held_port() as service:
         port = service.getsockname()[1]
@@ -133,7 +136,7 @@ def test_a_service_that_is_down_puts_the_session_to_sleep(box: Box) -> None:
 
 
 def test_a_rebase_under_way_holds_file_wakes(box: Box) -> None:
-    """`queued: git rebase` while the marker stands; the wake comes when it is gone."""
+    """The session is `queued: git rebase` while the marker is there. The wake comes when it is gone."""
     git(box.folder, "init", "-q", "-b", "main")
     commit(box, "in.txt", "1\n")
     box.spec(
@@ -150,7 +153,7 @@ def test_a_rebase_under_way_holds_file_wakes(box: Box) -> None:
 
 
 def test_an_exported_tree_is_clean_and_gone_after_the_run(box: Box) -> None:
-    """`export: true` hands over what was committed, not what lies in the working tree; a cancel during it is obeyed."""
+    """`export: true` hands over what was committed, not the working tree. A cancel during the export is obeyed."""
     git(box.folder, "init", "-q", "-b", "main")
     commit(box, "src/a.py", "a = 1\n")
     box.write("src/a.py", "not committed\n")

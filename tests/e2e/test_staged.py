@@ -1,6 +1,6 @@
-"""Staged outputs with a real daemon, in all the ways there are: `isolation: strict`, `workspace: copy` and `workspace: worktree`.
+"""Staged outputs with a real daemon: `isolation: strict`, `workspace: copy` and `workspace: worktree`.
 
-They land all together after success, or not at all, whenever anybody is killed (rule 27).
+They land all together after success, or not at all, whatever is killed (rule 27).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from waiting import eventually
 from wakeful.runners.isolation.bubblewrap import find_obstacle
 
 OBSTACLE = find_obstacle()
-# Run by `make test-long`: a daemon for each of its tests takes its time.
+# Run by `make test-long`, because each of its tests starts a daemon.
 pytestmark = pytest.mark.long
 STRICT = pytest.param(
     "strict",
     marks=pytest.mark.skipif(OBSTACLE is not None, reason=f"nothing can be isolated strictly here: {OBSTACLE}"),
 )
-# What a spec says, of its isolation and of its run.
+# For each way, the lines of the spec about its isolation and about its run.
 WAYS = {"strict": ("isolation: strict", ""), "copy": ("", "workspace: copy"), "worktree": ("", "workspace: worktree")}
 
 SESSION = """
@@ -43,7 +43,7 @@ run:
 
 
 class StagedBox(Box):
-    """Its runs reach what they declare, and nothing else."""
+    """A box whose runs reach what they declare, and nothing else."""
 
     def __init__(self, folder: Path, way: str) -> None:
         super().__init__(folder)
@@ -55,7 +55,7 @@ class StagedBox(Box):
         return ""
 
     def commit(self) -> None:
-        """A repository with one file in it that no binding means, and with nothing of what bindings do."""
+        """Make a repository with one file that no binding means, and without the files of the bindings."""
         self.write("README", "committed")
         git = ["git", "-c", "user.name=A", "-c", "user.email=a@example.org", "-C", str(self.folder)]
         for words in (["init", "-q"], ["add", "README"], ["commit", "-qm", "one"]):
@@ -86,7 +86,10 @@ def staged(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[StagedBox
 
 
 def test_outputs_land_after_success_and_the_record_says_how(staged: StagedBox) -> None:
-    """New, changed and removed files; recorded as staged, landed, finished; written by nobody's assumption."""
+    """Files are new, changed and removed.
+
+    The log has staged, landed and finished, and the written versions are not assumed.
+    """
     staged.write("order.txt", "1")
     staged.write("out/report.txt", "old")
     staged.write("site/gone.html", "gone")
@@ -113,7 +116,7 @@ def test_outputs_land_after_success_and_the_record_says_how(staged: StagedBox) -
 
 
 def test_a_failed_run_lands_nothing(staged: StagedBox) -> None:
-    """Half of the work is none of it: the outputs are as they were."""
+    """The outputs stay as they were: half of the work does not land."""
     staged.write("order.txt", "1")
     staged.write("out/report.txt", "old")
     staged.declare("echo half > out/report.txt\nexit 3")
@@ -126,7 +129,7 @@ def test_a_failed_run_lands_nothing(staged: StagedBox) -> None:
 
 @pytest.mark.parametrize("verb", ["cancel", "interrupt"])
 def test_a_stopped_run_lands_nothing(staged: StagedBox, verb: str) -> None:
-    """Also one that ends in good order when it is told to."""
+    """This holds for a run that ends in good order when it is told to, too."""
     staged.write("order.txt", "1")
     staged.declare(
         "trap 'exit 0' INT TERM\necho half > out/report.txt\ntouch $WAKEFUL_SCRATCH/begun\nwhile true; do sleep 0.05; done"
@@ -135,13 +138,13 @@ def test_a_stopped_run_lands_nothing(staged: StagedBox, verb: str) -> None:
     eventually(lambda: list((staged.state / "scratch").glob("*/begun")))
     staged.ask(verb, "maker")
     staged.settle(runs=1)
-    # The program had its grace: where bubblewrap waits for it, that was not signalled.
+    # The program had its grace. bubblewrap waits for it, and was not signalled.
     assert staged.finished()["exit_code"] == 0
     assert not (staged.folder / "out/report.txt").exists() and "outputs_staged" not in staged.kinds()
 
 
 def test_what_a_person_changed_meanwhile_stays_and_so_does_the_runs_own(staged: StagedBox) -> None:
-    """A conflict keeps both, is told with the run, and `show` says where the other one is."""
+    """A conflict keeps both files and is told with the run. `show` says where the run's own one is."""
     staged.write("order.txt", "1")
     staged.write("out/report.txt", "old")
     staged.declare(
@@ -159,7 +162,7 @@ def test_what_a_person_changed_meanwhile_stays_and_so_does_the_runs_own(staged: 
     [kept] = landed["kept"]
     assert kept["path"] == "out/report.txt" and Path(kept["kept"]).read_text() == "ours\n"
     assert kept["kept"] in staged.ask("show", "maker").replace("\n", "").replace(" ", "")
-    # What it saw there is what it began with: the other's change is shown as drift.
+    # The session has seen the file as it was at the start of the run, so the other's change is shown as drift.
     assert "report" not in finished["written"] and "pages" in finished["written"]
 
 
@@ -238,7 +241,7 @@ def test_a_landing_that_was_cut_short_is_finished_by_the_next_daemon(staged: Sta
 
 
 def test_what_a_killed_daemon_left_of_an_unfinished_run_is_swept(staged: StagedBox) -> None:
-    """The run was lost: its area goes, and it is tried again."""
+    """The run was lost: its area is removed, and it is tried again."""
     staged.write("order.txt", "1")
     staged.declare(
         "echo new > out/report.txt\ntouch $WAKEFUL_SCRATCH/begun\nwhile [ ! -e $WAKEFUL_SCRATCH/go ]; do sleep 0.05; done"
@@ -255,7 +258,7 @@ def test_what_a_killed_daemon_left_of_an_unfinished_run_is_swept(staged: StagedB
 
 
 def test_a_reader_wakes_by_what_landed_and_sees_all_of_it(staged: StagedBox) -> None:
-    """Never half: two outputs of one run are there together when the next session starts."""
+    """Two outputs of one run are there together when the next session starts."""
     staged.write("order.txt", "1")
     staged.declare("cp order.txt out/report.txt\ncp order.txt site/a.html")
     staged.spec(
@@ -278,7 +281,7 @@ def test_a_reader_wakes_by_what_landed_and_sees_all_of_it(staged: StagedBox) -> 
 
 @pytest.mark.parametrize("staged", ["strict"], indirect=True)
 def test_without_bubblewrap_a_strict_session_sleeps_and_says_what_mends_it(staged: StagedBox) -> None:
-    """Never silently weaker: not even a person's wish starts it."""
+    """Isolation is never weakened in silence: even an activation does not start the run."""
     staged.write("order.txt", "1")
     staged.declare("echo new > out/report.txt")
     empty = staged.folder / "bin"
@@ -291,7 +294,7 @@ def test_without_bubblewrap_a_strict_session_sleeps_and_says_what_mends_it(stage
 
 
 def test_other_files_in_a_folder_of_outputs_are_reported_and_do_not_land(staged: StagedBox) -> None:
-    """What was not declared stays behind, by name."""
+    """Files that were not declared stay behind, and the record names them."""
     staged.write("order.txt", "1")
     staged.declare("echo new > out/report.txt\necho more > out/more.txt")
     staged.start()
@@ -301,7 +304,7 @@ def test_other_files_in_a_folder_of_outputs_are_reported_and_do_not_land(staged:
 
 
 def test_what_lands_is_no_undeclared_change_of_a_run_beside_it(staged: StagedBox) -> None:
-    """Its outputs are put in place after it, into a folder that another session's run watches over at that moment."""
+    """Its outputs land in a folder that another session's run watches at that moment."""
     staged.write("order.txt", "1")
     staged.declare("echo new > out/report.txt")
     waits = "until [ -e out/report.txt ]; do sleep 0.05; done; echo 1 > out/beside.txt"
@@ -329,7 +332,7 @@ run:
 
 
 def test_what_is_read_and_written_wakes_by_the_hands_of_others_alone(staged: StagedBox) -> None:
-    """`access: both`: a run's own version is no news to it (rule 7)."""
+    """`access: both`: a run's own version is no news to its session (rule 7)."""
     staged.write("list.txt", "b\na\n")
     staged.spec("keeper", staged.fill(BOTH, script="sort -o list.txt list.txt"))
     staged.start()
@@ -338,14 +341,14 @@ def test_what_is_read_and_written_wakes_by_the_hands_of_others_alone(staged: Sta
     staged.save("list.txt", "c\na\nb\n")
     staged.settle("keeper", runs=2)
     assert staged.read("list.txt") == "a\nb\nc\n"
-    # Nothing more came of it, also not for a daemon that looks at it for the first time.
+    # Nothing more follows, even if a new daemon looks at the file for the first time.
     staged.stop()
     staged.start()
     assert staged.settle("keeper", runs=2)["runs"] == 2
 
 
 def test_an_edit_during_the_run_wakes_it_again_as_a_conflict(staged: StagedBox) -> None:
-    """Theirs stands, the run's own is kept, and the next run starts from theirs."""
+    """The other's file stands, the run's own is kept, and the next run starts from the other's."""
     staged.write("list.txt", "b\na\n")
     staged.spec(
         "keeper",

@@ -1,4 +1,4 @@
-"""What systemd is told: ready after the first look, alive while the loop turns, reloading, stopping."""
+"""What the daemon tells systemd: ready after the first look, alive while the loop turns, reloading, stopping."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_systemd_hears_of_every_turn_of_life(box: Box, heard: socket.socket) -> 
 
 
 def test_a_stopped_loop_is_not_called_alive(box: Box, heard: socket.socket) -> None:
-    """A daemon that does not turn sends nothing, so the watchdog can see it."""
+    """A daemon whose loop does not turn sends nothing, so that the watchdog can see it."""
     box.start(env={"NOTIFY_SOCKET": str(box.folder / "notify"), "WATCHDOG_USEC": "200000"})
     listen_for(heard, "WATCHDOG=1")
     with box.held_still():
@@ -71,7 +71,7 @@ def test_a_stopped_loop_is_not_called_alive(box: Box, heard: socket.socket) -> N
 
 
 def silence(heard: socket.socket) -> None:
-    """Throw away what was said before."""
+    """Throw away the messages that came before."""
     heard.settimeout(0.0)
     with contextlib.suppress(BlockingIOError):
         while True:
@@ -82,7 +82,10 @@ def silence(heard: socket.socket) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("rule", ["so_far", "all"])
 def test_a_daemon_that_records_without_pause_is_alive(box: Box, heard: socket.socket, rule: str) -> None:
-    """The watchdog waits for what was recorded so far. Waiting until nothing is on its way to disk, it would hear nothing, and kill a busy daemon."""
+    """The watchdog waits for what was recorded so far.
+
+    If it waited until nothing is on its way to disk, it would send nothing, and systemd would kill a busy daemon.
+    """
     box.program = (sys.executable, str(BUSY), rule)
     box.spec("busy", "objective: Take notes.\n")
     box.start(env={"NOTIFY_SOCKET": str(box.folder / "notify"), "WATCHDOG_USEC": "200000"})
@@ -102,7 +105,7 @@ def test_a_daemon_that_records_without_pause_is_alive(box: Box, heard: socket.so
 
 
 def test_a_closed_window_does_not_end_the_daemon(box: Box) -> None:
-    """Nobody reads standard output any more; sessions wake all the same."""
+    """No program reads standard output any more. Sessions wake all the same."""
     box.write("in.txt", "1\n")
     box.spec(
         "copy",
@@ -110,7 +113,7 @@ def test_a_closed_window_does_not_end_the_daemon(box: Box) -> None:
     )
     box.daemon = subprocess.Popen(box.arguments(), stdout=subprocess.PIPE, cwd=box.folder, env=box.environment())
     assert box.daemon.stdout is not None
-    # On a busy machine it tells of the first look before that.
+    # On a busy machine the daemon tells about the first look before that.
     assert any(line.startswith(b"ready") for line in iter(box.daemon.stdout.readline, b""))
     box.daemon.stdout.close()
     for number in ("2", "3", "4"):
@@ -121,7 +124,7 @@ def test_a_closed_window_does_not_end_the_daemon(box: Box) -> None:
 
 @pytest.mark.long
 def test_a_stopped_reader_of_standard_output_stops_nobody(box: Box) -> None:
-    """A full pipe holds the words back, not the loop: the daemon answers and sessions wake."""
+    """A full pipe holds back the output, not the loop: the daemon answers and sessions wake."""
     box.write("in.txt", "1\n")
     for number in range(150):
         box.spec(
@@ -140,7 +143,7 @@ def test_a_stopped_reader_of_standard_output_stops_nobody(box: Box) -> None:
 
 
 def test_a_stop_closes_the_log_although_the_folder_of_runs_is_gone(box: Box) -> None:
-    """Somebody swept the runtime folder: the daemon ends in good order, and every record is in the main file."""
+    """The runtime folder was removed. The daemon ends in good order, and every record is in the main file."""
     box.write("in.txt", "1\n")
     box.spec("copy", "objective: Copy.\nbindings: {i: {file: in.txt}}\nrun: {command: ['true']}\n")
     box.start()

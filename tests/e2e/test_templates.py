@@ -1,4 +1,4 @@
-"""Templates from outside: sessions that come, rest and go with files."""
+"""Templates: sessions that come, rest and go with files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def names(box: Box) -> list[str]:
 
 
 def test_sessions_come_go_and_go_on_where_they_were_with_their_files(box: Box) -> None:
-    """A vanished file lets its session sleep as undeclared; the same file back owes nothing, a changed one runs."""
+    """If a file vanishes, its session sleeps as undeclared. The same file back owes nothing, and a changed one runs."""
     box.spec("ticket@", TICKET)
     box.start()
     assert names(box) == []
@@ -50,7 +50,7 @@ def test_sessions_come_go_and_go_on_where_they_were_with_their_files(box: Box) -
 
 
 def test_a_template_that_cannot_be_read_leaves_its_sessions_as_they_are(box: Box) -> None:
-    """Also over a restart: a slip of the pen undeclares nobody."""
+    """A typing error undeclares no session, also after a restart."""
     good = box.spec("ticket@", TICKET)
     box.write("tickets/a.md", "a")
     box.write("tickets/b.md", "b")
@@ -72,7 +72,7 @@ def test_a_template_that_cannot_be_read_leaves_its_sessions_as_they_are(box: Box
 
 
 def test_list_groups_the_sessions_of_a_template_unless_asked(box: Box) -> None:
-    """One line for many; --all, the template's name and --json show each."""
+    """They are one line. --all, the template's name and --json show each session."""
     box.spec("ticket@", TICKET)
     box.spec("other", "objective: x")
     for number in range(5):
@@ -93,7 +93,7 @@ def test_list_groups_the_sessions_of_a_template_unless_asked(box: Box) -> None:
 
 
 def test_check_plan_and_why_know_the_sessions_of_a_template(box: Box) -> None:
-    """They are sessions as any other."""
+    """They are sessions like any other."""
     box.spec("ticket@", TICKET)
     box.write("tickets/a.md", "a")
     assert "ticket@: 1 session: ticket@a" in box.ask("check", "sessions.d/ticket@.yaml")
@@ -105,7 +105,7 @@ def test_check_plan_and_why_know_the_sessions_of_a_template(box: Box) -> None:
 
 
 def test_odd_file_names_are_told_and_harm_nobody(box: Box) -> None:
-    """A name with a line break, bytes that are no UTF-8, an option, and one with spaces."""
+    """The names have a line break, bytes that are no UTF-8, the look of an option, and spaces."""
     box.spec("ticket@", TICKET)
     box.write("tickets/two words.md", "x")
     with open(bytes(box.folder) + b"/tickets/\xff\n.md", "wb"), open(bytes(box.folder) + b"/tickets/-rf.md", "wb"):
@@ -117,7 +117,7 @@ def test_odd_file_names_are_told_and_harm_nobody(box: Box) -> None:
 
 
 def test_a_folder_that_comes_later_is_heard(box: Box) -> None:
-    """The glob's folder need not be there when the template is written."""
+    """The folder of the glob need not exist when the template is written."""
     box.spec("ticket@", TICKET.replace("tickets/*.md", "deep/er/**/*.md"))
     box.start()
     box.write("deep/er/still/a.md", "a")

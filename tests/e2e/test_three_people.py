@@ -1,4 +1,7 @@
-"""Three people at once in one session, over the API: attributed, ordered, present, refused in words, nothing lost."""
+"""Three people at once in one session, over the API.
+
+Messages are attributed and ordered, and none is lost. People are present, or refused with a reason.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +45,11 @@ def let_in(box: Box) -> dict[str, str]:
 
 
 def test_three_people_work_in_one_session_at_once(session_box: Box) -> None:
-    """Each sends as fast as it can while the others do: every message is there once, in one order that all see, each by
-    its author; the observer is refused in words each time; one of two answers counts."""
+    """Each sends as fast as it can.
+
+    Every message is there once, by its author, in one order that all see. The observer is refused with a reason each
+    time.
+    """
     box, tokens = session_box, let_in(session_box)
     told: dict[str, list[dict[str, Any]]] = {name: [] for name in ROLES}
     answers: dict[str, list[tuple[int, Any]]] = {name: [] for name in ROLES}
@@ -60,7 +66,7 @@ def test_three_people_work_in_one_session_at_once(session_box: Box) -> None:
     for one in (*writers, *followers):
         one.join(PATIENCE_SECONDS)
         assert not one.is_alive()
-    # Nothing is lost, nothing is twice, and each says who it was.
+    # No message is lost or doubled, and each has its author.
     messages = [one for one in box.log("payroll", "--kind", "message_added")]
     said = [(one["author"], one["payload"]["text"]) for one in messages]
     for name in ("ana", "ben"):
@@ -108,7 +114,7 @@ def open_stream(box: Box, target: str, token: str) -> Any:
 
 
 def test_they_see_each_other_and_only_what_is_theirs(session_box: Box) -> None:
-    """Presence tells who looks and who writes, in `presence`, `show`, the list of the API and the live stream."""
+    """Presence says who looks and who writes: in `presence`, `show`, the list of the API and the live stream."""
     box, tokens, speaker = session_box, let_in(session_box), Speaker(session_box.socket)
     connection, answer = open_stream(box, "/live?name=payroll", tokens["cai"])
     assert [one["person"] for one in read_event(answer).data["people"]] == ["cai"]
@@ -142,7 +148,10 @@ def test_they_see_each_other_and_only_what_is_theirs(session_box: Box) -> None:
 
 
 def test_a_question_is_answered_by_one_of_them(session_box: Box) -> None:
-    """The observer sees the question and may not answer; the first of the two others counts; `why` names who refused."""
+    """The observer sees the question and may not answer it.
+
+    The first of the two others counts, and `why` names who refused.
+    """
     box, tokens, speaker = session_box, let_in(session_box), Speaker(session_box.socket)
     eventually(lambda: "may it run?" in (box.row("payroll")["reason"] or ""))
     assert speaker.get("/sessions/payroll/question", tokens["cai"]).json["asks"] == "run"
@@ -171,7 +180,10 @@ def test_a_question_is_answered_by_one_of_them(session_box: Box) -> None:
 
 
 def test_a_spec_narrows_what_the_owner_gave(session_box: Box) -> None:
-    """The registry says how far ben gets at all; `people` of the spec makes an observer of a contributor, never more."""
+    """The registry says how far ben gets at all.
+
+    `people` in the spec can make an observer of a contributor, and never more.
+    """
     box, tokens, speaker = session_box, let_in(session_box), Speaker(session_box.socket)
     box.spec("payroll", "objective: Pay.\npeople: {ben: observer, cai: maintainer}\n")
     eventually(lambda: box.json("show", "payroll")["objective"] == "Pay.")

@@ -15,7 +15,7 @@ import pytest
 from e2e.box import WAKEFUL, Box
 from waiting import eventually
 
-# Run by `make test-long`: a daemon for each of its tests takes its time.
+# Run by `make test-long`, because each of its tests starts a daemon.
 pytestmark = pytest.mark.long
 
 BURNING = """
@@ -27,7 +27,7 @@ BURNING = """
 
 @pytest.fixture
 def busy(box: Box) -> Box:
-    """One that burns a core, one that failed, one at rest."""
+    """Three sessions: one burns a core, one has failed, one is at rest."""
     box.write("in.txt", "1\n")
     box.spec("burn", BURNING)
     box.spec("fails", "bindings: {input: {file: in.txt}}\nrun: {command: ['false'], retries: 0}\n")
@@ -39,7 +39,7 @@ def busy(box: Box) -> Box:
 
 
 def test_one_frame_tells_state_cpu_memory_runs_and_what_is_owed(busy: Box) -> None:
-    """What runs comes first; 80 columns hold it; a stranger's name is cut, not the figures."""
+    """Running sessions come first, and 80 columns hold each row."""
     eventually(lambda: busy.json("top")["sessions"][0]["run"]["usage"]["cpu_seconds"] > 0.2)
     heading, columns, *rows = busy.ask("top", "--once").splitlines()
     assert heading.startswith("3 sessions: 1 running, 1 sleeping; 1 of ") and "daemon " in heading
@@ -56,7 +56,7 @@ def test_one_frame_tells_state_cpu_memory_runs_and_what_is_owed(busy: Box) -> No
 
 
 def test_json_has_the_row_of_list_and_the_run_beside_it(busy: Box) -> None:
-    """One document, with what the tree of each run uses and how many processes it is."""
+    """It is one document, with what the process tree of each run uses and how many processes it has."""
     found = busy.json("top")
     burn, fails, rests = found["sessions"]
     assert burn["state"] == "running" and fails["run"] is None and rests["runs"] == 0
@@ -70,7 +70,7 @@ def test_json_has_the_row_of_list_and_the_run_beside_it(busy: Box) -> None:
 
 @pytest.mark.parametrize("key", [b"q", b"\x03"])
 def test_it_is_live_on_a_terminal_and_ends_with_a_key(busy: Box, key: bytes) -> None:
-    """It follows what happens; the terminal is left as it was found, and the exit code is 0."""
+    """It follows what happens. It leaves the terminal as it found it, and the exit code is 0."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(busy.folder)
@@ -89,7 +89,7 @@ def test_it_is_live_on_a_terminal_and_ends_with_a_key(busy: Box, key: bytes) -> 
 
 
 def read_until(terminal: int, wanted: bytes | None, seconds: float = 30) -> bytes:
-    """None: to the end."""
+    """Read the terminal's output until `wanted` comes. With None, read to the end."""
     seen, end = b"", time.monotonic() + seconds
     while wanted is None or wanted not in seen:
         assert select.select([terminal], [], [], max(end - time.monotonic(), 0))[0], seen

@@ -1,4 +1,4 @@
-"""`wakeful trace` and `isolation: observe` with a real daemon: what is printed is pasted, and then the session works."""
+"""`wakeful trace` and `isolation: observe` with a real daemon: its lines, pasted into the spec, make the run work."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ run:
   command: [sh, make.sh]
   retries: 0
 """
-# Its parts, a tool and a log beside it, and a place elsewhere: none is declared.
+# The program reads a part beside it and a file elsewhere, and writes a log. None of them is declared.
 MAKE = """
 set -eu
 . ./parts/head
@@ -42,7 +42,10 @@ echo made >> logs/made
 
 
 class TraceBox(Box):
-    """Its runs reach what they declare, and nothing else. What lies elsewhere is nobody's temporary folder."""
+    """A box whose runs reach what they declare, and nothing else.
+
+    The folder elsewhere is no temporary folder of a run.
+    """
 
     def reach(self) -> str:
         return ""
@@ -64,7 +67,7 @@ class TraceBox(Box):
         return done.returncode, json.loads(done.stdout)
 
     def paste(self, lines: list[str]) -> None:
-        """As a person does: bindings to the others, the rest below."""
+        """Paste the lines as a person does: bindings to the other bindings, the rest below."""
         text = (self.specs / "report.yaml").read_text()
         blocks = "\n".join(lines).replace("bindings:\n", "") if lines[0] == "bindings:" else "\n" + "\n".join(lines)
         own, _, rest = blocks.partition("\nallow:")
@@ -86,11 +89,14 @@ def tracing(tmp_path: Path) -> Iterator[TraceBox]:
 
 
 def test_a_denied_run_says_what_to_paste_and_so_does_a_trace(tracing: TraceBox) -> None:
-    """Traced, pasted, and again until it works: each time as far as it came; a run as any other, by the person who asked."""
+    """The run is traced and the lines are pasted, again and again until it works.
+
+    Each trace gets as far as the run came. The log names the person who asked.
+    """
     tracing.plant()
     tracing.start()
     tracing.wait_for("report", state="sleeping")
-    # The program said itself what it was denied.
+    # The program itself printed what it was denied.
     assert (
         f"denied reading {tracing.folder}/parts/head; to allow it: bindings: {{head: {{file: parts/head}}}}"
         in tracing.words("show", "report")
@@ -101,7 +107,7 @@ def test_a_denied_run_says_what_to_paste_and_so_does_a_trace(tracing: TraceBox) 
         assert [Path(one["what"]).name for one in report["denied"]] == [Path(denied).name]
         tracing.paste(report["lines"])
         assert tracing.run("check").returncode == 0, tracing.run("check").stdout
-        # What is allowed is no news to a session; what is bound is.
+        # A new allowance does not wake a session. A new binding does.
         if report["paste"]["allow"] is None:
             tracing.wait_at_rest("report", runs=report["run"] + 1)
         else:
@@ -116,7 +122,10 @@ def test_a_denied_run_says_what_to_paste_and_so_does_a_trace(tracing: TraceBox) 
 
 @pytest.mark.long
 def test_observed_one_trace_says_it_all(tracing: TraceBox) -> None:
-    """Where the operator allows it: it runs to its end, and what was pasted holds when nothing is observed any more."""
+    """If the operator allows it, the run goes to its end.
+
+    The pasted lines are enough when nothing is observed any more.
+    """
     elsewhere = tracing.plant()
     tracing.start()
     tracing.wait_for("report", state="sleeping")
@@ -140,7 +149,7 @@ def test_observed_one_trace_says_it_all(tracing: TraceBox) -> None:
 @pytest.mark.long
 @pytest.mark.skipif(STRICT is not None, reason=f"nothing can be isolated strictly here: {STRICT}")
 def test_a_strict_run_is_traced_in_its_view(tracing: TraceBox) -> None:
-    """What it does not see is named; what it staged before it failed does not land."""
+    """The trace names what the run does not see. What it staged before it failed does not land."""
     tracing.plant(level="strict")
     tracing.start()
     tracing.wait_for("report", state="sleeping")
@@ -160,7 +169,10 @@ def test_a_strict_run_is_traced_in_its_view(tracing: TraceBox) -> None:
     ],
 )
 def test_in_a_workspace_a_trace_names_what_was_left_out_of_it_by_its_real_place(tracing: TraceBox, level: str) -> None:
-    """Nothing denies it there, it is not there: told, pasted, and again until it works; no name of the private place is in any record."""
+    """Nothing denies such a file: it is not there.
+
+    The run is traced and the lines are pasted until it works. No record has a path of the workspace.
+    """
     elsewhere = tracing.plant(level=level)
     text = (tracing.specs / "report.yaml").read_text()
     tracing.save("sessions.d/report.yaml", f"{text}  workspace: copy\n")
@@ -191,7 +203,7 @@ def test_in_a_workspace_a_trace_names_what_was_left_out_of_it_by_its_real_place(
 
 @pytest.mark.long
 def test_what_observes_in_a_workspace_names_real_places(tracing: TraceBox) -> None:
-    """What it had that `standard` would deny, and what it had not because it was left out; what it did with what is its own is no news."""
+    """It names what `standard` would deny, and what was left out of the workspace. Files of its own are not named."""
     elsewhere = tracing.plant(level="observe")
     tracing.write(SETTINGS, "allow_unisolated: true\n")
     tracing.write(
@@ -217,7 +229,7 @@ def test_what_observes_in_a_workspace_names_real_places(tracing: TraceBox) -> No
 
 @pytest.mark.long
 def test_what_observes_denies_nothing_and_records_each_time(tracing: TraceBox) -> None:
-    """It needs the operator's leave, is shown in the list as what nothing isolates, and what it asked for stands in its record."""
+    """It needs the operator's leave. The list shows it as not isolated, and its record has what it asked for."""
     tracing.plant(level="observe")
     tracing.start()
     tracing.wait_for("report", state="sleeping")
@@ -239,7 +251,10 @@ def test_what_observes_denies_nothing_and_records_each_time(tracing: TraceBox) -
 
 @pytest.mark.long
 def test_a_place_that_is_not_there_is_made_first(tracing: TraceBox) -> None:
-    """What is not there is not opened: the trace says so, and done as it says the session works."""
+    """A path that does not exist is not opened.
+
+    The trace gives the command that makes it, and then the session works.
+    """
     elsewhere = tracing.plant()
     tracing.write("make.sh", f"mkdir -p '{elsewhere}/a cache/deep'; date > '{elsewhere}/a cache/deep/it'\n")
     tracing.start()
@@ -255,7 +270,7 @@ def test_a_place_that_is_not_there_is_made_first(tracing: TraceBox) -> None:
 
 
 def test_without_strace_nothing_is_run_for_nothing(tracing: TraceBox) -> None:
-    """It says which program is missing, and what installs it."""
+    """The error names the missing program and what installs it."""
     tracing.plant()
     tools = tracing.folder / "tools"
     tools.mkdir()

@@ -1,4 +1,4 @@
-"""Webhooks from outside: real deliveries over the socket of a real daemon, signed as their senders sign."""
+"""Webhooks: real deliveries over the socket of a real daemon, signed as their senders sign."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class HookBox(Box):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        # Outside of what runs may reach here, as anybody's own is.
+        # Outside the folder that runs may reach here, as a person's own settings are.
         self.config = folder.with_name(f"{folder.name}-config")
 
     def environment(self) -> dict[str, str]:
@@ -105,7 +105,7 @@ def make_triage(box: HookBox, spec: str = TRIAGE) -> None:
 
 
 def test_a_signed_delivery_wakes_its_session_with_its_payload(box: HookBox) -> None:
-    """It is answered with its position, recorded as an occurrence, and its payload is a file of the run."""
+    """It is answered with its position and recorded as an occurrence. Its payload is a file of the run."""
     make_triage(box)
     assert box.row("triage")["runs"] == 0
     body = b'{"action": "opened", "issue": {"title": "it breaks"}}'
@@ -125,7 +125,10 @@ def read_rows(box: HookBox) -> dict[str, dict[str, Any]]:
 
 
 def test_whoever_has_not_signed_leaves_no_record(box: HookBox) -> None:
-    """A wrong secret, a changed body, no signature, an unknown address and too much: refused in words, counted, not logged."""
+    """The cases are a wrong secret, a changed body, no signature, an unknown address and a large body.
+
+    Each is refused with a reason and counted, and none is logged.
+    """
     make_triage(box, TRIAGE.replace("secret: gh,", "secret: gh, max_size: 1KB,"))
     before = len(box.log("triage"))
     body = b'{"action": "opened"}'
@@ -147,12 +150,12 @@ def test_whoever_has_not_signed_leaves_no_record(box: HookBox) -> None:
     assert "at most 1000 bytes" in row["last_refusal"]["reason"]
     assert box.json("webhook", "list")["unknown_addresses"] == 5
     assert "hub has refused 4 since the daemon started" in box.words("why", "triage")
-    # The same delivery, signed, is taken: a refusal used up nothing.
+    # The same delivery is taken with a signature: a refusal uses nothing up.
     assert knock(box, "triage/hub", body, sign(body, "d-1"))[0] == 202
 
 
 def test_a_delivery_that_comes_again_is_known_also_after_a_restart(box: HookBox) -> None:
-    """It is answered with its first position and runs nothing."""
+    """It is answered with its first position and starts no run."""
     make_triage(box)
     body = b'{"action": "opened"}'
     assert knock(box, "triage/hub", body, sign(body, "d-1"))[1]["position"] == 1
@@ -165,14 +168,14 @@ def test_a_delivery_that_comes_again_is_known_also_after_a_restart(box: HookBox)
     box.start()
     box.wait_at_rest("triage", runs=1)
     assert knock(box, "triage/hub", body, sign(body, "d-1"))[1]["is_repeated"] is True
-    # A new id is another delivery, whatever it holds.
+    # A new id is another delivery, whatever its content.
     assert knock(box, "triage/hub", body, sign(body, "d-2"))[1]["position"] == 2
     box.wait_at_rest("triage", runs=2)
     assert box.kinds("triage").count("delivery_received") == 2
 
 
 def test_a_filter_stops_deliveries_and_leaves_a_mark_of_each(box: HookBox) -> None:
-    """They are accepted, counted and recorded with the reason, keep no payload and wake nobody."""
+    """They are accepted, counted and recorded with the reason. They keep no payload and start no run."""
     make_triage(box)
     body = b'{"zen": "Keep it logically awesome."}'
     status, answer = knock(box, "triage/hub", body, sign(body, "d-1", event="ping"))
@@ -186,7 +189,7 @@ def test_a_filter_stops_deliveries_and_leaves_a_mark_of_each(box: HookBox) -> No
 
 
 def test_deliveries_to_a_sleeping_session_wait_for_one_run(box: HookBox) -> None:
-    """It gets all of them, the oldest first; `why` and `plan` tell of them meanwhile."""
+    """The run gets all of them, the oldest first. `why` and `plan` mention them meanwhile."""
     make_triage(box)
     box.ask("sleep", "triage", "--for", "1h")
     bodies = [json.dumps({"number": number}).encode() for number in range(7)]
@@ -206,7 +209,7 @@ def test_deliveries_to_a_sleeping_session_wait_for_one_run(box: HookBox) -> None
 
 
 def test_a_kill_between_acceptance_and_run_loses_and_doubles_nothing(box: HookBox) -> None:
-    """A delivery that was answered with 202 is run once, also when the daemon is killed right then, again and again."""
+    """A delivery that was answered with 202 is run once, even if the daemon is killed right then, again and again."""
     box.spec("triage", TRIAGE.replace("echo run >> ledger", "sleep 0.05; echo run >> ledger"))
     box.set_secret("gh", SECRET)
     accepted: list[str] = []
@@ -223,7 +226,7 @@ def test_a_kill_between_acceptance_and_run_loses_and_doubles_nothing(box: HookBo
     box.start()
     box.wait_at_rest("triage")
     eventually(lambda: set(accepted) <= {json.loads(line)["id"] for line in box.lines("payloads")})
-    # Each is in exactly one run that ended for good; a run that was cut short by a kill is tried again.
+    # Each delivery is in exactly one run that ended for good. A run that was cut short by a kill is tried again.
     done: list[int] = []
     seen = 0
     for record in box.log("triage"):
@@ -233,14 +236,14 @@ def test_a_kill_between_acceptance_and_run_loses_and_doubles_nothing(box: HookBo
             done += range(seen + 1, until + 1)
             seen = until
     assert done == list(range(1, len(accepted) + 1))
-    # Sent again, as a sender does that heard no answer: known.
+    # A sender that heard no answer sends again. The delivery is known.
     body = json.dumps({"id": "0-0"}).encode()
     assert knock(box, "triage/hub", body, sign(body, "d-0-0"))[1]["is_repeated"] is True
 
 
 @pytest.mark.long
 def test_a_thousand_deliveries_at_once_are_all_taken_once(box: HookBox) -> None:
-    """Each is answered, recorded once and reaches a run, in few runs."""
+    """Each delivery is answered, recorded once and reaches a run. There are fewer runs than deliveries."""
     make_triage(box)
     bodies = [json.dumps({"number": number}).encode() for number in range(1000)]
     statuses: list[int] = []
@@ -265,7 +268,7 @@ def test_a_thousand_deliveries_at_once_are_all_taken_once(box: HookBox) -> None:
 
 
 def test_a_delivery_by_hand_goes_the_whole_way(box: HookBox) -> None:
-    """It is signed with the secret that the daemon knows, filtered, recorded with who made it, and runs."""
+    """It is signed with the daemon's secret, filtered and recorded with its author, and it starts a run."""
     make_triage(box)
     box.write("issue.json", '{"action": "opened"}')
     assert "event is ping" in box.words("webhook", "test", "triage", "issue.json")
@@ -284,7 +287,10 @@ def test_a_delivery_by_hand_goes_the_whole_way(box: HookBox) -> None:
 
 
 def test_a_webhook_without_its_secret_says_so_and_asks_to_try_again(box: HookBox) -> None:
-    """The sender may retry, and people see it in `show` and in the list; once the secret is set it works."""
+    """The sender may retry, and people see the problem in `show` and in the list.
+
+    Once the secret is set, the webhook works.
+    """
     box.spec("triage", TRIAGE)
     box.start()
     body = b'{"action": "opened"}'
@@ -312,7 +318,7 @@ def test_a_secret_in_a_payload_is_kept_nowhere(box: HookBox) -> None:
 
 
 def test_slack_is_answered_its_challenge_and_sends_forms(box: HookBox) -> None:
-    """The challenge is no delivery; a slash command comes as a form and is read as JSON."""
+    """The challenge is no delivery. A slash command comes as a form and is read as JSON."""
     box.spec(
         "ops/chat",
         """
@@ -328,7 +334,7 @@ def test_slack_is_answered_its_challenge_and_sends_forms(box: HookBox) -> None:
         at = str(int(now))
         signature = hmac.new(SECRET.encode(), f"v0:{at}:".encode() + body, hashlib.sha256).hexdigest()
         headers = {"X-Slack-Request-Timestamp": at, "X-Slack-Signature": f"v0={signature}", "Content-Type": kind}
-        # The name of a session that lies in a folder, as it is and escaped.
+        # The name of a session in a folder is sent as it is, and escaped.
         return knock(box, "ops%2Fchat/slack" if kind == "application/json" else "ops/chat/slack", body, headers)
 
     challenge = b'{"type": "url_verification", "challenge": "3eZbrw1a", "token": "x"}'
@@ -344,7 +350,7 @@ def test_slack_is_answered_its_challenge_and_sends_forms(box: HookBox) -> None:
 
 
 def test_a_webhook_must_have_a_secret_or_say_plainly_that_it_has_none(box: HookBox) -> None:
-    """`check` refuses the first and warns of the second; the second takes what nobody signed."""
+    """`check` refuses the first and warns of the second. The second takes deliveries without a signature."""
     box.spec("open", "objective: X.\nbindings: {hook: {webhook: standard}}\nrun: {command: ['true']}\n")
     refused = box.run("check")
     assert refused.returncode != 0 and "has no secret" in refused.stdout and "secret: none" in refused.stdout
@@ -357,7 +363,7 @@ def test_a_webhook_must_have_a_secret_or_say_plainly_that_it_has_none(box: HookB
 
 
 def test_payloads_are_words_of_strangers_unless_the_spec_says_otherwise(box: HookBox) -> None:
-    """With secrets and a way out that is one too many; `trust: trusted` takes the sender's word."""
+    """Together with secrets and a way out, untrusted payloads are refused. `trust: trusted` accepts the sender."""
     text = "objective: X.\nnetwork: true\nsecrets: [key]\nbindings: {{hook: {{webhook: github, secret: gh{more}}}}}\nrun: {{command: ['true']}}\n"
     box.spec("risky", text.format(more=""))
     refused = box.run("check")
@@ -367,7 +373,7 @@ def test_payloads_are_words_of_strangers_unless_the_spec_says_otherwise(box: Hoo
 
 
 def test_new_writes_a_webhook_that_checks(box: HookBox) -> None:
-    """With the name of its secret, which is needed."""
+    """The new spec has the name of the secret, which is needed."""
     refused = box.run("new", "triage", "--webhook", "github", "--command", "true", "--specs", str(box.specs))
     assert refused.returncode != 0 and "--secret NAME" in refused.stderr
     box.ask("new", "triage", "--webhook", "github", "--secret", "gh", "--command", "true", "--specs", str(box.specs))
@@ -376,7 +382,10 @@ def test_new_writes_a_webhook_that_checks(box: HookBox) -> None:
 
 
 def test_senders_reach_the_tcp_port_without_a_token_and_pages_of_others_do_not(box: HookBox) -> None:
-    """Directly and through a proxy whose name the settings have; a wrong Host, an Origin and other routes are refused."""
+    """They come directly, or through a proxy whose name is in the settings.
+
+    A wrong Host, an Origin and other routes are refused.
+    """
     box.write("wakeful.yaml", "http: {listen: 127.0.0.1:0, hosts: [hooks.example.org]}\n")
     make_triage(box)
     url = urlsplit(read_rows(box)["triage/hub"]["url"])
@@ -410,7 +419,7 @@ def test_senders_reach_the_tcp_port_without_a_token_and_pages_of_others_do_not(b
 
 
 def test_a_payload_can_be_replayed_and_erased(box: HookBox) -> None:
-    """A replay finds the file again; an erased one is gone for good."""
+    """A replay finds the file of the payload again. An erased payload is gone for good."""
     box.write("in.txt", "1")
     make_triage(
         box,

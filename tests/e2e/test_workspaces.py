@@ -1,4 +1,4 @@
-"""Forks with a place of their own, from outside: checkouts beside real repositories, files brought back three ways, and undone."""
+"""Forks with a workspace: checkouts beside real repositories, and files that are merged three ways and undone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from e2e.box import Box
 from git_repository import git_without_hooks as git
 
-# Run by `make test-long`: a daemon for each of its tests takes its time.
+# Run by `make test-long`, because each of its tests starts a daemon.
 pytestmark = pytest.mark.long
 
 SUMMING = """
@@ -28,7 +28,7 @@ SUMMING = """
 
 
 def listing(folder: Path) -> dict[str, bytes]:
-    """Every file of a folder, to tell whether anything at all was written there."""
+    """Return every file of a folder with its content, to tell whether anything at all was written there."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))
@@ -37,7 +37,10 @@ def listing(folder: Path) -> dict[str, bytes]:
 
 
 def start(box: Box, *, has_repository: bool, inside: str = "") -> Path:
-    """A project with one session at rest after its first run; in a repository, with changes that are not committed."""
+    """Start a project with one session, and wait until it rests after its first run.
+
+    A repository has uncommitted changes, too.
+    """
     project = box.folder / "project"
     root = project / inside
     box.write(f"project/{inside}/data/a.txt", "one\n")
@@ -57,7 +60,7 @@ def start(box: Box, *, has_repository: bool, inside: str = "") -> Path:
 
 
 def fork(box: Box, *arguments: str) -> Path:
-    """The fork's root."""
+    """Fork the session with a workspace. Return the fork's root."""
     box.ask("fork", "sum", "--as", "trial", "--workspace", *arguments)
     return Path(box.json("show", "trial")["root"])
 
@@ -68,7 +71,10 @@ def files_of(answer: dict) -> dict[str, str]:
 
 @pytest.mark.parametrize("inside", ["", "part"])
 def test_a_workspace_is_a_checkout_with_what_the_parent_sees_now(box: Box, inside: str) -> None:
-    """The commit of HEAD, uncommitted changes of bound files over it, the root where it is in the repository; nothing in the repository changed."""
+    """It has the commit of HEAD, with uncommitted changes of bound files.
+
+    The fork's root is where it is in the repository. Nothing in the repository changes.
+    """
     root = start(box, has_repository=True, inside=inside)
     before = listing(box.folder / "project" / ".git")
     place = fork(box)
@@ -86,7 +92,7 @@ def test_a_workspace_is_a_checkout_with_what_the_parent_sees_now(box: Box, insid
 
 
 def test_a_fork_works_in_its_workspace_and_wakes_there(box: Box) -> None:
-    """Its runs write there and not at its parent's; its own inputs wake it, its parent's do not."""
+    """Its runs write there and not at its parent's. Its own inputs wake it, and its parent's do not."""
     root = start(box, has_repository=True)
     place = fork(box)
     sum_before = (root / "out/sum.txt").read_text()
@@ -101,7 +107,7 @@ def test_a_fork_works_in_its_workspace_and_wakes_there(box: Box) -> None:
 
 
 def test_a_broad_pattern_of_the_parent_does_not_see_workspaces(box: Box) -> None:
-    """Also where the state folder lies inside of its root."""
+    """This holds even if the state folder lies inside its root."""
     box.write("in.md", "1\n")
     box.spec(
         "wide", "objective: See all.\nbindings: {all: {file: '**/*.md', settle: 10ms}}\nrun: {command: ['true']}\n"
@@ -120,7 +126,7 @@ def test_a_broad_pattern_of_the_parent_does_not_see_workspaces(box: Box) -> None
 
 
 def test_without_a_repository_a_workspace_holds_copies(box: Box) -> None:
-    """Of what bindings mean, and the program; nothing else."""
+    """It has copies of the bound files and of the program, and nothing else."""
     project = box.folder / "project"
     box.write("project/data/a.txt", "one\n")
     box.write("project/private.txt", "not bound\n")
@@ -143,7 +149,10 @@ def test_without_a_repository_a_workspace_holds_copies(box: Box) -> None:
 
 
 def test_files_come_back_three_ways(box: Box) -> None:
-    """Taken, added, removed, kept, merged, in conflict; previewed first; what no write binding means stays where it is."""
+    """Files are taken, added, removed, kept, merged or in conflict, after a preview.
+
+    Files without a write binding stay where they are.
+    """
     root = start(box, has_repository=True)
     base = "".join(f"line {number}\n" for number in range(12))
     for name in ("changed", "theirs-gone", "ours-only", "both", "clash", "same", "ours-gone"):
@@ -191,7 +200,7 @@ def test_files_come_back_three_ways(box: Box) -> None:
         and "<<<<<<<" in marked.read_text()
         and "fork\n" in marked.read_text()
     )
-    # What was dealt with is the base of the next merge: only what is new comes then.
+    # What was dealt with is the base of the next merge, which brings only what is new.
     assert "nothing new" in box.words("merge", "sum", "trial")
     (place / "out/new.txt").write_text("newer\n")
     answer = box.json("merge", "sum", "trial")
@@ -202,7 +211,7 @@ def test_files_come_back_three_ways(box: Box) -> None:
 
 
 def test_a_merge_is_undone_by_rewind(box: Box) -> None:
-    """Files included; what somebody changed since is left alone; and it can be merged again."""
+    """The rewind includes files, and leaves alone what others changed since. The fork can be merged again."""
     root = start(box, has_repository=True)
     box.write("project/out/a.txt", "before\n")
     box.write("project/out/b.txt", "before\n")
@@ -223,7 +232,10 @@ def test_a_merge_is_undone_by_rewind(box: Box) -> None:
 
 
 def test_a_merge_cut_short_is_finished_by_asking_again(box: Box) -> None:
-    """The record is durable, the files are not written: the same call writes them, and overwrites nobody."""
+    """The record is durable, and the files are not written.
+
+    The same call writes them, and overwrites nothing of others.
+    """
     root = start(box, has_repository=False)
     box.write("project/out/a.txt", "before\n")
     box.write("project/out/b.txt", "before\n")
@@ -234,7 +246,7 @@ def test_a_merge_cut_short_is_finished_by_asking_again(box: Box) -> None:
     record = next(one for one in box.log("sum") if one["kind"] == "session_merged")
     address = (record["payload"] if "payload" in record else record)["record"]
     box.kill()
-    # As a daemon leaves it that died between the two.
+    # The state that a daemon leaves if it dies between the record and the files.
     (root / "out/a.txt").write_text("before\n")
     (root / "out/b.txt").write_text("by a person\n")
     (box.state / "merges" / f"{address}.unfinished").touch()
@@ -250,7 +262,7 @@ def test_a_merge_cut_short_is_finished_by_asking_again(box: Box) -> None:
 
 
 def test_a_hostile_repository_runs_nothing(box: Box) -> None:
-    """Hooks, filters, fsmonitor, a pager, an ssh program and a partial clone's remote, each with a canary."""
+    """Hooks, filters, fsmonitor, a pager, an ssh program and a partial clone's remote would each leave a canary."""
     project = box.folder / "project"
     box.write("project/data/a.txt", "one\n")
     box.write("project/.gitattributes", "* filter=evil diff=evil merge=evil\n")
@@ -283,7 +295,10 @@ def test_a_hostile_repository_runs_nothing(box: Box) -> None:
 
 
 def test_what_writes_outside_of_root_stays_detached(box: Box) -> None:
-    """And what reads outside goes on reading there; an absolute path inside comes along, in the command as well."""
+    """A binding that reads outside goes on reading there.
+
+    An absolute path inside root comes along, in the command as well.
+    """
     project = box.folder / "project"
     box.write("project/in.txt", "1\n")
     box.write("shared.txt", "shared\n")
@@ -322,7 +337,7 @@ def test_what_writes_outside_of_root_stays_detached(box: Box) -> None:
 
 
 def test_a_workspace_is_a_place_apart(box: Box) -> None:
-    """Not in the repository, not in the state folder, not where something is; a refused fork leaves nothing."""
+    """It may not lie in the repository, in the state folder, or where something is. A refused fork leaves nothing."""
     root = start(box, has_repository=True)
     box.write("full/file", "x")
     (box.folder / "sly").symlink_to(root)
@@ -361,7 +376,7 @@ def test_a_fork_whose_workspace_is_gone_still_brings_what_it_knows(box: Box) -> 
 
 
 def test_a_fork_of_a_fork_has_a_place_of_its_own_too(box: Box) -> None:
-    """Its files go back to the fork they came from, not further."""
+    """Its files go back to the fork that it came from, and no further."""
     root = start(box, has_repository=True)
     box.write("project/out/a.txt", "before\n")
     place = fork(box)
@@ -376,7 +391,7 @@ def test_a_fork_of_a_fork_has_a_place_of_its_own_too(box: Box) -> None:
 
 
 def test_bundles_carry_what_a_merge_compares_with_and_what_it_overwrote(box: Box) -> None:
-    """The base of the fork, and the contents the merge can be undone with."""
+    """They have the base of the fork, and the contents with which the merge can be undone."""
     start(box, has_repository=False)
     box.write("project/out/a.txt", "overwritten by the merge\n")
     place = fork(box)

@@ -1,4 +1,7 @@
-"""Clients of a daemon as processes of their own: `python writers.py WHAT SOCKET WHO COUNT`. Started by test_races.py, many at once."""
+"""Clients of a daemon as processes of their own: `python writers.py WHAT SOCKET WHO COUNT`.
+
+test_races.py starts many of them at once.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ PATIENCE_SECONDS = 60.0
 
 
 def write_much(client: Client, who: str, count: int) -> None:
-    """Messages, notes and facts with keys; every third call is made again at once, every tenth much later."""
+    """Send messages, notes and facts with keys. Every third call is repeated at once, every tenth much later."""
     late = []
     for number in range(count):
         text = f"{who}:{number}"
@@ -32,7 +35,7 @@ def write_much(client: Client, who: str, count: int) -> None:
 
 
 def send_until_heard(client: Client, who: str, count: int) -> None:
-    """One message after the other, each asked for with its key until somebody says that it is there."""
+    """Send one message after the other. Repeat each with its key until the daemon has answered."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     for number in range(count):
         while not is_heard(client, who, number):

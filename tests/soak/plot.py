@@ -1,4 +1,4 @@
-"""A line of measurements over time as an SVG that a page can show: no library is needed for one line and two axes."""
+"""Draws measurements over time as an SVG that a page can show. One line and two axes need no library."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ TICKS = 6
 
 
 def draw(points: list[tuple[float, float]], unit: str = "MB") -> str:
-    """Minutes to the right, the measurement upwards from zero, so that a small wobble looks small."""
+    """Draw minutes to the right and the measurement upwards from zero, so that a small wobble looks small."""
     last_minute = max(points[-1][0], 1.0)
     top = 1.2 * max(value for _, value in points)
 

@@ -1,9 +1,10 @@
 """Keep a real daemon busy for an hour and watch its memory: `make soak MINUTES=60` calls it.
 
-Ordinary work and faults come in turns, two or three runs a second: edits, commits, messages, failing, hanging and loud runs, broken specs,
-unreadable inputs, questions of every kind, clients that vanish. Every ten seconds the daemon's memory, threads and descriptors are noted.
-It begins with some minutes without pauses, which fill caches and pools to their bounds. The soak fails where the memory still grows in the time
-after that. It leaves `soak.csv` and `soak.svg` in the folder that `--out` names.
+Ordinary work and faults take turns, with two or three runs a second. There are edits, commits, messages, failing,
+hanging and loud runs, broken specs, unreadable inputs, questions of every kind, and clients that vanish. Every ten
+seconds the soak notes the daemon's memory, threads and descriptors. It begins with some minutes without pauses, which
+fill caches and pools to their bounds. It fails if the memory still grows in the time after that. It leaves `soak.csv`
+and `soak.svg` in the folder that `--out` names.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ from soak.plot import draw  # noqa: E402
 SAMPLE_SECONDS = 10
 PAUSE_SECONDS = 0.25
 WARM_UP_MINUTES = 8.0
-# The slope after the warm-up that counts as flat. 0.05 MB a minute is 72 MB a day: anything smaller drowns in the allocator's noise.
+# The slope after the warm-up that counts as flat. 0.05 MB a minute is 72 MB a day. A smaller slope drowns in the
+# allocator's noise.
 FLAT_MB_A_MINUTE = 0.05
 READERS = 6
 QUESTIONS = (
@@ -95,7 +97,7 @@ class Soak:
         self.box.start()
 
     def live(self, minutes: float) -> None:
-        """So long after the warm-up."""
+        """Keep the daemon busy during the warm-up, and for this many minutes after it."""
         began = time.monotonic()
         next_sample = began
         while (now := time.monotonic()) < began + (WARM_UP_MINUTES + minutes) * 60:
@@ -157,7 +159,7 @@ class Soak:
         self.git("commit", "-q", "-m", f"Change {self.turn}")
 
     def break_spec(self) -> None:
-        """A spec that is refused, and a good one a turn later."""
+        """Write a spec that is refused in odd turns and good in even ones."""
         text = (
             "objective: ["
             if self.turn % 2
@@ -174,7 +176,7 @@ class Soak:
         path.write_text(f"back {self.turn}\n")
 
     def vanish(self) -> None:
-        """A client that asks to follow everything and is gone."""
+        """Connect a client that asks to follow everything and is gone."""
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(str(self.box.socket))
             client.sendall(b"GET /follow HTTP/1.1\r\nHost: wakeful\r\n\r\n")
@@ -187,7 +189,7 @@ class Soak:
 
 
 def find_slope(samples: list[Sample]) -> float:
-    """Megabytes a minute over the samples, by least squares."""
+    """Return the slope of the memory in megabytes a minute, by least squares."""
     count = len(samples)
     middle_x = sum(sample.minute for sample in samples) / count
     middle_y = sum(sample.rss_mb for sample in samples) / count

@@ -1,7 +1,8 @@
-"""One storm: a real daemon on a project to which everything happens, killed again and again, and an oracle that computes the truth by itself.
+"""One storm: a real daemon on a project to which everything happens.
 
-At calm points nothing happens for a while. Then every session must have come to rest with the result that the files of now give, no change may be lost,
-no session may sleep without a reason of ours, and the log must be whole. `run.py` lives through many of them.
+The daemon is killed again and again, and an oracle computes the truth by itself. At calm points nothing happens for a
+while. Then every session must be at rest, with the result that the present files give. No change may be lost, no
+session may sleep without a reason of ours, and the log must be whole. `run.py` lives through many storms.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from storm.project import Declared, Project
 from storm.work import Poisoned, digest_files, find_tree
 from waiting import eventually
 
-# How long a session whose input was just saved is waited for, before it is stopped.
+# How long to wait for the run of a session whose input was just saved, before a call stops it.
 LONGEST_START_SECONDS = 5.0
 SLOW = "slow"
 # How often sessions at rest may run once more, for changes that no watcher reported.
@@ -31,11 +32,11 @@ ACTIONS = 14
 
 
 class Lost(AssertionError):
-    """A promise is broken: what was found, and the whole history that led to it."""
+    """A broken promise: what was found, and the whole history that led to it."""
 
 
 class StormBox(Box):
-    """Confined as everybody's sessions are: outputs go to out/, and nothing else is open."""
+    """A box whose runs are confined as usual: outputs go to out/, and nothing else is open."""
 
     def reach(self) -> str:
         return ""
@@ -56,7 +57,7 @@ class Storm:
             self.box, StormBox(folder.with_name(f"{folder.name}.away")), self.rng, self._note_journey
         )
         self.messages: list[str] = []
-        # Sessions whose changes a person gave up: what they left may be old until they are run again.
+        # Sessions whose changes a person gave up. Their results may be old until they are run again.
         self.given_up: set[str] = set()
         self.renamed: dict[str, str] = {}
 
@@ -64,7 +65,7 @@ class Storm:
         try:
             self.box.start()
             self.journey.away.start()
-            # What is there at the first look is where sessions that take every commit begin.
+            # Sessions that take every commit begin with what is there at the first look.
             self._judge()
             self.journey.begin()
             for _ in range(TERMS):
@@ -75,7 +76,7 @@ class Storm:
             self.journey.judge_past()
             self._judge_log()
         except Exception as error:
-            # A daemon that is gone, or a command that fails where it may not, breaks a promise as well.
+            # A daemon that has ended, or a command that fails where it may not, breaks a promise as well.
             raise Lost(
                 "\n".join(
                     [
@@ -94,7 +95,7 @@ class Storm:
     # -- what happens -------------------------------------------------------------------------
 
     def _live_through_term(self) -> None:
-        """One journey at least."""
+        """Do some random actions, among them at least one journey."""
         count = self.rng.randrange(4, ACTIONS)
         journey = self.rng.randrange(count)
         for number in range(count):
@@ -150,7 +151,7 @@ class Storm:
         match self.rng.choice(("activate", "cancel", "interrupt", "sleep", "send", "rename", "save", "show")):
             case "send":
                 text = f"message {len(self.messages)}"
-                # Twice with one key: it counts once.
+                # A message that is sent twice with one key counts once.
                 for _ in range(self.rng.choice((1, 2))):
                     done = self.box.run(
                         "send", self.renamed.get("mailbox", "mailbox"), text, "--key", f"k{len(self.messages)}"
@@ -175,7 +176,7 @@ class Storm:
                 self._run(verb, now)
 
     def _stop_run(self, verb: str) -> None:
-        """In the middle of a run that takes its time, unless that one is quicker."""
+        """Stop a run that takes its time. It may have ended before."""
         now = self.renamed.get(SLOW, SLOW)
         self._note(self.project.wake_slow())
         with contextlib.suppress(AssertionError):
@@ -212,7 +213,10 @@ class Storm:
                 self._wake_crashing(row["name"])
 
     def _wake_crashing(self, name: str) -> None:
-        """Three runs of one wake were lost with a daemon that was killed: the session waits for a person (rule 22)."""
+        """Activate a session that is held as crashing.
+
+        Three runs of one wake were lost with killed daemons (rule 22).
+        """
         outcomes = [one["payload"]["outcome"] for one in self.box.log(name) if one["kind"] == "run_finished"]
         assert outcomes[-3:] == ["lost"] * 3, f"{name} sleeps as crashing after {outcomes[-3:]}"
         self.counts["asleep after three kills in one wake"] += 1
@@ -233,7 +237,7 @@ class Storm:
         raise AssertionError(f"runs go on at rest: {before} -> {after}")
 
     def _watch_rest(self) -> tuple[dict[str, int], dict[str, int]]:
-        """How many runs each session had when all came to rest, and a moment later."""
+        """Return how many runs each session had when all came to rest, and how many a moment later."""
         rows = eventually(self._find_rest, PATIENCE_SECONDS, what="all sessions at rest")
         for row in rows:
             if row["name"].startswith(TRAVELLER):
@@ -259,7 +263,10 @@ class Storm:
         return found == wanted
 
     def _has_every_commit(self, line: str, ledger: list[str]) -> bool:
-        """Each of them, and no other but the one it began with; one may be taken twice in a row, after a crash."""
+        """Return whether the ledger has every commit.
+
+        It may have no other commit but the one it began with. After a crash one may be there twice in a row.
+        """
         taken = list(dict.fromkeys(one for one in ledger if one != self.project.base))
         wanted = self.project.list_commits(line)
         assert set(taken) <= set(wanted), (
@@ -301,6 +308,6 @@ class Storm:
 
 
 def read_end(box: Box) -> str:
-    """The last words of a daemon."""
+    """Return the last lines that a daemon printed."""
     lines = box.output.read_text(errors="replace").splitlines() if box.output.exists() else []
     return "\n".join(["", f"-- {box.folder}", *lines[-40:]])

@@ -1,7 +1,8 @@
-"""The journeys of one session between two hosts: two real daemons, each with its own state folder and its own copy of the project.
+"""The journeys of one session between two hosts: two real daemons, each with its own state folder and project.
 
-`migrate` carries the session there and home again, while the source, the target or the command itself is killed at random. A move that was cut short is
-asked for again with the same command, as a person does. The oracle asks both hosts where the session lives, and reads its ledgers by itself.
+`migrate` carries the session there and home again, while the source, the target or the command itself is killed at
+random. A move that was cut short is asked for again with the same command, as a person does. The oracle asks both hosts
+where the session lives, and reads its ledgers by itself.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ NAME = "traveller"
 READS = "trip/*.txt"
 MOVE = (WAKEFUL, "migrate", NAME, "--to", "ssh://other")
 OUTPUT, JOURNAL = "out/traveller.txt", "out/journal.txt"
-# A shared machine stalls; a change that was not dealt with after this long is lost.
+# A shared machine stalls. A change that was not dealt with after this time counts as lost.
 PATIENCE_SECONDS = 180.0
-# A move that nobody disturbs is complete after one command; a run that just began refuses it, and is waited for.
+# A move without a disturbance is complete after one command. A run that just began refuses it, and is waited for.
 MOST_TRIES = 5
 SPEC = f"""
 objective: Keep a digest on two hosts.
@@ -39,7 +40,7 @@ bindings:
   work: {{file: work.py, wake: false}}
 run: {{command: [python3, travel.py, {OUTPUT}, {JOURNAL}, "SECONDS", "{READS}"], retries: 2, timeout: 60s}}
 """
-# The stand-in for ssh says when the bundle has come to the other host, and when that host has taken it.
+# The stub of ssh marks when the bundle has come to the other host, and when that host has taken it.
 SSH = """#!/bin/sh
 while [ "$1" != "--" ]; do shift; done; shift; shift
 touch {folder}/carried
@@ -52,7 +53,7 @@ exit $code
 
 @dataclass
 class Learnt:
-    """What the session was told, in order, by the mark of the checkpoint that was set after it."""
+    """What the session was told, in order, and the marks of the checkpoints that were set."""
 
     messages: list[str] = field(default_factory=list)
     marks: list[str] = field(default_factory=list)
@@ -80,7 +81,10 @@ class Journey:
         return self.away if self.here is self.home else self.home
 
     def begin(self) -> None:
-        """Both hosts are up. Each has made a session of its copy of the spec: the one at home is the one that travels."""
+        """Wait for both hosts.
+
+        Each has made a session of its copy of the spec; the one at home is the one that travels.
+        """
         for box in (self.home, self.away):
             box.wait_at_rest(NAME, runs=1, seconds=PATIENCE_SECONDS)
         self.id = self.home.row(NAME)["id"]
@@ -91,7 +95,7 @@ class Journey:
         self.rng.choices((self.travel, self.write, self.send, self.learn, self.kill_away), (4, 3, 3, 2, 1))[0]()
 
     def write(self) -> None:
-        """On either host: what changes where it is not is found when it comes there."""
+        """Write on either host. A change where the session is not is found when it comes there."""
         self._write(self.rng.choice((self.home, self.away)))
 
     def _write(self, box: Box) -> None:
@@ -109,7 +113,7 @@ class Journey:
         self._note("send to the traveller", text)
         refused = self.there.run("send", NAME, "not here")
         self._check(refused)
-        # Before its first journey another session has its name there.
+        # Before the first journey the other host has another session of this name.
         if self._is_here(self.there):
             assert refused.returncode == 1, f"a message was taken where the traveller does not live: {refused.stdout}"
 
@@ -132,7 +136,7 @@ class Journey:
         self._note("kill -9 of the other host", "")
 
     def travel(self) -> None:
-        """To the other host, disturbed in one of many ways; what is left open is asked for again."""
+        """Move to the other host, disturbed in one of many ways. A move that is left open is asked for again."""
         source, target = self.here, self.there
         self._write(target)
         victim = self.rng.choice(("nobody", "source", "target", "command", "both"))
@@ -148,7 +152,7 @@ class Journey:
             self._complete(source, target)
             self.here = target
             self._note("arrival at home" if target is self.home else "arrival on the other host", "")
-        # Activated, it runs whatever is owed; resumed, only for what changed.
+        # After `activate` the session runs whatever is owed. After `resume` it runs only for what changed.
         verb = self.rng.choice(("resume", "activate"))
         self._check(self.here.run(verb, NAME))
 
@@ -179,7 +183,7 @@ class Journey:
         self._note("", f"wakeful migrate: {command.returncode} {said.splitlines()[:1]}")
 
     def _wait_for_moment(self, source: Box, command: subprocess.Popen[str]) -> None:
-        """While it is asked for and cut, while the other host takes it, or while the receipt comes."""
+        """Wait for a random moment. The move is asked for, or the other host takes the bundle, or the receipt comes."""
         stage, longest = self.rng.choice((("asked", 1.0), ("carried", 1.0), ("taken", 0.1)))
         if stage != "asked":
             with contextlib.suppress(AssertionError):
@@ -194,13 +198,16 @@ class Journey:
         if victim == "command":
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(command.pid, signal.SIGKILL) if self.rng.random() < 0.5 else command.kill()
-        # Whatever came of it, nobody may have taken it twice.
+        # Whatever came of the move, the session must not have been taken twice.
         for box in (self.home, self.away):
             if box.daemon is None and self.rng.random() < 0.5:
                 box.start()
 
     def _complete(self, source: Box, target: Box) -> None:
-        """The same command again, until it is there. Nothing disturbs it: only a run under way may refuse it."""
+        """Repeat the same command until the session is there.
+
+        Nothing disturbs it: only a run under way may refuse it.
+        """
         for _ in range(MOST_TRIES):
             if self._is_here(source) and "moved to another host" in (source.row(NAME)["reason"] or ""):
                 assert self._lives(target), (
@@ -234,7 +241,11 @@ class Journey:
         assert len(living) <= 1, f"the traveller lives on two hosts: {living}"
 
     def judge(self) -> None:
-        """At rest, it lives where it should, has dealt with the files and messages of that host, and never ran on both."""
+        """Check the session at rest.
+
+        It lives where it should, has dealt with the files and messages of that host, and never ran on both hosts at
+        once.
+        """
         box = self.here
         self._check(box.run("resume", NAME))
         eventually(self._is_true, PATIENCE_SECONDS, what=f"the traveller has dealt with everything {self._say(box)}")
@@ -246,7 +257,10 @@ class Journey:
         self._judge_messages()
 
     def judge_past(self) -> None:
-        """At home again, with all that happened anywhere: one history in both logs, every position readable, both logs sound."""
+        """Bring the session home and check all that happened.
+
+        Both logs have one history and are sound, and every position can be read.
+        """
         if self.here is self.away:
             self._check(self.away.run("resume", NAME))
             self.away.wait_at_rest(NAME, seconds=PATIENCE_SECONDS)
@@ -280,7 +294,10 @@ class Journey:
         return row if row["state"] != "running" and not row["owed"] and row["queued"] is None else None
 
     def _judge_runs(self) -> None:
-        """No run of it began on one host while another one was under way on the other, by their own journals."""
+        """Check that no run began on one host while another was under way on the other.
+
+        The session's own journals tell.
+        """
         spans = [(box, *span) for box in (self.home, self.away) for span in read_spans(box.lines(JOURNAL), self.id)]
         for box, began, ended in spans:
             for other, start, _ in spans:
@@ -289,7 +306,7 @@ class Journey:
                 )
 
     def _judge_messages(self) -> None:
-        """Each once, in order, and each the cause of a run that came to its end."""
+        """Check that each message is there once and in order, and was dealt with by a run that succeeded."""
         records = self.here.log(NAME)
         added = [one["payload"] for one in records if one["kind"] == "message_added"]
         texts = [one["text"] for one in added]
@@ -309,7 +326,7 @@ class Journey:
         assert dealt >= len(added), f"{len(added)} messages were taken, and the runs have dealt with {dealt}"
 
     def _judge_notes(self, records: list[dict[str, object]]) -> None:
-        """Its scratch folder came along: each run that succeeded has its line."""
+        """Check that the scratch folder came along: each run that succeeded has its line."""
         notes = (self.home.state / "scratch" / self.id / "notes").read_text().split()
         for one in records:
             payload = one["payload"]
@@ -354,7 +371,10 @@ class Journey:
 
 
 def read_spans(lines: list[str], session_id: str) -> list[tuple[int, int]]:
-    """When each run of the session began and ended. A run that was killed has no end: its moment is its beginning."""
+    """Return when each run of the session began and ended.
+
+    A run that was killed has no end, so its beginning stands for both.
+    """
     spans: dict[str, tuple[int, int]] = {}
     for line in lines:
         verb, run, at = line.split()

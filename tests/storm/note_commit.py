@@ -1,4 +1,4 @@
-"""What a session does that takes every commit: it adds the commit it was woken for to a ledger."""
+"""The program of a session that takes every commit: it adds the commit it was woken for to a ledger."""
 
 import json
 import os
@@ -9,5 +9,5 @@ with open(os.environ["WAKEFUL_CAUSES"]) as file:
 with open(sys.argv[1], "a") as ledger:
     for cause in causes:
         if cause["kind"] == "commits":
-            # With `line: all` other commits stand behind it: what was seen beside its history.
+            # With `line: all` the version has other commits after this one: those that were seen beside its history.
             ledger.write(f"{cause['new'].partition(',')[0]}\n")

@@ -1,7 +1,7 @@
-"""A project for one storm: its sessions, its files, links, mounts and repositories, and everything that may happen to them.
+"""A project for one storm: its sessions, files, links, mounts and repositories, and everything that may happen to them.
 
-All is chosen by one random generator, so that a seed is a whole history but for the machine's timing. Each action is one thing that people and programs do to
-files while wakeful watches. Nothing here asks the daemon anything.
+One random generator makes every choice, so that a seed is a whole history except for the machine's timing. Each action
+is one thing that people and programs do to files while wakeful watches. Nothing here asks the daemon anything.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 NAMES = ("a", "b", "c", "d")
 WORK = ("work.py", "note_commit.py")
-# Actions that people call by another name.
+# Names for actions whose own names do not say enough.
 KINDS = {
     "write_slowly": "slow writer", "swap_link": "link and target swapped", "relink_hard": "hard link made", "toggle_mount": "bind mount on or off",
     "commit_side": "commit in a linked worktree", "commit_module": "commit in a submodule", "pull_shallow": "fetch into a shallow clone", "rename": "file renamed",
@@ -35,14 +35,17 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True)
 class Declared:
-    """A session of the storm: what it reads, by the patterns of `work.py`, and where its result is. `needs` must be mounted."""
+    """A session of the storm: what it reads, by the patterns of `work.py`, and where its result is.
+
+    `needs` is a mount that it needs.
+    """
 
     name: str
     reads: tuple[str, ...]
     output: str
     needs: str | None = None
     tree: tuple[str, str] | None = None
-    # `line` of a session that takes every commit.
+    # The key `line` of a session that takes every commit.
     ledger: str | None = None
 
 
@@ -55,7 +58,7 @@ class Project:
         self.repository = folder / "repo"
         self.sessions: dict[str, Declared] = {}
         self.mounted = False
-        # How often each kind of event happened, those left out that could not be done.
+        # How often each kind of event happened, without events that could not be done.
         self.counts: Counter[str] = Counter()
         self._is_undone = False
         self._writers: list[threading.Thread] = []
@@ -158,13 +161,13 @@ class Project:
     # -- what may happen ----------------------------------------------------------------------
 
     def list_actions(self) -> list[tuple[int, Callable[[], str]]]:
-        """Actions by weight. Each says what it did."""
+        """Return the actions with their weights. Each action returns a text that says what it did."""
         actions = [
             (8, self.write), (6, self.save), (3, self.touch), (3, self.write_slowly), (3, self.remove), (2, self.swap_link), (1, self.link_to_itself),
             (2, self.relink_hard), (2, self.rename), (2, self.move_folder), (1, self.make_executable), (2, self.burst), (2, self.poison),
             (6, self.commit), (2, self.merge), (1, self.collect_garbage), (1, self.rename_project_away),
         ]  # fmt: skip
-        # Where a session looks.
+        # Actions that only a certain session notices.
         watched = {
             "shared": (3, self.toggle_mount),
             "side-tree": (3, self.commit_side),
@@ -232,7 +235,7 @@ class Project:
         return self._try(f"remove {path.name}", path.unlink)
 
     def swap_link(self) -> str:
-        """The link becomes the file, and the file a link to it."""
+        """Make one of the two a file and the other a link to it, at random."""
         link, target = self.data / "link.txt", self.data / "a.txt"
 
         def do() -> None:
@@ -313,7 +316,7 @@ class Project:
         self.mounted = False
 
     def rename_project_away(self) -> str:
-        """The folder of the specs goes for a moment, as `git stash` and some sync programs make it."""
+        """Rename the folder of the specs for a moment, as `git stash` and some sync programs do."""
         away = self.folder / "sessions.away"
 
         def do() -> None:
@@ -332,7 +335,10 @@ class Project:
         return done.stdout.strip()
 
     def list_commits(self, line: str) -> list[str]:
-        """The commits since the beginning that change src/, oldest first, by comparing trees one by one: nothing of git's own walks is believed."""
+        """List the commits since the beginning that change src/, oldest first.
+
+        The trees are compared one by one, because the oracle does not trust git's own walks.
+        """
         wanted, ahead = [], [self.git(self.repository, "rev-parse", "main")]
         parents = {}
         while ahead:
@@ -379,7 +385,7 @@ class Project:
         return self._try(f"commit to {place}", do)
 
     def merge(self) -> str:
-        """A branch with a commit of its own, merged with a merge commit."""
+        """Make a branch with a commit of its own, and merge it with a merge commit."""
 
         def do() -> None:
             repository = self.repository
@@ -404,7 +410,7 @@ class Project:
         return self._commit_elsewhere("repo/vendor", "commit in the submodule")
 
     def pull_shallow(self) -> str:
-        """The newest commit alone, which has no history in common with the one before."""
+        """Fetch the newest commit alone. It has no history in common with the one before."""
         shallow = self.folder / "shallow"
 
         def do() -> None:
@@ -429,7 +435,7 @@ class Project:
     # -- at the end ---------------------------------------------------------------------------
 
     def calm_down(self) -> None:
-        """No writer is under way, nothing fails on purpose, everything is where it belongs."""
+        """End the writers and the failures on purpose, and put everything where it belongs."""
         for writer in self._writers:
             writer.join()
         self._writers.clear()
@@ -448,7 +454,7 @@ class Project:
             self.unmount()
 
     def _try(self, words: str, do: Callable[[], object]) -> str:
-        """What is not there cannot be renamed: people meet that, too."""
+        """Do an action that may fail. For example, a missing file cannot be renamed: people meet that, too."""
         try:
             do()
         except OSError as error:

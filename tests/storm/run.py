@@ -1,6 +1,7 @@
-"""Live through storms: `python tests/storm/run.py --seeds 200`, or one again with `--seed 17`. `make test-storm SEEDS=n` calls it.
+"""Live through storms: `python tests/storm/run.py --seeds 200`, or repeat one with `--seed 17`.
 
-Each storm is a process of its own. A storm that breaks a promise is printed with its whole history, and its folder is kept.
+`make test-storm SEEDS=n` calls it. Each storm is a process of its own. A storm that breaks a promise is printed with
+its whole history, and its folder is kept.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ sys.path[0] = str(TESTS)
 from storm.history import Lost, Storm  # noqa: E402
 
 LONGEST_SECONDS = 900
-# What a storm prints last: how often each kind of event happened.
+# The start of a storm's last line, which says how often each kind of event happened.
 COUNTS = "counts: "
 _NEW_MOUNTS, _RECURSIVE, _SLAVE = 0x00020000, 1 << 14, 1 << 19
 
@@ -44,7 +45,7 @@ def main() -> int:
 
 
 def live_through(seed: int, *, has_journeys_alone: bool) -> int:
-    """One storm in this process, in mounts of its own where it may have any."""
+    """Live through one storm in this process, with mounts of its own if it may have any."""
     can_mount = _leave_mounts()
     folder = Path(tempfile.mkdtemp(prefix=f"storm-{seed}-"))
     home = folder.with_name(f"{folder.name}.home")

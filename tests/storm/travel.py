@@ -1,7 +1,8 @@
-"""What the travelling session of a storm runs: a digest of its files, as `work.py` makes it, and two ledgers of its own.
+"""The program of a storm's travelling session: a digest of its files, as `work.py` makes it, and two ledgers.
 
-`travel.py OUTPUT JOURNAL SECONDS PATTERN…`. The journal says when each run began and ended, by the clock that both hosts share. The notes in the scratch
-folder go with the session from host to host: one line for each run that came to its end.
+It is called as `travel.py OUTPUT JOURNAL SECONDS PATTERN…`. The journal says when each run began and ended, by the
+clock that both hosts share. The notes in the scratch folder go with the session from host to host. They have a line for
+each run that came to its end.
 """
 
 import os

@@ -1,6 +1,7 @@
-"""What every session of a storm runs, and what its oracle computes: a digest of the files that some patterns match right now.
+"""The program of every session of a storm, and of its oracle: a digest of the files that some patterns match now.
 
-It knows nothing of wakeful: it lists and reads by itself. `work.py OUTPUT SECONDS PATTERN…` writes the digest; a file that holds the word `poison` fails it.
+It knows nothing of wakeful: it lists and reads by itself. `work.py OUTPUT SECONDS PATTERN…` writes the digest. A file
+with the word `poison` makes it fail.
 """
 
 import glob
@@ -14,11 +15,14 @@ POISON = b"poison"
 
 
 class Poisoned(Exception):
-    """An input says that the work must fail."""
+    """An input says that the program must fail."""
 
 
 def digest_files(root: str, patterns: list[str]) -> str:
-    """Names and contents of what matches. A link is what it leads to; one that leads nowhere, or a folder, is not there."""
+    """Return a digest of the names and contents of all matches.
+
+    A link counts as the file it leads to. A folder, or a link that leads nowhere, does not count.
+    """
     found = hashlib.sha256()
     for pattern in patterns:
         for path in sorted(glob.glob(os.path.join(root, pattern), recursive=True)):
@@ -34,7 +38,7 @@ def digest_files(root: str, patterns: list[str]) -> str:
 
 
 def find_tree(repository: str, path: str) -> str:
-    """The tree of HEAD:path, or that there is none."""
+    """Return the tree of HEAD:path, or `none`."""
     done = subprocess.run(
         ["git", "-C", repository, "rev-parse", "--verify", "--quiet", f"HEAD:{path}"],
         capture_output=True,
