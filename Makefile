@@ -104,13 +104,13 @@ screenshots: $(BROWSER_READY) ## take the pictures of docs/img from a real daemo
 	$(BIN)/python scripts/take_screenshots.py
 
 test-systemd: $(READY) ## boot a real systemd in namespaces, with our units in it (as root)
-	$(BIN)/python -m pytest -m 'long or not long' tests/test_systemd.py tests/systemd $(PYTEST)
+	$(BIN)/python -m pytest -m 'long or not long' tests/test_systemd_units.py tests/systemd $(PYTEST)
 
 test-mutants: $(READY) ## break each rule on purpose; the suite must notice
 	$(BIN)/python tests/mutants/run.py
 
 golden: $(READY) ## write the golden log of this release, after a kind of event or binding was added
-	$(BIN)/python tests/golden/make.py
+	$(BIN)/python tests/golden/write_golden_log.py
 
 bench: $(READY) ## measure, side by side with the alternatives
 	$(BIN)/python bench/run.py

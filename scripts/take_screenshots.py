@@ -1,6 +1,6 @@
 """Take the pictures of docs/img: each view of the dashboard, wide and on a phone, light and dark, and its other states.
 
-It uses a real daemon with the sessions of tests/browser/house.py, and a real Chromium. `make screenshots` runs it.
+It uses a real daemon with the sessions of tests/browser/sample_project.py, and a real Chromium. `make screenshots` runs it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from playwright.sync_api import sync_playwright  # noqa: E402
 
 from agents.provider import Provider  # noqa: E402
 from browser.conftest import CHROMIUM, FLAGS, Door  # noqa: E402
-from browser.house import House  # noqa: E402
+from browser.sample_project import House  # noqa: E402
 from e2e.box import Box  # noqa: E402
 
 IMAGES = REPOSITORY / "docs" / "img"

@@ -39,10 +39,10 @@ _PERSONAL = (
 
 
 _BESIDE_LIBRARIES = (
-    "test_any_request.py",
-    "test_encoders_beside_library.py",
-    "test_provider.py",
-    "test_streams_beside_library.py",
+    "test_api_fuzz.py",
+    "test_requests_match_pydantic_ai.py",
+    "test_scripted_provider.py",
+    "test_streams_match_pydantic_ai.py",
 )
 _has_failed: list[bool] = []
 

@@ -5,7 +5,7 @@ forked daemon runs the same `main()` with its own words, folder, environment and
 Its command line and its first environment in /proc are those of this module.
 
 Some tests start a process with the console script and so check that it behaves the same: tests/cli,
-tests/test_systemd.py, tests/e2e/test_once.py, the wheel in .ci/run, and all tests with a wrapper around the daemon.
+tests/test_systemd_units.py, tests/e2e/test_daemon_once.py, the wheel in .ci/run, and all tests with a wrapper around the daemon.
 
 `ForkedDaemon` has the methods of `subprocess.Popen` that tests use. Each test process starts one server when it first
 needs it. The server ends when the test process closes its end of the socket.
@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 
 from become_user import become
-from waiting import PATIENCE_SECONDS
+from wait_conditions import PATIENCE_SECONDS
 
 LARGEST_REQUEST_BYTES = 200_000
 User = tuple[int, str]

@@ -17,9 +17,9 @@ from typing import IO, Any
 
 import pytest
 
-from credentials import acting_as
 from daemon_forks import ForkedDaemon, User, run_forked
 from e2e.box import WAKEFUL, Box
+from thread_user import acting_as
 
 BECOME = Path(__file__).with_name("become_user.py")
 # Far from the numbers that distributions, containers and directory services assign.

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pure_functions import find_changes, is_question
+from purity_checker import find_changes, is_question
 from source_trees import PACKAGE, parse_package
 
 SOURCE = Path(__file__).parent.parent / "daemon"

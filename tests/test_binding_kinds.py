@@ -8,8 +8,8 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from golden import folding
-from golden.examples import SPEC
+from golden import golden_log
+from golden.example_events import SPEC
 from wakeful import __version__
 from wakeful.core.looking.targets import Target
 from wakeful.core.record.events import Cause
@@ -39,9 +39,9 @@ def test_each_target_has_a_source() -> None:
 
 def test_the_golden_log_has_each_kind() -> None:
     """The fields of a kind are on disk for ever.
-    If a kind is missing, add an example in tests/golden/examples.py and run `make golden`."""
+    If a kind is missing, add an example in tests/golden/example_events.py and run `make golden`."""
     assert {type(binding) for binding in SPEC.bindings} == set(KINDS.values())
-    recorded = folding.read_records(folding.HERE / __version__)
+    recorded = golden_log.read_records(golden_log.HERE / __version__)
     bound = {
         binding["kind"]
         for record in recorded

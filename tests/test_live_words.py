@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from agents.test_daemon_link import say as answer
-from agents.test_daemon_link import scripted
-from waiting import eventually_async
+from agents.test_daemon_client import say as answer
+from agents.test_daemon_client import scripted
+from wait_conditions import eventually_async
 from wakeful.agents.live_text import MOST_HELD, LiveTextStream
 from wakeful.api.live_words import LiveWords, Said
 from wakeful.cli.agent_words import BROKE_OFF, AgentWordsPrinter, LineWrapper

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from waiting import eventually, eventually_async
+from wait_conditions import eventually, eventually_async
 from wakeful.core.calls.values import Note, ResumeAll, Send, SleepAll
 from wakeful.core.deciding.core import Core
 from wakeful.core.record.observations import DaemonStarted, Declaration, SpecsRead

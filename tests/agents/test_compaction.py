@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from agents.provider import Call, Fail, Hold, Provider, Reply, Say, Usage
-from agents.test_killed import find_agent
-from agents.test_runs import KEY, declare
+from agents.test_agent_crash_recovery import find_agent
+from agents.test_agent_runs import KEY, declare
 from e2e.box import Box
-from waiting import eventually
+from wait_conditions import eventually
 
 MARK = re.compile(r"mark-\d+-(?:first|last)")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agents.provider import Call, Provider, Say
-from agents.test_runs import KEY, declare, results
+from agents.test_agent_runs import KEY, declare, results
 from e2e.box import Box
 
 library = pytest.importorskip("mcp", reason="tools of other programs come with the extra agents")

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from agents.provider import Call, Fail, Provider, Say, Turns
-from agents.reaching import FORMATS, PROVIDERS, reach
-from agents.test_runs import KEY, declare, results
+from agents.scripted_models import FORMATS, PROVIDERS, reach
+from agents.test_agent_runs import KEY, declare, results
 from e2e.box import Box
 from wakeful.agents.contract import ModelRequest
 from wakeful.agents.tools.image import MOST_BYTES, find_image, find_obstacle
@@ -25,7 +25,7 @@ from wakeful.core.spec.agent import ModelSettings
 from wakeful.eventlog.contract import Record
 from wakeful.system.blobs import Blobs
 
-SERVER = Path(__file__).with_name("image_server.py")
+SERVER = Path(__file__).with_name("image_mcp_server.py")
 
 
 def make_png(width: int = 2, height: int = 2, extra: bytes = b"") -> bytes:

@@ -11,7 +11,7 @@ import pytest
 
 from agents.provider import Cut, Empty, Fail, Garbage, Hold, Provider, Say
 from agents.provider.script import Turn
-from agents.reaching import FORMATS, KEY, PROVIDERS, hear, reach
+from agents.scripted_models import FORMATS, KEY, PROVIDERS, hear, reach
 from wakeful.agents.contract import ProviderFault
 from wakeful.agents.models import http_stream
 from wakeful.agents.models.faults import Trouble

@@ -12,9 +12,9 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from agents.provider import Call, Provider, Say
-from agents.test_runs import KEY, declare
+from agents.test_agent_runs import KEY, declare
 from e2e.box import Box
-from waiting import eventually
+from wait_conditions import eventually
 
 
 class Collector:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from agents.provider import Call, Hold, Provider, Say, Turns
-from agents.test_runs import KEY, declare, results
+from agents.test_agent_runs import KEY, declare, results
 from e2e.box import Box
-from waiting import eventually
+from wait_conditions import eventually
 
 STYLE = "---\nname: style\ndescription: How to write a page.\n---\nBe brief.\nSee references/words.md.\n"
 

@@ -10,10 +10,10 @@ import pytest
 
 from agents.provider import Call, Hold, Provider, Reply, Route, Routes, Say
 from agents.provider.script import Usage
+from agents.test_agent_runs import KEY, declare
 from agents.test_images import PNG
-from agents.test_runs import KEY, declare
 from e2e.box import Box
-from waiting import eventually
+from wait_conditions import eventually
 from wakeful.core.agents.turns import INTERRUPTED
 
 WRITER = "You write documentation."

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from waiting import PATIENCE_SECONDS, eventually
+from wait_conditions import PATIENCE_SECONDS, eventually
 from wakeful.agents.contract import ToolResult
 from wakeful.agents.tools.bound_files import Bounds
 from wakeful.agents.tools.mcp import McpTools, ServerPlace, make_safe_name, open_servers
@@ -27,7 +27,7 @@ from wakeful.runners.isolation.landlock import probe_abi
 library = pytest.importorskip("mcp", reason="tools of other programs come with the extra agents")
 
 PROGRAM = Path(__file__).with_name("mcp_server.py")
-CHANGING = Path(__file__).with_name("changing_server.py")
+CHANGING = Path(__file__).with_name("changing_mcp_server.py")
 # A generous limit, because the machine may be busy.
 STDIO = McpServer(name="small", argv=(sys.executable, str(PROGRAM)), start_seconds=PATIENCE_SECONDS)
 

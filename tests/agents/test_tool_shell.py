@@ -21,7 +21,7 @@ import psutil
 import pytest
 
 from e2e.box import Box
-from waiting import eventually, eventually_async
+from wait_conditions import eventually, eventually_async
 from wakeful.agents.contract import ToolResult
 from wakeful.agents.tools.bound_files import Bounds
 from wakeful.agents.tools.shell import ShellTool

@@ -11,9 +11,9 @@ from urllib.parse import quote
 
 import pytest
 
-from api.described import check_described
+from api.openapi_checker import check_described
 from api.small_daemon import RunningDaemon
-from waiting import PATIENCE_SECONDS
+from wait_conditions import PATIENCE_SECONDS
 
 
 @pytest.fixture

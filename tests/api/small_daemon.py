@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from waiting import PATIENCE_SECONDS
+from wait_conditions import PATIENCE_SECONDS
 from wakeful import __version__
 from wakeful.api.live_words import LiveWords
 from wakeful.api.operations.follow import RecordPages, follow_records

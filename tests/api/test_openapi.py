@@ -1,6 +1,6 @@
 """The OpenAPI description is valid, complete, and true to the bodies that routes take. Its examples fit.
 
-Each test that uses the socket checks the answers against the description, see described.py.
+Each test that uses the socket checks the answers against the description, see openapi_checker.py.
 """
 
 import re
@@ -12,7 +12,7 @@ import pytest
 from openapi_spec_validator import validate
 
 from api.conftest import Speaker
-from api.described import description
+from api.openapi_checker import description
 from wakeful import __version__
 from wakeful.api.bodies import find_body_type, find_route_body
 from wakeful.api.gate.scopes import RULES

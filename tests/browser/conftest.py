@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from agents.provider import Provider
-from browser.house import KEY, House
+from browser.sample_project import KEY, House
 from e2e.box import Box
-from ports import held_port
-from waiting import PATIENCE_SECONDS, eventually
+from reserved_port import held_port
+from wait_conditions import PATIENCE_SECONDS, eventually
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = (

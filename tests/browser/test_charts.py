@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from browser.conftest import Door, Tab, opened
-from browser.house import House
-from waiting import eventually
+from browser.sample_project import House
+from wait_conditions import eventually
 
 pytestmark = pytest.mark.browser
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from browser.conftest import Door, Tab, opened
-from browser.house import House
+from browser.sample_project import House
 from e2e.box import Box
-from waiting import eventually
+from wait_conditions import eventually
 from wakeful.cli.client import Client
 
 pytestmark = pytest.mark.browser

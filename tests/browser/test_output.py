@@ -11,7 +11,7 @@ import pytest
 
 from browser.conftest import Door, opened
 from e2e.box import Box
-from waiting import eventually
+from wait_conditions import eventually
 
 pytestmark = pytest.mark.browser
 

@@ -10,7 +10,7 @@ import pytest
 
 from browser.conftest import Door, Tab, opened
 from e2e.box import Box
-from waiting import eventually
+from wait_conditions import eventually
 
 pytestmark = pytest.mark.browser
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bundles.small import Place
+from bundles.bundle_samples import Place
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from bundles.small import SESSION, Place
+from bundles.bundle_samples import SESSION, Place
 from wakeful.bundles.erasure import erase_from_bundle
 from wakeful.bundles.format import BundleNotWritten, BundleRefused
 from wakeful.bundles.load import inspect, load, restore_archive, verify_bundle

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from api.small_daemon import RunningDaemon, declare, reads, writes
-from commands import run_command
+from in_process_command import run_command
 from wakeful.eventlog.sqlite import open_log
 
 Command = Callable[..., subprocess.CompletedProcess[str]]

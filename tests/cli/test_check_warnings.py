@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from commands import run_command
+from in_process_command import run_command
 
 # A PATH that certainly has a python3.
 PATH = f"{Path(sys.executable).parent}:/usr/bin:/bin"

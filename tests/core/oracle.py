@@ -18,7 +18,7 @@ from wakeful.core.spec.bindings import AnyBinding, CommitsBinding, FileBinding, 
 from wakeful.core.spec.session import SessionSpec
 
 if TYPE_CHECKING:
-    from core.world import Recorded, World
+    from core.simulated_world import Recorded, World
 
 ORDERED = ("cron ", "every ", "session ", "message", "webhook ", "activation")
 

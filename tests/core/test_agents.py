@@ -4,8 +4,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from core.specs import read, session
-from core.world import World
+from core.simulated_world import World
+from core.spec_builders import read, session
 from wakeful.core.agents.prices import find_cost, find_worst_case
 from wakeful.core.agents.turns import TokenUsage
 from wakeful.core.calls import values as calls

@@ -2,8 +2,8 @@
 
 import pytest
 
-from core.specs import read, session
-from core.world import World
+from core.simulated_world import World
+from core.spec_builders import read, session
 from wakeful.core.calls import values as calls
 from wakeful.core.spec.session import Settings
 from wakeful.errors import CallerError, UnknownSession

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from core.specs import after, cron, every, read, session, write
-from core.world import World
+from core.simulated_world import World
+from core.spec_builders import after, cron, every, read, session, write
 from wakeful.core.calls import values as calls
 from wakeful.core.record.fold import fold
 from wakeful.core.record.knowledge import Fact, RecordRange, merge_facts

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from core.histories import live_through
-from core.world import check_transition
-from golden import folding
+from core.random_history import live_through
+from core.simulated_world import check_transition
+from golden import golden_log
 from wakeful.core.record import events as ev
 from wakeful.core.record import stages
 from wakeful.core.record.flat_state import decode_flat, flatten
@@ -89,12 +89,12 @@ def test_no_history_leaves_the_table(seed: int) -> None:
     live_through(seed).world.fold_log()
 
 
-@pytest.mark.parametrize("release", folding.releases(), ids=lambda path: path.name)
+@pytest.mark.parametrize("release", golden_log.releases(), ids=lambda path: path.name)
 def test_golden_logs_hold_every_event_and_stay_within_the_table(release: Path) -> None:
     """Golden logs also have the events that are rare in random histories: moves and archives."""
     before: dict[str, Session] = {}
     types = {kind: event for event, kind in KINDS.items()}
-    for record, after in folding.fold_all(folding.read_records(release)):
+    for record, after in golden_log.fold_all(golden_log.read_records(release)):
         check_transition(before.get(record.session), types[record.kind], after)
         before[record.session] = after
 

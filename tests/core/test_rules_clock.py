@@ -2,8 +2,8 @@
 
 import pytest
 
-from core.specs import commits, cron, every, read, session
-from core.world import START_US, World
+from core.simulated_world import START_US, World
+from core.spec_builders import commits, cron, every, read, session
 from wakeful.core.calls import values as calls
 from wakeful.core.deciding.clock_slots import slot_us
 from wakeful.core.record.observations import LookResult, TargetLooked

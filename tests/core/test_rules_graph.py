@@ -5,8 +5,8 @@ from itertools import pairwise
 import pytest
 from msgspec.structs import replace
 
-from core.specs import after, cron, every, read, service, session, write
-from core.world import World
+from core.simulated_world import World
+from core.spec_builders import after, cron, every, read, service, session, write
 from wakeful.core.calls import values as calls
 from wakeful.core.deciding.graph import Graph
 from wakeful.core.record.observations import AgentsRead

@@ -5,8 +5,8 @@ import inspect
 import msgspec
 import pytest
 
-from core.specs import every, read, session, write
-from core.world import World
+from core.simulated_world import World
+from core.spec_builders import every, read, session, write
 from wakeful.core.calls import values as calls
 from wakeful.core.decide import decide
 from wakeful.core.deciding.core import Core

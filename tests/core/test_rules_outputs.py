@@ -5,8 +5,8 @@ A crash in between changes nothing.
 
 import pytest
 
-from core.specs import read, session, write
-from core.world import World
+from core.simulated_world import World
+from core.spec_builders import read, session, write
 from wakeful.core.calls import values as calls
 from wakeful.core.record.observations import (
     DaemonStopping,

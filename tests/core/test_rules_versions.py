@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from core.specs import after, commits, every, hook, probe, read, session, write
-from core.world import World
+from core.simulated_world import World
+from core.spec_builders import after, commits, every, hook, probe, read, session, write
 from wakeful.core.calls import values as calls
 from wakeful.core.deciding.owed import list_new_deliveries, owed_names
 from wakeful.core.looking.targets import target_of

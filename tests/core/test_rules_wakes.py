@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from core.specs import after, commits, cron, every, read, service, session, write
-from core.world import World, declare
+from core.simulated_world import World, declare
+from core.spec_builders import after, commits, cron, every, read, service, session, write
 from wakeful.core.calls import values as calls
 from wakeful.core.record.events import SessionTerminated
 from wakeful.core.record.observations import DaemonStopping, SpecsRead

@@ -3,8 +3,8 @@
 A session without its secret sleeps with a reason, and wakes when it is there.
 """
 
-from core.specs import after, read, session, write
-from core.world import World
+from core.simulated_world import World
+from core.spec_builders import after, read, session, write
 from wakeful.core.calls import values as calls
 from wakeful.core.record.observations import SecretsSeen
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from core.test_turns import DOCS, answer, end, last, make_world, post, request, the, thinking
-from core.world import World
+from core.simulated_world import World
+from core.test_agent_runs import DOCS, answer, end, last, make_world, post, request, the, thinking
 from wakeful.core.agents import steps as work
 from wakeful.core.agents.turns import SubSpent, SubWork, ToolCall, WroteFile
 from wakeful.core.deciding.acting_agent import list_secrets_of_start, narrow_for_sub

@@ -5,8 +5,8 @@ They stay declared if the template cannot be read, and sleep if it is removed.
 
 from __future__ import annotations
 
-from core.specs import read, session
-from core.world import World, declare
+from core.simulated_world import World, declare
+from core.spec_builders import read, session
 from wakeful.core.record.observations import SpecsRead
 
 REFUSED = {"ticket@": "ticket@.yaml:1:1: unknown key"}

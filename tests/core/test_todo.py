@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.simulated_world import World
 from core.test_calls_history import fork, past, payroll, rewind, state
-from core.world import World
 from wakeful.core.calls import values as calls
 from wakeful.core.record.todo import (
     LONGEST_ITEM,

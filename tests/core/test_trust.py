@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from core.specs import read, session, write
-from core.world import World, declare
+from core.simulated_world import World, declare
+from core.spec_builders import read, session, write
 from wakeful.core.calls import values as calls
 from wakeful.core.decide import decide
 from wakeful.core.deciding.core import Core

@@ -20,15 +20,15 @@ from typing import IO, Any
 
 import psutil
 
-from commands import run_command
 from daemon_forks import ForkedDaemon, User, run_forked
-from processes import is_stopped
-from waiting import PATIENCE_SECONDS, eventually
+from in_process_command import run_command
+from process_state import is_stopped
+from wait_conditions import PATIENCE_SECONDS, eventually
 from wakeful.cli.client import Client
 from wakeful.runners.isolation.shield import can_shield
 
 WAKEFUL = str(Path(sys.executable).parent / "wakeful")
-WEAKENED = Path(__file__).parents[1] / "security" / "weakened.py"
+WEAKENED = Path(__file__).parents[1] / "security" / "weakened_daemon.py"
 SETTINGS = "wakeful.yaml"
 # Commands that need a process of their own: they change the process they run in, or wait for another program.
 IN_A_PROCESS_OF_THEIR_OWN = ("daemon", "migrate", "install", "uninstall")

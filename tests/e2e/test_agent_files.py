@@ -6,7 +6,7 @@ A session whose agent cannot answer sleeps and says what to do. Other sessions g
 from __future__ import annotations
 
 from e2e.box import Box
-from waiting import eventually
+from wait_conditions import eventually
 
 ASKING = (
     "objective: Ask.\nagent: docs\nbindings: {input: {file: in.txt, settle: 10ms}}\nrun: {prompt: Say what changed.}\n"

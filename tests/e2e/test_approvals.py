@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from e2e.box import WAKEFUL, Box
-from waiting import PATIENCE_SECONDS, eventually
+from wait_conditions import PATIENCE_SECONDS, eventually
 
 SPEC = """
     approve: before_run

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from e2e.box import WAKEFUL, Box
-from waiting import eventually
+from wait_conditions import eventually
 
 COUNTED = """
     objective: Count.

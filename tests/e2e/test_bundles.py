@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from e2e.box import Box
-from waiting import eventually
+from wait_conditions import eventually
 
 # Run by `make test-long`, because each of its tests starts a daemon.
 pytestmark = pytest.mark.long

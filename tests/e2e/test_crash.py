@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from e2e.box import Box
-from processes import is_alive
-from waiting import eventually
+from process_state import is_alive
+from wait_conditions import eventually
 
 SEEDS = [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (2, 3))]
 

@@ -8,8 +8,8 @@ import apsw
 import pytest
 
 from e2e.box import Box
-from processes import is_alive
-from waiting import eventually
+from process_state import is_alive
+from wait_conditions import eventually
 
 SPEC = """
     objective: Say what is there.

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from e2e.box import Box, copy_examples
-from waiting import eventually
+from wait_conditions import eventually
 
 NAMES = ["api-docs", "heartbeat", "payroll", "recruitment-screening", "social-insurance-filing"]
 

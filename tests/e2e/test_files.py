@@ -7,7 +7,7 @@ import os
 import subprocess
 
 from e2e.box import Box
-from waiting import PATIENCE_SECONDS, eventually
+from wait_conditions import PATIENCE_SECONDS, eventually
 
 COPY = """
     objective: Copy what the input says.

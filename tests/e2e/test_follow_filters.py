@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from e2e.box import WAKEFUL, Box
-from waiting import eventually
+from wait_conditions import eventually
 
 SPEC = """
 objective: Fail where the input is bad.

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from e2e.box import Box
-from waiting import eventually
+from wait_conditions import eventually
 
 
 def diamond(box: Box) -> None:

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families as read_plai
 from api.conftest import Speaker
 from e2e.box import Box
 from e2e.test_http_port import make_token, open_port
-from waiting import eventually
+from wait_conditions import eventually
 from wakeful.cli.client import Client
 
 FAILS = """

@@ -18,7 +18,7 @@ import pytest
 from api.conftest import TcpSpeaker
 from api.test_logins import Browser
 from e2e.box import Box
-from waiting import PATIENCE_SECONDS, eventually
+from wait_conditions import PATIENCE_SECONDS, eventually
 from wakeful.api.gate.scopes import RULES
 from wakeful.cli.client import Client
 

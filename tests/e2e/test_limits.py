@@ -6,7 +6,7 @@ import json
 import pwd
 
 from e2e.box import Box
-from waiting import eventually
+from wait_conditions import eventually
 
 
 def checks(box: Box, name: str) -> list[dict[str, str]]:

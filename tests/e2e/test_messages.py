@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from e2e.box import Box
-from waiting import eventually
+from wait_conditions import eventually
 
 
 def test_a_message_wakes_a_sleeping_mailbox_once(box: Box) -> None:

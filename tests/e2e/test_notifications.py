@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from e2e.box import Box
-from receivers import SECRET, MailServer, Receiver
-from waiting import eventually
+from notification_receivers import SECRET, MailServer, Receiver
+from wait_conditions import eventually
 
 ENVIRONMENT = {"WAKEFUL_SECRET_OPS_KEY": SECRET}
 # Longer than notices are gathered for one message: any further message would have come by then.

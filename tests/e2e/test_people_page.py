@@ -6,9 +6,9 @@ import re
 
 from api.conftest import Speaker
 from e2e.box import Box
-from pages.blocks import Block, read_blocks
-from pages.test_marks import split
-from waiting import eventually
+from pages.fenced_blocks import Block, read_blocks
+from pages.test_command_blocks import split
+from wait_conditions import eventually
 
 PAGE = "docs/people.md"
 # The verbs of the page: "people", "token", "presence", "answer", "open", "send", "new".

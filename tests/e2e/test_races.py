@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from e2e.box import Box
-from processes import is_alive
-from waiting import eventually
+from process_state import is_alive
+from wait_conditions import eventually
 from wakeful.cli.client import Client
 from wakeful.client.refusals import DaemonRefused
 
@@ -236,7 +236,7 @@ CALLS_EACH = 25
 
 
 def start_writers(box: Box, what: str, count: int) -> list[subprocess.Popen[bytes]]:
-    words = [sys.executable, str(Path(__file__).with_name("writers.py")), what, str(box.socket)]
+    words = [sys.executable, str(Path(__file__).with_name("concurrent_clients.py")), what, str(box.socket)]
     return [subprocess.Popen([*words, str(who), str(CALLS_EACH)]) for who in range(count)]
 
 

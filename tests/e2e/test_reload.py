@@ -11,7 +11,7 @@ import time
 import pytest
 
 from e2e.box import Box
-from waiting import eventually
+from wait_conditions import eventually
 
 ECHO = """
     objective: Echo.

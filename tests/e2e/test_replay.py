@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from e2e.box import WAKEFUL, Box
-from waiting import eventually
+from wait_conditions import eventually
 from wakeful.runners.isolation.bubblewrap import find_obstacle
 
 # Run by `make test-long`, because each of its tests starts a daemon.

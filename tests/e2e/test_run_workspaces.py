@@ -1,7 +1,7 @@
 """`run.workspace` with a real daemon: a run works in a copy or a checkout of its own.
 
 Other sessions see nothing of it until it has succeeded. What both kinds share with strict runs (landing, conflicts,
-kills) is in test_staged.py.
+kills) is in test_staged_outputs.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from e2e.box import Box
-from waiting import eventually
+from wait_conditions import eventually
 from wakeful.runners.isolation.bubblewrap import find_obstacle
 
 SPEC = """

@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 from e2e.box import Box
-from waiting import eventually
+from wait_conditions import eventually
 
 HOUR = 3600
 BEAT = "objective: Beat.\nbindings: {tick: {every: 500ms}}\nrun: {command: [sh, -c, 'echo x >> ledger']}\n"

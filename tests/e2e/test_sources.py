@@ -11,8 +11,8 @@ import pytest
 
 from e2e.box import Box
 from git_repository import git
-from ports import held_port
-from waiting import eventually
+from reserved_port import held_port
+from wait_conditions import eventually
 
 
 def commit(box: Box, path: str, text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from e2e.box import Box
-from waiting import eventually
+from wait_conditions import eventually
 
 TICKET = """
     for_each: tickets/*.md

@@ -13,7 +13,7 @@ import time
 import pytest
 
 from e2e.box import WAKEFUL, Box
-from waiting import eventually
+from wait_conditions import eventually
 
 # Run by `make test-long`, because each of its tests starts a daemon.
 pytestmark = pytest.mark.long

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from e2e.box import SETTINGS, WAKEFUL, Box
-from waiting import eventually
+from wait_conditions import eventually
 from wakeful.cli.client import Client
 from wakeful.runners.isolation.bubblewrap import find_obstacle as find_strict_obstacle
 from wakeful.runners.isolation.landlock import probe_abi

@@ -18,7 +18,7 @@ from urllib.parse import urlencode, urlsplit
 import pytest
 
 from e2e.box import WAKEFUL, Box
-from waiting import eventually
+from wait_conditions import eventually
 
 SECRET = "It's a Secret to Everybody"
 TRIAGE = """

@@ -17,8 +17,8 @@ import pytest
 
 from eventlog.engines import append
 from eventlog.test_sqlite_crash import acknowledged, assert_nothing_lost
-from processes import is_stopped
-from waiting import PATIENCE_SECONDS, eventually
+from process_state import is_stopped
+from wait_conditions import PATIENCE_SECONDS, eventually
 from wakeful.eventlog.contract import StateInUse, StoreBehindAnchor, StoreFailed, StoreFull, StoreGone, StoreUnsafe
 from wakeful.eventlog.sqlite import judge_state, open_log
 from wakeful.eventlog.sqlite.file_identity import FileIdentity
@@ -26,7 +26,7 @@ from wakeful.eventlog.sqlite.files import StoreFiles
 from wakeful.eventlog.state_lock import find_holder, lock_state
 from wakeful.system.private_files import make_plain, make_private
 
-APPENDER = Path(__file__).with_name("appender.py")
+APPENDER = Path(__file__).with_name("append_process.py")
 FEW = 5
 
 

@@ -14,10 +14,10 @@ import pytest
 
 from eventlog.engines import append
 from eventlog.test_sqlite_crash import acknowledged
-from waiting import PATIENCE_SECONDS
+from wait_conditions import PATIENCE_SECONDS
 from wakeful.eventlog.sqlite import open_log
 
-APPENDER = Path(__file__).with_name("appender.py")
+APPENDER = Path(__file__).with_name("append_process.py")
 WAKEFUL = str(Path(sys.executable).parent / "wakeful")
 APART = ["unshare", "--mount", "--propagation", "private", *([] if os.geteuid() == 0 else ["--map-root-user"])]
 

@@ -19,7 +19,7 @@ from wakeful.eventlog.sqlite import judge_state, open_log, open_reader
 from wakeful.eventlog.sqlite.files import StoreFiles
 from wakeful.eventlog.sqlite.repair import mend_store
 
-APPENDER = Path(__file__).with_name("appender.py")
+APPENDER = Path(__file__).with_name("append_process.py")
 # Releases before 0.2 made the database in this way: under its own name, step by step.
 EARLIER = """
 import sys

@@ -18,7 +18,7 @@ from wakeful.eventlog.sqlite import files, open_log
 from wakeful.eventlog.sqlite.files import StoreFiles
 from wakeful.eventlog.sqlite.writer import ANCHOR_GROUPS, ANCHOR_SECONDS, LAID_OUT_BYTES
 
-APPENDER = Path(__file__).with_name("appender.py")
+APPENDER = Path(__file__).with_name("append_process.py")
 # The real interpreter: strace must not trace a launcher that only starts it.
 PYTHON = Path(sys.executable)
 

@@ -25,7 +25,7 @@ from wakeful.eventlog.sqlite.files import StoreFiles
 from wakeful.eventlog.sqlite.repair import mend_store
 from wakeful.eventlog.sqlite.verification import verify_store
 
-APPENDER = Path(__file__).with_name("appender.py")
+APPENDER = Path(__file__).with_name("append_process.py")
 RECORDS = 60
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from eventlog.test_sqlite_crash import inject, needs_strace
-from golden import folding
+from golden import golden_log
 from wakeful.eventlog.sqlite import open_log
 
 FIRST = Path(__file__).parent.parent / "golden" / "0.1.0-schema-1"
@@ -27,7 +27,7 @@ def take_over(tmp_path: Path, fault: str) -> bool:
     log = open_log(state_dir)
     try:
         assert log.read_only is None, fault
-        records = folding.read_records(FIRST)
+        records = golden_log.read_records(FIRST)
         assert [
             record for name in dict.fromkeys(one.session for one in records) for record in log.read(name)
         ] == records, fault

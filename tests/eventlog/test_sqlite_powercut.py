@@ -19,7 +19,7 @@ from wakeful.eventlog.sqlite.anchor import read_anchor
 from wakeful.eventlog.sqlite.files import StoreFiles
 from wakeful.eventlog.sqlite.writer import ANCHOR_GROUPS, LAID_OUT_BYTES
 
-APPENDER = Path(__file__).with_name("appender.py")
+APPENDER = Path(__file__).with_name("append_process.py")
 APPENDS = 40
 
 pytestmark = pytest.mark.skipif(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from eventlog.engines import append
-from waiting import eventually
+from wait_conditions import eventually
 from wakeful.eventlog.sqlite import open_log
 from wakeful.eventlog.sqlite.writer import LAID_OUT_BYTES
 

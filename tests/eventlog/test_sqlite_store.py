@@ -13,7 +13,7 @@ import apsw
 import pytest
 
 from eventlog.engines import append, draft, texts
-from waiting import eventually
+from wait_conditions import eventually
 from wakeful.eventlog.contract import (
     Append,
     NewerSchema,
@@ -31,7 +31,7 @@ from wakeful.eventlog.sqlite.files import StoreFiles, connect_writer, read_mark
 from wakeful.eventlog.sqlite.schema import Migration, load_migrations, migrate, read_version
 from wakeful.eventlog.state_lock import lock_state
 
-APPENDER = Path(__file__).with_name("appender.py")
+APPENDER = Path(__file__).with_name("append_process.py")
 
 
 def modes(folder: Path) -> dict[str, int]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from examples.tree import Tree
+from examples.example_folder import Tree
 
 REPOSITORY = Path(__file__).parents[2]
 

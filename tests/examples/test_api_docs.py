@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from examples.tree import Tree
+from examples.example_folder import Tree
 
 PROGRAM = "examples/docs/render_api.py"
 PAGE = "examples/docs/out/api.md"

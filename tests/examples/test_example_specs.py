@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 import yaml
 
-from examples.tree import Tree
+from examples.example_folder import Tree
 
 SPECS = sorted((Path(__file__).parents[2] / "sessions.d").glob("*.yaml"))
 # In the order of the graph: social-insurance-filing reads the output of payroll.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from examples.tree import Tree
+from examples.example_folder import Tree
 
 PROGRAM = "examples/heartbeat/beat.py"
 JOURNAL = "examples/heartbeat/out/journal.md"

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from examples.tree import Tree
+from examples.example_folder import Tree
 
 PROGRAM = "examples/hr/payroll.py"
 SALARIES = "examples/hr/salaries.csv"

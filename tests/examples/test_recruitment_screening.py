@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from examples.tree import Tree
+from examples.example_folder import Tree
 
 PROGRAM = "examples/hr/recruitment_screening.py"
 CANDIDATES = "examples/hr/candidates"

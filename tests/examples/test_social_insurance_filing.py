@@ -2,7 +2,7 @@
 
 import pytest
 
-from examples.tree import Tree
+from examples.example_folder import Tree
 
 PAYROLL_PROGRAM = "examples/hr/payroll.py"
 PROGRAM = "examples/hr/social_insurance_filing.py"

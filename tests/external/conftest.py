@@ -6,7 +6,7 @@ import pytest
 
 # An imported fixture. The assignment makes it count as used.
 from agents.conftest import provider as provider
-from external.programs import PROGRAMS, Program
+from external.agent_programs import PROGRAMS, Program
 
 
 @pytest.fixture(params=PROGRAMS, ids=lambda program: program.name)

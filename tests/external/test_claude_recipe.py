@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from agents.provider import Asked, Fail, Provider, Say, Turn
-from external.programs import CLAUDE
+from external.agent_programs import CLAUDE
 from ordinary_user import OrdinaryBox
 from ordinary_user import ordinary_box as ordinary_box
 from ordinary_user import ordinary_user as ordinary_user

@@ -14,9 +14,9 @@ import pytest
 
 from agents.provider import Asked, Call, Hold, Provider, Say, Turn
 from e2e.box import Box
-from external.programs import Program
-from ports import held_port
-from waiting import eventually
+from external.agent_programs import Program
+from reserved_port import held_port
+from wait_conditions import eventually
 
 pytestmark = pytest.mark.acp
 

@@ -21,7 +21,7 @@ from mcp.client.subscriptions import ResourceUpdated
 from api.conftest import SocketConnection, Speaker
 from e2e.box import WAKEFUL, Box
 from mcp_server.clients import MODES, declare, open_client, say
-from waiting import PATIENCE_SECONDS, eventually_async
+from wait_conditions import PATIENCE_SECONDS, eventually_async
 
 pytestmark = pytest.mark.asyncio
 

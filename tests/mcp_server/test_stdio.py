@@ -13,7 +13,7 @@ from mcp_types import ResourceTemplateReference
 
 from e2e.box import Box
 from mcp_server.clients import MODES, declare, open_client, say
-from waiting import eventually_async
+from wait_conditions import eventually_async
 from wakeful.mcp_server.tools import PREFIX, list_tools
 from wakeful.verbs.table import VERBS
 

@@ -12,7 +12,7 @@ from mcp_types import ResourceUpdatedNotification
 
 from e2e.box import Box
 from mcp_server.clients import declare, open_client
-from waiting import PATIENCE_SECONDS, eventually_async
+from wait_conditions import PATIENCE_SECONDS, eventually_async
 
 pytestmark = pytest.mark.asyncio
 

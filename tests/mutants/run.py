@@ -29,18 +29,20 @@ REPOSITORY = Path(__file__).parent.parent.parent
 PACKAGE = REPOSITORY / "daemon" / "wakeful"
 TESTS = REPOSITORY / "tests" / "core"
 # Tests of the file source, which keeps some rules: they use real files and no simulated world.
-SOURCES_TESTS = REPOSITORY / "tests" / "sources" / "test_rule_versions.py"
+SOURCES_TESTS = REPOSITORY / "tests" / "sources" / "test_file_versions.py"
 # Tests of the files that a rewind writes.
-CONTENTS_TESTS = REPOSITORY / "tests" / "contents" / "test_restore.py"
+CONTENTS_TESTS = REPOSITORY / "tests" / "run_files" / "test_restore.py"
 # The directed tests of each rule (last rule, file). They run first, so that most mutants die in a second.
 SECTIONS = (
-    (3, "test_rules_log.py"), (9, "test_rules_versions.py"), (13, "test_rules_looking.py"), (19, "test_rules_seen.py"),
-    (26, "test_rules_wakes.py"), (27, "test_rules_outputs.py"), (29, "test_rules_seen.py"), (35, "test_rules_graph.py"), (38, "test_rules_clock.py"),
+    (3, "test_rules_log.py"), (9, "test_rules_versions.py"), (13, "test_rules_looks.py"), (19, "test_rules_seen_and_good.py"),
+    (26, "test_rules_wakes.py"), (27, "test_rules_outputs.py"), (29, "test_rules_seen_and_good.py"), (35, "test_rules_graph.py"), (38, "test_rules_clock.py"),
     (42, "test_rules_log.py"), (45, "test_calls_history.py"),
 )  # fmt: skip
 # Patterns and slots have their own suites, and no mutant here concerns them.
-ALL = sorted(path.name for path in TESTS.glob("test_*.py") if path.name not in ("test_match.py", "test_cron.py"))
-LAST = ("test_machine.py", "test_histories.py", "test_calls_machine.py")
+ALL = sorted(
+    path.name for path in TESTS.glob("test_*.py") if path.name not in ("test_patterns.py", "test_clock_slots.py")
+)
+LAST = ("test_core_state_machine.py", "test_random_histories.py", "test_calls_state_machine.py")
 SECONDS_EACH = 300
 
 

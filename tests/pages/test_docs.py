@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from e2e.box import Box, copy_examples
-from pages.blocks import PAGES, read_blocks
-from sources.gitrepo import GitRepo
-from waiting import PATIENCE_SECONDS
+from pages.fenced_blocks import PAGES, read_blocks
+from sources.commit_follower import GitRepo
+from wait_conditions import PATIENCE_SECONDS
 from wakeful.specs.command_words import has_shell_sign
 
 WORDS = """

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from pages.blocks import PAGES, REPOSITORY
+from pages.fenced_blocks import PAGES, REPOSITORY
 
 ALL = {**PAGES, "CHANGELOG.md": REPOSITORY / "CHANGELOG.md"}
 # CONTRIBUTING.md links to the map of the code, so it is checked only where that page exists.

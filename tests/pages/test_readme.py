@@ -19,9 +19,9 @@ import psutil
 import pytest
 
 from ordinary_user import OrdinaryUser, ordinary_user
-from pages.blocks import REPOSITORY, Block, read_blocks
-from sources.gitrepo import GitRepo
-from waiting import PATIENCE_SECONDS, eventually
+from pages.fenced_blocks import REPOSITORY, Block, read_blocks
+from sources.commit_follower import GitRepo
+from wait_conditions import PATIENCE_SECONDS, eventually
 
 __all__ = ["ordinary_user"]
 

@@ -13,11 +13,11 @@ import pytest
 
 from agents.conftest import provider
 from agents.provider import Call, Provider, Route, Routes, Say
-from agents.provider.asked import Asked
+from agents.provider.model_request import Asked
 from agents.provider.script import Turn, start
-from pages.blocks import Block, read_blocks
+from pages.fenced_blocks import Block, read_blocks
 from pages.test_docs import Reader
-from sources.gitrepo import GitRepo
+from sources.commit_follower import GitRepo
 
 __all__ = ["provider"]
 

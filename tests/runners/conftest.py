@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from waiting import eventually_async
+from wait_conditions import eventually_async
 from wakeful.core.record.observations import Output, ProcessEnded, RunRecovered
 from wakeful.runners.contract import RunOrder
 from wakeful.runners.process import proc

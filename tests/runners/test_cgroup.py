@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from waiting import PATIENCE_SECONDS, eventually_async
+from wait_conditions import PATIENCE_SECONDS, eventually_async
 from wakeful.core.spec.session import Confinement, RunLimits
 from wakeful.runners.isolation.bubblewrap import find_obstacle
 from wakeful.runners.process import cgroup, proc

@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from runners.conftest import Bench
-from waiting import eventually_async
+from wait_conditions import eventually_async
 from wakeful.core.spec.session import Confinement
 from wakeful.runners.contract import RunOrder
 from wakeful.runners.isolation.landlock import probe_abi

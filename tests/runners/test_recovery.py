@@ -9,12 +9,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from waiting import PATIENCE_SECONDS, eventually_async
+from wait_conditions import PATIENCE_SECONDS, eventually_async
 from wakeful.core.record.observations import RunRecovered
 from wakeful.runners.process import orphans, proc
 
 pytestmark = pytest.mark.asyncio
-DYING_DAEMON = Path(__file__).with_name("dying_daemon.py")
+DYING_DAEMON = Path(__file__).with_name("daemon_to_kill.py")
 
 
 async def _leave_behind(bench, orders):

@@ -16,12 +16,12 @@ import pytest
 from e2e.box import SETTINGS, Box
 from ordinary_user import ordinary_box as ordinary_box
 from ordinary_user import ordinary_user as ordinary_user
-from waiting import PATIENCE_SECONDS
+from wait_conditions import PATIENCE_SECONDS
 from wakeful.runners.isolation.landlock import probe_abi
 
 # The resolution of file times (two ticks of the slowest kernel), and a margin.
 HAND_SECONDS = 0.03
-VICTIM = Path(__file__).with_name("victim.py")
+VICTIM = Path(__file__).with_name("obedient_program.py")
 SESSION = """
 objective: Do what the mail says.
 isolation: {level}
@@ -29,7 +29,7 @@ bindings:
   mail:   {{file: mail.json}}
   result: {{file: out/{name}.txt, access: write}}
 run:
-  command: [python3, victim.py, mail.json]
+  command: [python3, obedient_program.py, mail.json]
   retries: 0
   timeout: 60s
   limits: {{{limits}}}
@@ -48,7 +48,7 @@ class Attack(Box):
         self.project.mkdir()
         self.specs = self.project / "sessions.d"
         self.specs.mkdir()
-        shutil.copy(VICTIM, self.project / "victim.py")
+        shutil.copy(VICTIM, self.project / "obedient_program.py")
         (self.project / SETTINGS).write_text("allow_unisolated: true\nconcurrency: 4\n")
         (folder / SETTINGS).unlink()
 

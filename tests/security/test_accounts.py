@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from api.conftest import Speaker
-from commands import run_command
-from credentials import acting_as
 from e2e.box import WAKEFUL, Box
+from in_process_command import run_command
 from ordinary_user import BECOME, OrdinaryBox, OrdinaryUser
-from waiting import PATIENCE_SECONDS, eventually
+from thread_user import acting_as
+from wait_conditions import PATIENCE_SECONDS, eventually
 
 BEN, EVE = 61_301, 61_302
 pytestmark = pytest.mark.skipif(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from e2e.box import Box
-from waiting import eventually
+from wait_conditions import eventually
 
 
 class Host(Box):

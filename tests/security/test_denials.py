@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from ordinary_user import OrdinaryBox
-from waiting import eventually
+from wait_conditions import eventually
 from wakeful.runners.isolation.trace import find_obstacle
 
 TRACING = find_obstacle()

@@ -19,7 +19,7 @@ import pytest
 from e2e.box import Box
 from git_repository import git
 from ordinary_user import OrdinaryBox
-from waiting import eventually
+from wait_conditions import eventually
 from wakeful.agents.tools.bound_files import Bounds
 from wakeful.runners.isolation import bubblewrap
 from wakeful.runners.isolation.landlock import probe_abi

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from ordinary_user import OrdinaryBox, OrdinaryUser
-from waiting import eventually
+from wait_conditions import eventually
 
 SPEC = """
 objective: Try to read the key.

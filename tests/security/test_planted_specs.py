@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from ordinary_user import OrdinaryBox, OrdinaryUser
-from waiting import eventually
+from wait_conditions import eventually
 
 OBEY = """
 objective: Do as the mail says.

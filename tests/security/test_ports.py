@@ -19,20 +19,20 @@ import pytest
 
 from e2e.box import Box
 from ordinary_user import OrdinaryBox, OrdinaryUser
-from ports import held_port
+from reserved_port import held_port
 from security.conftest import Attack
 from wakeful.runners.isolation.bubblewrap import find_obstacle
 from wakeful.runners.isolation.landlock import probe_abi
 from wakeful.runners.isolation.seccomp import is_known_machine
 
-PROGRAM = Path(__file__).with_name("port_ways.py")
+PROGRAM = Path(__file__).with_name("port_attempts.py")
 SPEC = """
 objective: Try every way out.
 isolation: {level}
 network: {network}
 first: run
-bindings: {{ways: {{file: port_ways.py}}}}
-run: {{command: [python3, port_ways.py, {ports}], retries: 0, timeout: 60s}}
+bindings: {{ways: {{file: port_attempts.py}}}}
+run: {{command: [python3, port_attempts.py, {ports}], retries: 0, timeout: 60s}}
 """
 OBSTACLE = find_obstacle()
 # The level and the network of each session. The list of `named` has a host name, which must be looked up.
@@ -95,7 +95,7 @@ def serve() -> Iterator[str]:
 
 
 def try_all(box: Box) -> Tried:
-    shutil.copy(PROGRAM, box.folder / "port_ways.py")
+    shutil.copy(PROGRAM, box.folder / "port_attempts.py")
     with serve() as ports:
         for name, (level, network) in SESSIONS.items():
             box.spec(name, SPEC.format(level=level, network=network, ports=ports))

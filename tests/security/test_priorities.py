@@ -16,7 +16,7 @@ import pytest
 
 from e2e.box import SETTINGS
 from ordinary_user import UID, OrdinaryBox, OrdinaryUser
-from waiting import eventually
+from wait_conditions import eventually
 
 # Each way is tried on a process of the same user, and on the program itself (0), which is allowed.
 PROGRAM = """

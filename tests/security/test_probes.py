@@ -8,14 +8,14 @@ import socket
 import pytest
 
 from security.conftest import Attack
-from waiting import eventually
+from wait_conditions import eventually
 
 SPEC = """
 objective: Watch what the mail says.
 isolation: {level}
 first: adopt
 bindings:
-  asked: {{probe: [python3, victim.py, {name}.json], check_every: 1h}}
+  asked: {{probe: [python3, obedient_program.py, {name}.json], check_every: 1h}}
   mail:  {{file: {name}.json}}
 run: {{command: ['true']}}
 """

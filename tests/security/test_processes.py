@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from processes import is_alive
+from process_state import is_alive
 from security.conftest import VICTIM, Attack
-from waiting import PATIENCE_SECONDS, eventually
+from wait_conditions import PATIENCE_SECONDS, eventually
 
 
 def test_the_environment_of_others_cannot_be_read(attack: Attack, bystander: subprocess.Popen[bytes]) -> None:

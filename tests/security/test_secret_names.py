@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ordinary_user import OrdinaryBox, OrdinaryUser
-from waiting import eventually
+from wait_conditions import eventually
 from wakeful.runners.isolation.bubblewrap import find_obstacle
 
 VALUE = "cnry-7QfR2x9ZkL0vw4TnB8s"

@@ -24,31 +24,31 @@ from urllib.parse import quote
 import pytest
 
 from e2e.box import WAKEFUL, Box
-from waiting import eventually
+from wait_conditions import eventually
 from wakeful.secrets.store import save_secret
 
 # Run by `make test-long`, because each test starts a daemon, which takes long.
 pytestmark = pytest.mark.long
 
-LEAK = Path(__file__).with_name("leak.py")
+LEAK = Path(__file__).with_name("secret_leaker.py")
 CANARY = "cnry-7Qf/R2+x9Zk=L0v&w4T'nB8<s>"
 ROTATED = "cnry-second/Value+9Xy=M1w&e5U'oC9<t>"
 SECRET = """
 objective: Log in somewhere.
 secrets: [canary]
 bindings: {in: {file: in.txt}, out: {file: out/result.txt, access: write}}
-run: {script: 'exec python3 leak.py "$WAKEFUL_SECRET_CANARY"', retries: 0}
+run: {script: 'exec python3 secret_leaker.py "$WAKEFUL_SECRET_CANARY"', retries: 0}
 """
 # The same program with the same value, which the daemon does not know as a secret.
 OPEN = """
 objective: Log in somewhere.
 bindings: {value: {file: value.txt}, out: {file: out/result.txt, access: write}}
-run: {command: [python3, leak.py, value.txt], retries: 0}
+run: {command: [python3, secret_leaker.py, value.txt], retries: 0}
 """
 
 
 def spell(value: str) -> dict[str, bytes]:
-    """Return the value in the shapes in which `leak.py` writes it. They do not depend on our redaction code."""
+    """Return the value in the shapes in which `secret_leaker.py` writes it. They do not depend on our redaction code."""
     raw = value.encode()
     return {
         "raw": raw,
@@ -125,7 +125,7 @@ class SecretBox(Box):
         super().__init__(folder)
         # The user's config lies outside of the runs' reach, as usual.
         self.config = folder.with_name(f"{folder.name}-config")
-        shutil.copy(LEAK, folder / "leak.py")
+        shutil.copy(LEAK, folder / "secret_leaker.py")
         self.write("in.txt", "1")
         (folder / "out").mkdir()
 
@@ -209,7 +209,7 @@ print(json.dumps({
     "argv": open("/proc/self/cmdline").read(),
 }), file=open("out/result.txt", "w"))
 """
-LOOKING = SECRET.replace("leak.py", "look.py")
+LOOKING = SECRET.replace("secret_leaker.py", "look.py")
 
 
 def test_a_run_finds_its_secret_in_a_file_of_its_own_that_goes_with_it(box: SecretBox) -> None:
@@ -310,7 +310,7 @@ def test_whoever_follows_the_output_sees_it_redacted_as_it_comes(box: SecretBox)
         "while not os.path.exists('go'): time.sleep(0.05)\n"
     )
     box.write("speak.py", program)
-    box.spec("speaking", SECRET.replace("leak.py", "speak.py"))
+    box.spec("speaking", SECRET.replace("secret_leaker.py", "speak.py"))
     box.start()
     box.wait_for("speaking", state="running")
     following = subprocess.Popen(

@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 from e2e.box import Box
-from waiting import PATIENCE_SECONDS, eventually
+from wait_conditions import PATIENCE_SECONDS, eventually
 from wakeful.cli.client import Client
 
 CALLS = 300

@@ -27,9 +27,9 @@ SESSION = """
 isolation: standard
 first: run
 network: true
-allow: {{read: [in, tcp_caller.py]}}
+allow: {{read: [in, tcp_token_thief.py]}}
 run:
-  command: [python3, tcp_caller.py, {way}, "{address}"]
+  command: [python3, tcp_token_thief.py, {way}, "{address}"]
   retries: 0
   timeout: 120s
 """
@@ -43,7 +43,7 @@ def test_a_run_that_found_a_token_opens_nothing_with_it(
     """This also holds for a child with a cleared environment, and for a process that hides its open files."""
     folder = tmp_path / "project"
     (folder / "in").mkdir(parents=True)
-    shutil.copy(HERE / "tcp_caller.py", folder)
+    shutil.copy(HERE / "tcp_token_thief.py", folder)
     box = OrdinaryBox(folder, ordinary_user)
     box.weaken("change_nothing" if is_defended else "ask_nobody_over_tcp")
     try:

@@ -21,7 +21,7 @@ import pytest
 from api.conftest import SocketConnection, Speaker
 from api.small_daemon import RunningDaemon, declare, reads
 from e2e.box import Box
-from waiting import eventually
+from wait_conditions import eventually
 from wakeful.api.app import ROUTES
 from wakeful.api.gate.access_tokens import Tokens
 from wakeful.api.gate.scopes import RULES

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from security.conftest import Attack
-from waiting import eventually
+from wait_conditions import eventually
 from wakeful.runners.isolation.trace import find_obstacle
 from wakeful.secrets.store import save_secret
 

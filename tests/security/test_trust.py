@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from e2e.box import Box
-from waiting import eventually
+from wait_conditions import eventually
 from wakeful.cli.client import Client
 from wakeful.client.refusals import DaemonRefused
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from security.conftest import Attack
-from waiting import eventually
+from wait_conditions import eventually
 from wakeful.runners.isolation.landlock import probe_abi
 
 KEEPER = """
@@ -104,7 +104,7 @@ def test_links_in_the_workspace_lead_landing_nowhere(attack: WorkspaceAttack, ki
     Nothing is written or read behind them.
     """
     os.system(
-        f"cd {attack.project} && git init -q && git add victim.py && git -c user.name=A -c user.email=a@b commit -qm x"
+        f"cd {attack.project} && git init -q && git add obedient_program.py && git -c user.name=A -c user.email=a@b commit -qm x"
     )
     (attack.project / "out/sub").mkdir(parents=True)
     (attack.project / "out/sub/a.txt").write_text("old")

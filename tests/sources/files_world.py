@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from sources.watcher import Watcher
-from waiting import eventually_async
+from sources.controlled_watcher import Watcher
+from wait_conditions import eventually_async
 from wakeful.core.looking.targets import FileTarget
 from wakeful.core.record.observations import LookResult, TargetLooked, TargetsHinted
 from wakeful.sources.contract import Defects

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sources.gitrepo import Follower, GitRepo
+from sources.commit_follower import Follower, GitRepo
 from wakeful.sources.git.bound_repositories import BoundRepositories
 from wakeful.sources.git.checkouts import Checkouts
 from wakeful.sources.git.git_command import GitRefusal

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 import pytest_asyncio
 
-from waiting import eventually_async
+from wait_conditions import eventually_async
 from wakeful.core.record.observations import ClockTicked
 from wakeful.sources.clock import Clock, Clocks, describe_jump
 

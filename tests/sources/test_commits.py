@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from sources.gitrepo import Follower, GitRepo
-from waiting import eventually_async
+from sources.commit_follower import Follower, GitRepo
+from wait_conditions import eventually_async
 from wakeful.sources.git import source as commits
 from wakeful.sources.git.commit_changes import ABSENT
 from wakeful.sources.git.git_command import Repository

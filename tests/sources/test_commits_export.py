@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from sources.gitrepo import GitRepo
+from sources.commit_follower import GitRepo
 from wakeful.sources.git import trees
 from wakeful.sources.git.git_command import Found, GitRefusal, Repository, locate, parse_tree
 from wakeful.sources.git.trees import ExportRefusal, export_tree, find_changes

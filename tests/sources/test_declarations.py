@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from credentials import acting_as
+from thread_user import acting_as
 from wakeful.core.record.observations import AgentsRead, SettingsRead, SpecsRead
 from wakeful.core.spec.agent import AgentSpec
 from wakeful.settings import ProjectReader

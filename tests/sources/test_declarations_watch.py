@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from sources.watcher import Watcher
-from waiting import eventually_async
+from sources.controlled_watcher import Watcher
+from wait_conditions import eventually_async
 from wakeful.core.record.observations import AgentsRead, SettingsRead, SpecsRead
 from wakeful.settings import SETTINGS_FILE, ProjectReader
 from wakeful.sources import declarations

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from sources.gitrepo import GitRepo
+from sources.commit_follower import GitRepo
 from wakeful.core.looking.targets import find_commit
 from wakeful.sources.git.commit_changes import ABSENT, Question, look_at_each_commit
 from wakeful.sources.git.git_command import Repository, locate

@@ -14,7 +14,7 @@ import pytest
 
 from sources import files_world
 from sources.files_world import POLLED, REREAD, SWEPT, World, open_world
-from waiting import eventually_async
+from wait_conditions import eventually_async
 from wakeful.core.looking.path_reports import Excluded, Found, NearlyMatched
 from wakeful.core.looking.targets import FileTarget
 from wakeful.sources.files import open_files

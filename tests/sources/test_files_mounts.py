@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sources.files_world import POLLED, World, open_world
-from waiting import eventually_async
+from wait_conditions import eventually_async
 from wakeful.sources.hints.choice import choose_hints
 
 pytestmark = pytest.mark.asyncio

@@ -8,7 +8,7 @@ import pytest
 
 from sources import files_world
 from sources.files_world import World, open_world
-from waiting import eventually_async
+from wait_conditions import eventually_async
 from wakeful.sources.files.reader_process import WORTH_ASKING
 
 MANY = WORTH_ASKING + 100

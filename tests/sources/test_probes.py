@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from processes import is_alive
+from process_state import is_alive
 from sources.timed_loop import TimedLoop
-from waiting import eventually_async
+from wait_conditions import eventually_async
 from wakeful.core.looking.targets import ProbeTarget
 from wakeful.core.record.observations import LookResult, TargetLooked, TargetsHinted
 from wakeful.sources.checks import probes
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.asyncio
 
 @asynccontextmanager
 async def launch(target: ProbeTarget) -> AsyncIterator[subprocess.Popen[bytes]]:
-    """A stand-in for the runner, which would confine the probe (tests/runners/test_probing.py)."""
+    """A stand-in for the runner, which would confine the probe (tests/runners/test_probe_launch.py)."""
     pipe = subprocess.PIPE
     yield subprocess.Popen(
         target.argv, cwd=target.root, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True

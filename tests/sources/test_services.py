@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ports import held_port
-from waiting import eventually_async
+from reserved_port import held_port
+from wait_conditions import eventually_async
 from wakeful.core.looking.targets import ServiceTarget
 from wakeful.core.record.observations import LookResult, TargetLooked, TargetsHinted
 from wakeful.core.spec.agent import McpServer

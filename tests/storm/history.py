@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from e2e.box import Box
-from storm.journey import NAME as TRAVELLER
-from storm.journey import PATIENCE_SECONDS, Journey
+from storm.digest_program import Poisoned, digest_files, find_tree
+from storm.migrations import NAME as TRAVELLER
+from storm.migrations import PATIENCE_SECONDS, Journey
 from storm.project import Declared, Project
-from storm.work import Poisoned, digest_files, find_tree
-from waiting import eventually
+from wait_conditions import eventually
 
 # How long to wait for the run of a session whose input was just saved, before a call stops it.
 LONGEST_START_SECONDS = 5.0

@@ -22,7 +22,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 NAMES = ("a", "b", "c", "d")
-WORK = ("work.py", "note_commit.py")
+WORK = ("digest_program.py", "commit_ledger_program.py")
 # Names for actions whose own names do not say enough.
 KINDS = {
     "write_slowly": "slow writer", "swap_link": "link and target swapped", "relink_hard": "hard link made", "toggle_mount": "bind mount on or off",
@@ -35,7 +35,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True)
 class Declared:
-    """A session of the storm: what it reads, by the patterns of `work.py`, and where its result is.
+    """A session of the storm: what it reads, by the patterns of `digest_program.py`, and where its result is.
 
     `needs` is a mount that it needs.
     """
@@ -130,7 +130,7 @@ class Project:
             binding = f"{{commits: src, repo: repo, branch: main, each_commit: true, line: {line}}}"
             text = f"objective: Take every commit.\nbindings:\n  code: {binding}\n  result: {{file: out/{name}.txt, access: write}}\n"
             (self.specs / f"{name}.yaml").write_text(
-                text + f"run: {{command: [python3, note_commit.py, out/{name}.txt], retries: 5}}\n"
+                text + f"run: {{command: [python3, commit_ledger_program.py, out/{name}.txt], retries: 5}}\n"
             )
             self.sessions[name] = Declared(name, (), f"out/{name}.txt", ledger=line)
 
@@ -154,7 +154,9 @@ class Project:
         self.sessions[name] = Declared(name, reads, f"out/{name}.txt", needs)
 
     def _spec(self, name: str, head: str, arguments: list[str], seconds: float = 0) -> None:
-        words = ", ".join(f'"{word}"' for word in ("python3", "work.py", f"out/{name}.txt", str(seconds), *arguments))
+        words = ", ".join(
+            f'"{word}"' for word in ("python3", "digest_program.py", f"out/{name}.txt", str(seconds), *arguments)
+        )
         text = f"objective: Keep a digest.\n{head}  result: {{file: out/{name}.txt, access: write}}\nrun: {{command: [{words}], retries: 1, timeout: 60s}}\n"
         (self.specs / f"{name}.yaml").write_text(text)
 

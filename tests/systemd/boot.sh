@@ -1,6 +1,6 @@
 #!/bin/sh
 # The first process of a machine made of namespaces: an overlay of this system's root, a real systemd as process 1.
-# Called by machine.py with the folder to build in and the accounts' home of the test; nothing of it outlives the namespaces.
+# Called by systemd_systemd_machine.py with the folder to build in and the accounts' home of the test; nothing of it outlives the namespaces.
 set -eu
 build=$1
 mount --make-rprivate /

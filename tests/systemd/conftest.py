@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from systemd.machine import Machine, why_not
+from systemd.systemd_machine import Machine, why_not
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from systemd.machine import ACCOUNT, SPECS, Machine
-from waiting import eventually
+from systemd.systemd_machine import ACCOUNT, SPECS, Machine
+from wait_conditions import eventually
 
 # Run by `make test-long`, because these tests boot a machine and start a daemon.
 pytestmark = pytest.mark.long

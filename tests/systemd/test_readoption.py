@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from systemd.machine import ACCOUNT, SPECS, UID, Machine
-from waiting import eventually
+from systemd.systemd_machine import ACCOUNT, SPECS, UID, Machine
+from wait_conditions import eventually
 from wakeful.runners.process.proc import can_tell_ends
 
 pytestmark = [

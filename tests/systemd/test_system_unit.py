@@ -9,8 +9,8 @@ import subprocess
 
 import pytest
 
-from systemd.machine import ACCOUNT, SPECS, TOOLS, TOOLS_SAID, UID, WAKEFUL, Machine
-from waiting import eventually
+from systemd.systemd_machine import ACCOUNT, SPECS, TOOLS, TOOLS_SAID, UID, WAKEFUL, Machine
+from wait_conditions import eventually
 
 # Run by `make test-long`, because these tests boot a machine and start a daemon.
 pytestmark = pytest.mark.long

@@ -3,8 +3,8 @@
 See `script` for the language of the scripts, and `server` for the server.
 """
 
-from agents.provider.asked import Asked, Message, Text, Thought, Tool, ToolCall, ToolResult
 from agents.provider.endpoint import Endpoint
+from agents.provider.model_request import Asked, Message, Text, Thought, Tool, ToolCall, ToolResult
 from agents.provider.remote import Remote, spawn
 from agents.provider.script import (
     Call,

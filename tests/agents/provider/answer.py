@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from agents.provider.asked import Asked
+from agents.provider.model_request import Asked
 from agents.provider.script import Call, Part, Reply, Say, Think, Usage
 
 # The length of a rough token, for use without a vocabulary.

@@ -11,8 +11,8 @@ from typing import Literal
 import msgspec
 
 from agents.provider.answer import dump, prepare
-from agents.provider.asked import Asked
 from agents.provider.formats import Format
+from agents.provider.model_request import Asked
 from agents.provider.script import UNHEARD, Cut, Empty, Fail, Garbage, Hold, Reply, Slow, Turn
 
 EVENTS = "text/event-stream; charset=utf-8"

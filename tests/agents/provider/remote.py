@@ -16,8 +16,8 @@ from pathlib import Path
 
 import msgspec
 
-from agents.provider.asked import Asked
 from agents.provider.endpoint import Endpoint
+from agents.provider.model_request import Asked
 from agents.provider.script import Routes, Turn, Turns, write_script
 
 _TESTS = Path(__file__).parent.parent.parent

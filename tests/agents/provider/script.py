@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from agents.provider.asked import Asked
+from agents.provider.model_request import Asked
 
 
 class _Word(msgspec.Struct, frozen=True, tag_field="turn", tag=str.lower, forbid_unknown_fields=True):

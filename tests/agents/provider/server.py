@@ -17,12 +17,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import msgspec
 
 from agents.provider.answer import count_tokens
-from agents.provider.asked import Asked, BrokenHistory, refuse_broken_history
 from agents.provider.delivery import Delivery, ScriptMistake, deliver, plain
 from agents.provider.endpoint import Endpoint
 from agents.provider.formats import Format, Wire
-from agents.provider.formats.known import FORMATS, find_counted, write_count
-from agents.provider.local import ROUTES, LlamaCpp, Ollama, Vllm
+from agents.provider.formats.all_formats import FORMATS, find_counted, write_count
+from agents.provider.local_model_servers import ROUTES, LlamaCpp, Ollama, Vllm
+from agents.provider.model_request import Asked, BrokenHistory, refuse_broken_history
 from agents.provider.script import Script, ScriptExhausted, read_script, start
 
 # The interval in which the accepting thread checks whether the test is over.

@@ -2,7 +2,8 @@
 
 `find_complaints` parses messages and finds the path or address in them; it is pure. `find_hint` compares the findings
 with the run's reach, at the run's end, in a thread. A program chooses every word that it prints, so the messages decide
-nothing: they only lead to a line that a person reads. tests/runners/test_messages.py has one test for each program.
+nothing: they only lead to a line that a person reads. There is a test for each program in
+tests/runners/test_denial_messages.py.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Protocol
 import msgspec
 
 from agents.provider.answer import Answer
-from agents.provider.asked import Asked
+from agents.provider.model_request import Asked
 
 
 class Wire(msgspec.Struct, frozen=True):

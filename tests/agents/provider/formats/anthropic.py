@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from agents.provider.answer import Answer, cut_args, cut_text, dump
-from agents.provider.asked import Asked, Other, Piece, Text, Thought, Tool, ToolCall, ToolResult, merge_roles
 from agents.provider.formats import Wire
 from agents.provider.formats.bearer import read_bearer
+from agents.provider.model_request import Asked, Other, Piece, Text, Thought, Tool, ToolCall, ToolResult, merge_roles
 from agents.provider.script import Call, Part, Say, Think, Usage
 
 _STOPS = {"end": "end_turn", "calls": "tool_use", "length": "max_tokens", "refused": "refusal"}

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from agents.provider.answer import Answer, cut_text, dump
-from agents.provider.asked import Asked, Message, Other, Piece, Text, Thought, Tool, ToolCall, ToolResult
 from agents.provider.formats import Wire
+from agents.provider.model_request import Asked, Message, Other, Piece, Text, Thought, Tool, ToolCall, ToolResult
 from agents.provider.script import Call, Part, Say, Think
 
 _STOPS = {"end": "STOP", "calls": "STOP", "length": "MAX_TOKENS", "refused": "SAFETY"}

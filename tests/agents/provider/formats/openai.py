@@ -5,9 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from agents.provider.answer import Answer, cut_args, cut_text, dump, write_args
-from agents.provider.asked import Asked, Other, Piece, Text, Thought, Tool, ToolCall, ToolResult, merge_roles, read_args
 from agents.provider.formats import Wire
 from agents.provider.formats.bearer import read_bearer
+from agents.provider.model_request import (
+    Asked,
+    Other,
+    Piece,
+    Text,
+    Thought,
+    Tool,
+    ToolCall,
+    ToolResult,
+    merge_roles,
+    read_args,
+)
 from agents.provider.script import Call, Say, Think
 
 CREATED = 1_760_000_000
