@@ -95,7 +95,7 @@ def call_as_itself(target: str, body: dict[str, object]) -> None:
 def shed_and_call(body: dict[str, object]) -> None:
     """Call without the mark, and without the variables that name the run."""
     shed_mark()
-    code = f"import victim; victim.call(body={body!r})"
+    code = f"import obedient_program; obedient_program.call(body={body!r})"
     subprocess.run(
         [sys.executable, "-c", code],
         env={"WAKEFUL_SOCKET": os.environ["WAKEFUL_SOCKET"], "PYTHONPATH": "."},

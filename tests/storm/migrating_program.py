@@ -9,7 +9,7 @@ import os
 import sys
 import time
 
-from work import digest_files
+from digest_program import digest_files
 
 
 def main() -> None:

@@ -269,6 +269,13 @@ def find_named(service: Service, name: str) -> Session:
     return service.core.state.by_name(name)
 
 
+async def know_agent(service: Service, name: str | None) -> None:
+    """Read the specs again if no agent of this name is known, because a person may name one right after saving its
+    file."""
+    if name is not None and name not in service.core.agents:
+        await service.read_specs()
+
+
 def refuse_refused(service: Service, name: str) -> None:
     """Raise UnknownSession if the name belongs to a refused new spec. There is no session, and the caller needs to know
     what is wrong with the spec."""

@@ -337,7 +337,10 @@ async def prepare_migrate(service: Service, body: Any) -> Prepared:
         return calls.Thaw(name=body.name)
     if body.receipt is None:
         _find_agent(service, body.agent)
-        _check_model(service, session, body)
+        if body.model is not None:
+            # The agent's file may have been saved a moment ago, and it says where the model is served.
+            await service.read_specs()
+            _check_model(service, session, body)
         return calls.Migrate(name=body.name, agent=body.agent, model=body.model)
     receipt = body.receipt
     if receipt.session != session.id:
@@ -390,8 +393,6 @@ def _take_arrival(service: Service, session: Session, receipt: Receipt, arrival:
 def _check_model(service: Service, session: Session, body: Any) -> None:
     """Raise CallerError if the model's name is malformed, or if the agent has no address for the model. An agent's file
     is checked in the same way."""
-    if body.model is None:
-        return
     try:
         parse_model_name(body.model)
     except ValueError as error:

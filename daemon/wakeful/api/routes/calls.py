@@ -28,7 +28,7 @@ from wakeful.api.operations.participants import refuse_by_uid
 from wakeful.api.problems import Forbidden, KeyInUse
 from wakeful.api.requests import answer_json, caller_of, service_of
 from wakeful.api.routes.people import presence_of
-from wakeful.api.service import Service, refuse_refused
+from wakeful.api.service import Service, know_agent, refuse_refused
 from wakeful.core.calls import values as calls
 from wakeful.core.calls.roles import find_called
 from wakeful.core.calls.rules import CALL_RULES
@@ -156,6 +156,7 @@ async def _carry_out(request: Request, steps: CallSteps, body: Any, once: Idempo
 
 async def make_call(service: Service, steps: CallSteps, body: Any, caller: Caller) -> Any:
     """Make the call of a body, or the preview of a dry run."""
+    await know_agent(service, getattr(body, "agent", None))
     made = await steps.prepare(service, body) if steps.prepare is not None else steps.makes[0](**asdict(body))
     return replace(made, sender=caller.run.name) if steps.is_to_others and caller.run is not None else made
 

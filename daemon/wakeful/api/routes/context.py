@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from wakeful.api.operations.offered_tools import read_offered
 from wakeful.api.requests import Handlers, answer_json, find_session, service_of
-from wakeful.api.service import Service
+from wakeful.api.service import Service, know_agent
 from wakeful.core.agents.model_text import estimate_definition, estimate_entry
 from wakeful.core.agents.turns import Answered, Asked, Entry, Returned, ToolCall
 from wakeful.core.deciding.run_start import is_run_due, preview_run
@@ -100,7 +100,9 @@ async def _compare_commits(service: Service, session: Session) -> dict[str, Comp
 async def read_context(request: Request) -> Response:
     service = service_of(request)
     present = find_session(request, service)
-    imagined = preview_run(service.core, present, request.query_params.get("agent"), service.moment().wall)
+    wanted = request.query_params.get("agent")
+    await know_agent(service, wanted)
+    imagined = preview_run(service.core, present, wanted, service.moment().wall)
     is_due = is_run_due(service.core, present)
     agent, source = imagined.agent, None
     if agent.asks_window:
