@@ -326,7 +326,7 @@ def _count_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-# -- everything at one look -----------------------------------------------------------------------
+# -- one reading of everything --------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,7 +362,7 @@ class ProjectReader:
     """Reads wakeful.yaml, agents and specs, skips files that did not change, and keeps the last good settings.
 
     `kept` is the file that saves readings for the next daemon. `pools` is set for a second project of the daemon, and
-    has the daemon's pools: of such a project's wakeful.yaml only the defaults count.
+    has the daemon's pools. Of that project's wakeful.yaml only the defaults are used.
     """
 
     def __init__(
@@ -374,7 +374,7 @@ class ProjectReader:
         accept: Callable[[Path], bytes | None] = lambda path: None,
         report_progress: ReportProgress = tell_nobody,
     ) -> None:
-        """`accept` returns the text that counts instead of the settings file. None if the file counts as it is."""
+        """`accept` returns the text to use instead of the settings file. None if the file itself is used."""
         self._specs_dir = Path(os.path.abspath(specs_dir))
         self._environ = environ
         self._settings = default_settings()

@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// A small real MCP server without a library, as packages of npm have them: it answers by a module that lies beside its package.
+// A small MCP server without a library, laid out like a package of npm. It needs another package beside its own.
 const { shout } = require('small-words');
 const readline = require('readline');
 

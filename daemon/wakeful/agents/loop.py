@@ -104,7 +104,7 @@ class Record(Protocol):
     async def tell(self, *steps: work.PostedStep) -> None:
         """Post steps without waiting for their record.
 
-        If the daemon ends the run at these steps, the next call that waits returns so.
+        If the daemon ends the run because of these steps, the next call that waits for its record returns that.
         """
 
 
@@ -481,7 +481,7 @@ class Loop:
             return await self._ask_person(call)
         policy = self._tools.policy_of(call.name)
         if policy == "deny":
-            # The box only returns the reason.
+            # `carry_out` does not run a denied tool. It only returns the reason.
             return await self._tools.carry_out(call)
         if policy == "ask":
             allowed = self._beginning.permissions.get(call.id)

@@ -78,7 +78,7 @@ _BY_STATUS = {problem.status: name for name, problem in reversed(PROBLEMS.items(
 
 
 class RefusedRequest(CallerError):
-    """A request that is refused for its form or its caller. Counted by `kind` (gate/refusals.py)."""
+    """A request that is refused for its form or its caller. Counted by `kind` in `Refusals`."""
 
     kind: RefusalKind = "body"
 

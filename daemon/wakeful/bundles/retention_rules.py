@@ -92,8 +92,8 @@ def judge_session(session: Session, *, is_owed: bool = False, has_open_question:
 def choose_sessions(standings: Iterable[RetainedSession], general: Retention, now: int) -> tuple[Due, ...]:
     """Choose the sessions to archive, the longest inactive first. `now` is in microseconds.
 
-    Each session is judged by its own limits, or else the daemon's. Then more are chosen until all sessions together are
-    within the daemon's size. A limit that is None does not apply.
+    Each session is judged by its own limits, or else the daemon's. Then more are chosen until all sessions together fit
+    the daemon's size limit. A limit that is None does not apply.
     """
     standings = sorted(standings, key=lambda one: (one.last_active_at, one.session))
     due = {
@@ -134,7 +134,7 @@ def _judge_alone(one: RetainedSession, retention: Retention, now: int) -> str | 
 
 
 def _relieve(standings: Sequence[RetainedSession], due: dict[str, str], general: Retention) -> dict[str, str]:
-    """Choose further sessions to archive until the rest is within the daemon's size. Held sessions always stay."""
+    """Choose further sessions to archive until the others fit the daemon's size limit. Held sessions always stay."""
     more: dict[str, str] = {}
     if general.size_bytes is None:
         return more
@@ -149,7 +149,7 @@ def _relieve(standings: Sequence[RetainedSession], due: dict[str, str], general:
 
 
 def _is_beyond(output: RunOutput, place: int, kept_bytes: int, retention: Retention, now: int) -> bool:
-    """Does the output exceed a limit? `place` newer outputs exist. `kept_bytes` includes this output."""
+    """Does the output exceed a limit? `place` is the number of newer outputs. `kept_bytes` includes this output."""
     age = (now - output.finished_at) / _MICROSECONDS
     if output.outcome != "succeeded" and age <= FAILED_KEEP_SECONDS:
         return False

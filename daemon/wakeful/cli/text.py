@@ -137,7 +137,7 @@ def format_exact(text: str | None) -> str:
 
 def show_local_times(text: str) -> str:
     """Convert the UTC times in a sentence of the daemon to local time."""
-    # Most lines have no time. Without a Z the slow import of `re` is avoided.
+    # Most lines have no time, and so no Z. Then return early, because importing `re` is slow.
     if "Z" not in text:
         return text
     import re

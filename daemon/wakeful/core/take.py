@@ -100,8 +100,8 @@ def _take_settings_read(observation: SettingsRead, core: Core, decision: Decisio
 
 
 def _take_room_seen(observation: RoomSeen, core: Core, decision: Decision) -> None:
-    """Note whether there is disk space. No session is touched: those that wait are queued, and each decision offers
-    slots."""
+    """Record whether there is disk space. No session is touched: waiting sessions are in the queue, and every decision
+    offers them slots."""
     core.looked.shortage = observation.words
 
 
@@ -143,7 +143,7 @@ def _take_agents_read(observation: AgentsRead, core: Core, decision: Decision) -
 
 
 def _take_specs_read(observation: SpecsRead, core: Core, decision: Decision) -> None:
-    """Take in one reading of specs (rule 26). The first of an incarnation is complete: specs missing in it are gone."""
+    """Take in one reading of specs (rule 26). The first reading after a start has all specs: a missing one is gone."""
     for name in (*observation.removed, *(d.spec.name for d in observation.declared)):
         core.looked.refused.pop(name, None)
         core.looked.untrusted.pop(name, None)
@@ -222,7 +222,7 @@ def _place_last_good(core: Core, declared: list[Declaration], refused: dict[str,
             placed.append(session.spec)
         if (cannot_be_read and session.name not in specs) or is_unfiled:
             kept.append(Declaration(session.spec, session.declaration.text_digest, session.declaration.is_filed))
-    # Two of them conflict if one session was closed while the other took its paths, and was opened again.
+    # Two last good specs conflict if a session was closed, another one took its paths, and it was opened again.
     conflicts = core.graph.admit(placed, ())
     core.looked.refused.update(conflicts)
     return [one for one in kept if one.spec.name not in conflicts]
@@ -347,8 +347,8 @@ def _take_process_ended(observation: ProcessEnded, core: Core, decision: Decisio
 
 
 def _take_outputs_kept(observation: OutputsKept, core: Core, decision: Decision) -> None:
-    """Note that the outputs of the ended run are saved, as far as possible. Inputs are saved later, and never delay
-    the end of the run."""
+    """Record that saving the outputs of the ended run is over. Some outputs may not have been saved. Inputs are saved
+    later, and never delay the end of the run."""
     session = _session_of(core, observation.session, observation.run_id)
     ended = core.looked.ended.get(session.id) if session is not None else None
     if session is None or ended is None or not ended.is_keeping:

@@ -92,7 +92,7 @@ def salvage(log: LogReader, session_id: str, words: str, taken: set[str]) -> Dam
         name = f"damaged-{session_id}"
     if session is None:
         return DamagedSession(id=session_id, name=name, opened_at=0, damage=words)
-    # It has no open run, because the end of the run could not be recorded.
+    # Drop the open run and the wake, because a damaged log cannot record how they end.
     left_run = session.run.run_id if session.run is not None else None
     return DamagedSession(
         **{**asdict(session), "name": name, "run": None, "wake": None}, damage=words, left_run=left_run

@@ -1,10 +1,10 @@
-"""Takes down what stands at the paths of a look, and keeps each content that is not kept yet: now, or later.
+"""Makes the entries of a run's record for the paths of a look, and keeps each content that is not kept yet.
 
-Called by `Keeper` in a thread, while the run may already be changing what is read here: every content is checked
-against the digest that was looked at, and one that moved on is not kept. What a run writes is read as it is taken down;
-of what it only reads the digest is known, which is all a record needs: its content is `wanted`, and `Backlog` keeps it.
-Never reads more than `Limits` allow, never follows a path into anything but a regular file, never out of the session's
-root, never opens what could wait for ever.
+Called by `Keeper` in a thread, while the run may already be changing these files. So every content is compared with the
+digest of the look, and a changed content is not kept. Files that the run may write are read at once. For a file that it
+only reads, the record needs only the digest: the content is put on a list, and `Backlog` keeps it later. This module
+reads at most what `Limits` allow. It reads only regular files, follows no link out of the session's root, and never
+waits for ever when it opens a file.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ NO_FILE = "not a file"
 LATE = "not read in time"
 SECRET = "holds a secret"
 OUTSIDE = "leads outside"
-# Why a file was not kept, which holds as long as the file stays as it is (None: it was kept).
+# The results that stay valid as long as the file does not change: kept (None), or not kept for one of these reasons.
 LASTING = (None, TOO_LARGE, NO_FILE, SECRET, OUTSIDE)
-# Files, executable or not, whose mode nobody asked for.
+# The mode that is recorded for a file or an executable file if its real mode was not read.
 _MODES = {"f": 0o644, "x": 0o755}
-# Not there, or another kind of thing than what was looked at.
+# The errors if the file is gone, or is no longer of the kind that the look found.
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL, errno.ENXIO, errno.EISDIR, errno.EAGAIN)
-# So much of one run is read however late it is, in a few milliseconds: on a busy machine, too,
-# small outputs are always kept.
+# The outputs of one run that are read even after the time limit. That takes a few milliseconds, so small outputs are
+# kept on a busy machine, too.
 _SURE_FILES = 16
 _SURE_BYTES = 256 << 10
 _OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
@@ -49,25 +49,25 @@ _OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 class Limits(Struct, frozen=True, kw_only=True):
     """The most that is kept of one run.
 
-    Sources and documents are small. A larger file is data, and has a home of its own.
+    Sources and documents are small. A larger file is usually data that is stored elsewhere.
     """
 
-    # Held in memory once while it is kept.
+    # A file is held in memory while it is kept.
     file_bytes: int = 8 << 20
-    # New contents alone: what is kept already costs nothing. Half a second of a slow disk.
+    # Counts only new contents. A slow disk writes this in half a second.
     run_bytes: int = 64 << 20
     run_files: int = 2_000
 
 
 def find_limits(core: Core) -> Limits | None:
-    """The limits of now, which wakeful.yaml may change. None if no contents are kept."""
+    """Return the present limits, which wakeful.yaml may change. None if no contents are kept."""
     limits = core.settings.limits
     file, run, files = limits.kept_file.hard, limits.kept_run.hard, limits.kept_files.hard
     return Limits(file_bytes=file, run_bytes=run, run_files=files) if file and run and files else None
 
 
 class SeenPath(Protocol):
-    """The state of one path at a look: `digest` is 20 bytes of blake2b, empty where only the stat was compared."""
+    """The state of one path at a look. `digest` is 20 bytes of blake2b, or empty if only the stat was compared."""
 
     @property
     def kind(self) -> str: ...
@@ -78,7 +78,7 @@ class SeenPath(Protocol):
 
 
 class WantedContent(NamedTuple):
-    """A content that a record names and nobody has read yet. `root`: no link leads out of it on the way."""
+    """A content that a record names and that is to be kept later. No link in its path may lead out of `root`."""
 
     path: str
     digest: bytes
@@ -87,11 +87,11 @@ class WantedContent(NamedTuple):
 
 
 class NotKept(Exception):
-    """Its content is not for keeping; the words say why."""
+    """A content is not kept. The message is the reason."""
 
 
 class Outside(NotKept):
-    """A link on the way leads out of the session's root."""
+    """A link in the path leads out of the session's root."""
 
     def __init__(self) -> None:
         super().__init__(OUTSIDE)
@@ -105,17 +105,17 @@ class Moved(NotKept):
 
 
 class Capture:
-    """One run's share of the blobs: counts what is new.
+    """Keeps the contents of one run as blobs, and counts the new ones against the limits.
 
-    Used by one thread at a time; the two times are set from the loop.
+    Used by one thread at a time. The loop sets the two times.
     """
 
     def __init__(self, blobs: Blobs, limits: Limits) -> None:
         self.blobs = blobs
-        # Monotonic: what is not read by then is said to be late.
+        # Monotonic times. A file that is not read by then is recorded as not read in time.
         self.inputs_until = inf
         self.outputs_until = inf
-        # Contents of outputs that are at hand, and perhaps not flushed yet.
+        # The addresses of the outputs that are kept. Some of them may not be flushed yet.
         self.relied_on: set[str] = set()
         self._limits = limits
         self._bytes_left = limits.run_bytes
@@ -127,13 +127,14 @@ class Capture:
 
     @property
     def is_spent(self) -> bool:
-        """May nothing more be kept of this run?"""
+        """Has this run reached a limit, so that nothing more is kept of it?"""
         return self._files_left <= 0 or self._bytes_left <= 0
 
     def take(self, root: str, seen: Mapping[str, SeenPath], *, is_later: bool = False) -> tuple[Entry, ...]:
-        """Every path of a look, ordered by name. Raises OSError only for the blobs' own sake: a full disk.
+        """Return an entry for every path of a look, ordered by name, and keep the contents.
 
-        `is_later`: contents that are known by their digest are not read now, but wanted.
+        `is_later`: contents with a known digest are not read now, but listed to be kept later. Raises OSError only if a
+        blob cannot be written, for example on a full disk.
         """
         lead, paths = f"{root.rstrip('/')}/", sorted(seen)
         names, sights = [path.removeprefix(lead) for path in paths], [seen[path] for path in paths]
@@ -142,13 +143,16 @@ class Capture:
         return tuple([self._take_one(root, *one, is_later) for one in zip(paths, names, sights, strict=True)])
 
     def hand_over(self) -> list[WantedContent]:
-        """The contents that are to be kept later; each is handed over once."""
+        """Return the contents that are to be kept later. Each is returned once."""
         wanted, self._wanted = self._wanted, []
         return wanted
 
     def _list_later(self, root: str, paths: list[str], names: list[str], sights: list[SeenPath]) -> tuple[Entry, ...]:
-        """As `_take_one`, of files that are all to be kept later: a run on 1,000 of them waits for this at its end. So
-        nothing is touched here, each content is judged once, and it goes column by column."""
+        """Do the work of `_take_one` for many files that are all kept later.
+
+        The end of a run on 1,000 files waits for this, so it must be fast: no file is opened, each content is judged
+        once, and the values are handled column by column.
+        """
         kinds, digests, sizes = (
             [sight.kind for sight in sights],
             [sight.digest for sight in sights],
@@ -198,12 +202,12 @@ class Capture:
             raise NotKept(NO_FILE)
         mode = _read_mode(os.path.join(root, name))
         facts: dict[str, Any] = {} if mode is None else {"mode": mode}
-        # Kept already, by this run or another: not read again, whatever became of the file meanwhile.
+        # This or another run kept the content. Do not read it again, even if the file has changed meanwhile.
         if sight.digest and self.blobs.has(address_of(sight.digest), sight.size):
             self.relied_on.add(address_of(sight.digest))
             return facts | {"digest": sight.digest.hex()}
         if self._is_late(is_later):
-            # It may still be had, and is then found by its digest.
+            # Try to keep it later. If that succeeds, a reader finds it by its digest.
             raise NotKept(
                 (self._want(root, os.path.join(root, name), sight.digest, sight.size) if sight.digest else None) or LATE
             )
@@ -215,9 +219,11 @@ class Capture:
         return facts | {"digest": digest.hex(), "size": len(content)}
 
     def _take_link(self, root: str, name: str, sight: SeenPath, is_later: bool) -> dict[str, Any]:
-        """Its words, and the content of the file it leads to, if that was looked at and lies below root.
+        """Record the text of a link. Also keep the file behind it, if the look read that file and it lies below root.
 
-        A run may leave a link to a file that it cannot read itself: we can, and must not fetch it for anybody."""
+        A run may leave a link to a file that it cannot read itself. The daemon could read that file, and must not copy
+        it for the run.
+        """
         path = os.path.join(root, name)
         with _reading():
             words = os.readlink(path)
@@ -234,13 +240,14 @@ class Capture:
         if not stat.S_ISREG(target.st_mode):
             raise Moved
         self._refuse_more(target.st_size)
-        # The look knows words and content by one digest: what the content's own is, only reading tells.
+        # The look has one digest for the text and the content together. The content's own digest is not known without
+        # reading it.
         if self._is_late(is_later):
             raise NotKept(LATE)
         try:
             content, digest = _read_file(root, name, target.st_size, 0)
         except Outside:
-            # Its words are all there is to keep.
+            # The link leads out of root, so record only its text.
             return facts
         named.update(b"\0" + (b"x" if target.st_mode & stat.S_IXUSR else b"f") + digest)
         if named.digest() != sight.digest:
@@ -260,15 +267,15 @@ class Capture:
         return time.monotonic() > self.outputs_until and (self._sure_files <= 0 or self._sure_bytes <= 0)
 
     def _want(self, root: str, path: str, digest: bytes, size: int) -> str | None:
-        """Have it kept later, if it is not yet; why it will not be, None where it will."""
+        """List a content to be kept later, unless it is kept. Returns the reason if it will not be kept; else None."""
         reason = self._refuse_later(digest, size)
-        # Also where it is found a second time: one of both may be gone when its turn comes.
+        # List a second path with the same content, too: one of the two files may be gone when its turn comes.
         if digest in self._wanted_digests:
             self._wanted.append(WantedContent(path, digest, size, root))
         return reason
 
     def _refuse_later(self, digest: bytes, size: int) -> str | None:
-        """Why this content will not be kept; None where it is kept already, or is wanted from now on."""
+        """Return the reason why this content will not be kept. None if it is kept, or may be kept later."""
         if digest in self._wanted_digests or self.blobs.has(address_of(digest), size):
             return None
         try:
@@ -298,10 +305,10 @@ class Capture:
 
 
 def keep_wanted(blobs: Blobs, wanted: WantedContent) -> str | None:
-    """Blocks.
+    """Keep a content that was listed to be kept later. Blocking.
 
-    The address where it is kept; None where it holds a secret, or is no longer what was looked at.
-    Raises OSError as `take`.
+    Returns its address. None if it contains a secret, or if the file changed or cannot be read. Raises OSError as
+    `Capture.take` does.
     """
     address = address_of(wanted.digest)
     if blobs.has(address, wanted.size):
@@ -319,7 +326,7 @@ def keep_wanted(blobs: Blobs, wanted: WantedContent) -> str | None:
 
 
 def _read_file(root: str, name: str, size: int, flags: int) -> tuple[bytes, bytes]:
-    """Content and digest of a regular file of this very size."""
+    """Return the content and the digest of a regular file. Raises Moved if it has not exactly this size."""
     with _reading():
         # A person wrote the absolute path of a binding, so links on the way are followed.
         descriptor = (
@@ -350,7 +357,7 @@ def _read_mode(path: str) -> int | None:
     try:
         found = os.lstat(path)
     except OSError:
-        # Reading its content will say what is wrong, should that be needed.
+        # If the content is needed, reading it reports this error.
         return None
     return stat.S_IMODE(found.st_mode) if stat.S_ISREG(found.st_mode) else None
 
@@ -359,7 +366,7 @@ def _read_mode(path: str) -> int | None:
 def _reading() -> Iterator[None]:
     """Turn an error of the run's own files into a reason not to keep them.
 
-    An error of the blobs is the daemon's trouble.
+    Do not use it around writes of blobs: their errors are the daemon's problem.
     """
     try:
         yield

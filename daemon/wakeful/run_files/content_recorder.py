@@ -2,9 +2,9 @@
 
 `RunStarter` calls `save_outputs` before the process is started and `begin` after it. The runner's report goes through
 `end`. The core delays `run_finished` until `OutputsKept`: for a short time, and never for the inputs, which are named
-by their digests and kept later (backlog.py). Threads read and write the contents. The loop only lists the paths, and
-keeps the few outputs that others changed since the last run, because the run would overwrite them before a thread could
-read them. After an error, a message is printed and the run is recorded without its files.
+by their digests and kept later (pending_contents.py). Threads read and write the contents. The loop only lists the
+paths, and keeps the few outputs that others changed since the last run, because the run would overwrite them before a
+thread could read them. After an error, a message is printed and the run is recorded without its files.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ _POOL_SIZE = 2
 LONGEST_WAIT_SECONDS = 0.2
 # Seconds after which unread inputs are given up, because a dead mount must not delay the end of a run for ever.
 _PATIENCE_SECONDS = 60.0
-# The largest outputs that are kept on the loop before a run starts. Larger ones are kept in a thread, and the run may
-# overwrite some of them earlier.
+# The largest outputs of a binding that are kept before a run starts. The event loop waits for that. Larger ones are
+# kept in a thread after the start, and the run may overwrite some of them before that.
 _SAVED_BYTES = 256 << 10
-# The most paths of remembered long lists, about 20 MB. They save writing unchanged parts again. Beyond that, the oldest
-# lists are dropped.
+# The most paths in the long lists that are remembered (about 20 MB). Unchanged parts of a remembered list need not be
+# written again. Above this limit, the oldest lists are dropped.
 _PATHS_REMEMBERED = 200_000
 
 
 class Look(Protocol):
-    """The latest look at a target. `stamp` changes whenever a stat key does. The loop goes on changing `members`."""
+    """The latest look at a target. `stamp` changes whenever a stat key does. The loop may change `members` later."""
 
     @property
     def version(self) -> str | None: ...

@@ -50,7 +50,7 @@ def keep_listing(
     fell_to = _place_moved(members, last, count)
     moved = set(fell_to.values()) if last is not None else set(range(count))
     unsettled_before = last.unsettled if last is not None else frozenset()
-    # Changed paths are read first, before contents that an earlier run did not keep use up the limits.
+    # Read the changed paths first. Contents that an earlier run could not keep get what is left of the limits.
     wanted = (*sorted(moved), *sorted(unsettled_before - moved))
     groups: dict[int, dict[str, SeenPath]] = {number: {} for number in wanted}
     if groups:
@@ -62,7 +62,7 @@ def keep_listing(
     unsettled = set()
     for number, group in groups.items():
         if capture.is_spent and number not in moved:
-            # With 100,000 paths, of which each run keeps 2,000, a run does not check all the others again.
+            # The limits are used up. With 100,000 paths and 2,000 kept by each run, checking the rest would be useless.
             unsettled.add(number)
             continue
         entries = capture.take(root, group, is_later=is_later)

@@ -1,7 +1,7 @@
 """Looks at a path and replaces its content, through folders that are opened one by one, never through a link.
 
-`restore` and `replay` are its callers. A path is given as a root, which may be reached by links, and a name below it,
-which may not: a run that swapped a folder for a link must not make us write elsewhere. Every call blocks.
+`restore` and `replay` call it. A path is given as a root and a name below it. Links may lead to the root, but the name
+must not contain links: a run could replace a folder by a link, and we would write elsewhere. Every call blocks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _KINDS = {stat.S_IFIFO: "p", stat.S_IFSOCK: "s", stat.S_IFCHR: "c", stat.S_IFBLK
 
 
 class PathBlocked(Exception):
-    """The path cannot be reached as it was recorded; the words say what stands there instead."""
+    """The path cannot be reached as it was recorded. The message says what is there instead."""
 
 
 @contextmanager
@@ -63,7 +63,7 @@ def _open_part(folder: int, part: str, is_made: bool) -> int:
 
 
 def look_at(root: str, name: str) -> Entry | None:
-    """The file at the path now, None when there is none. A folder has kind d."""
+    """Return the file that is now at the path. None if there is none. A folder has kind d."""
     try:
         with open_folder(root, name) as (folder, last):
             return _look(folder, last, name)
@@ -96,9 +96,9 @@ def read_content(root: str, name: str) -> bytes:
 
 
 def write_file(root: str, name: str, content: bytes, mode: int, *, is_flushed: bool) -> None:
-    """Whole or not at all, under its own name at once; folders on the way are made."""
+    """Write a file atomically, through a temporary name. Missing folders are made."""
     with open_folder(root, name, is_made=True) as (folder, last):
-        # Names that end so are excluded from every binding, so that half a file wakes no session.
+        # Names with this ending are excluded from every binding, so that a half-written file wakes no session.
         temporary = f".wakeful-{secrets.token_hex(6)}.tmp"
         descriptor = os.open(
             temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder

@@ -1,7 +1,8 @@
-"""A copy of a session's root with nothing in it but what a recorded run found there: where `replay` runs.
+"""Makes a copy of a session's root that contains only the files that a recorded run found. `replay` runs in it.
 
-The copy is made from blobs alone, so it is yesterday's project, however the real one looks today. Files that could not
-be put there are listed with the reason, for the report's first lines. Every call blocks: off the loop, in a thread.
+These files come from blobs, so the copy shows the project as it was then. Files that are not available are listed with
+the reason, for the first lines of the report. Only the scratch folder and the programs of another command are copied as
+they are today. Every call blocks, and is made in a thread.
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ from wakeful.run_files.present_files import PathBlocked, read_content, write_fil
 from wakeful.system.blobs import Blobs, address_of
 from wakeful.system.private_files import make_plain
 
-# A scratch folder that a session fills without end is not copied for a replay.
+# The largest scratch folder that is copied for a replay. Some sessions fill theirs without end.
 LARGEST_SCRATCH_BYTES = 256 << 20
 
 
 class Missing(Struct, frozen=True):
-    """Something the recorded run found and a replay does not."""
+    """An input that the recorded run had and the replay does not have."""
 
     what: str
     reason: str
 
 
 def refuse_outside(spec: SessionSpec) -> None:
-    """A replay must not touch what is real: no output may lie where the copy does not reach."""
+    """Raise CallerError if an output lies outside of root, because the replay would overwrite the real file."""
     lead = f"{spec.root.rstrip('/')}/"
     for binding in spec.files:
         base = parse_under(binding.pattern, spec.root).base
@@ -49,7 +50,7 @@ def refuse_outside(spec: SessionSpec) -> None:
 
 
 def lay_out(blobs: Blobs, files: RunFiles, spec: SessionSpec, versions: dict[str, str], copy: str) -> list[Missing]:
-    """Put what the run found into `copy`, an empty folder; what cannot be had is returned."""
+    """Write the files that the run found into `copy`, an empty folder. Returns the inputs that are not available."""
     missing = [_miss_commits(binding) for binding in spec.bindings if isinstance(binding, CommitsBinding)]
     for one in files.bindings:
         binding = spec.binding(one.name)
@@ -75,7 +76,7 @@ def _put(blobs: Blobs, copy: str, entry: Entry) -> Missing | None:
     address = address_of(bytes.fromhex(entry.digest)) if entry.digest else None
     try:
         if address is not None and blobs.is_kept(address):
-            # A link becomes the file it led to: where it leads now is another matter.
+            # Write the file that the link led to, because the link may lead to another file now.
             write_file(copy, entry.name, blobs.get(address), entry.mode & 0o777, is_flushed=False)
             return None
         if entry.kind == "l" and entry.not_kept is None and entry.link is not None and not entry.digest:
@@ -87,8 +88,10 @@ def _put(blobs: Blobs, copy: str, entry: Entry) -> Missing | None:
 
 
 def make_folders(spec: SessionSpec, copy: str) -> None:
-    """Folders are not recorded: those that outputs go to, and that commands begin in,
-    are there if they are there today."""
+    """Make the folders of outputs and the working folder in the copy, if they exist in root today.
+
+    The record of a run has no folders.
+    """
     wanted = [
         parse_under(binding.pattern, spec.root).literal_prefix for binding in spec.files if binding.access != "read"
     ]
@@ -100,7 +103,7 @@ def make_folders(spec: SessionSpec, copy: str) -> None:
 
 
 def copy_scratch(scratch: str, copy: str) -> Missing | None:
-    """The session's scratch folder as it is today: what it held then is not recorded."""
+    """Copy the session's scratch folder as it is today, because its contents at that time are not recorded."""
     if not os.path.isdir(scratch):
         return None
     total = sum(os.lstat(os.path.join(folder, name)).st_size for folder, _, names in os.walk(scratch) for name in names)
@@ -111,14 +114,14 @@ def copy_scratch(scratch: str, copy: str) -> Missing | None:
 
 
 def lead_from(root: str, copy: str) -> Callable[[str], str]:
-    """Turns every mention of root in a text into one of the copy."""
+    """Return a function that replaces every mention of root in a text by the path of the copy."""
     mention = re.compile(re.escape(root.rstrip("/")) + r"(?![^/\s'\":;,)])")
     return lambda text: mention.sub(lambda _: copy, text)
 
 
 def redirect(spec: SessionSpec, copy: str, command: tuple[str, ...] | None) -> SessionSpec:
-    """The same spec in the copy: every mention of root in command, script, prompt,
-    check and environment leads there."""
+    """Return the spec for the copy. Every mention of root in command, script, prompt, check and environment is
+    replaced by the path of the copy."""
     run = spec.run
     if run is None:
         raise CallerError(f"{spec.name} had nothing to run")
@@ -139,8 +142,10 @@ def redirect(spec: SessionSpec, copy: str, command: tuple[str, ...] | None) -> S
 
 
 def bring_programs(spec: SessionSpec, command: Iterable[str], copy: str) -> list[str]:
-    """Files of today's root that another command names: a changed program is to be tried on what was recorded,
-    not on today's data."""
+    """Copy the present files of root that another command names, except bound files. Returns their names.
+
+    So a changed program is tried on the recorded data, and not on today's.
+    """
     data = [parse_under(binding.pattern, spec.root) for binding in spec.files]
     lead, cwd = f"{spec.root.rstrip('/')}/", (spec.run.cwd or "") if spec.run is not None else ""
     brought = []

@@ -151,7 +151,7 @@ def _follow(traces: dict[str, _Trace], run: int | str, written: list[_Written]) 
 
 
 def _doubt(name: str) -> Entry:
-    """Return an entry for a path of which it is not known whether it had a file before the run."""
+    """Return an entry for a path that may or may not have had a file before the run."""
     return Entry(path=show_name(name), kind="?", not_kept="others had changed something there just before the run")
 
 

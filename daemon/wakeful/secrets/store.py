@@ -62,7 +62,10 @@ class SecretPlaces(Struct, frozen=True):
 
 
 def take_places(folder: str, environ: MutableMapping[str, str]) -> SecretPlaces:
-    """Return the places of this daemon. Removes its variables from the environment, so that no child inherits them."""
+    """Return the places in which this daemon looks for secrets.
+
+    Removes the variables with secrets from the environment, so that no child process inherits them.
+    """
     names = [name for name in environ if name.startswith(VARIABLE_PREFIX)]
     return SecretPlaces(
         folder,

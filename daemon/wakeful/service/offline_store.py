@@ -1,7 +1,8 @@
-"""The store without a daemon: `verify`, `restore`, `doctor` and `output` use it to read a state folder.
+"""Access to a state folder without a daemon, for `verify`, `restore`, `doctor` and `output`.
 
-A second, small wiring. It constructs a reader of the log, and nothing that writes to a live store. `examine` checks
-everything in a state folder that could be damaged. `mend_store` rebuilds all derived data, under the daemon's own lock.
+This is a second, small wiring. It constructs a reader of the log, and nothing that writes to a live store. `examine`
+checks everything in a state folder that could be damaged. `mend_store` rebuilds all derived data, under the daemon's
+own lock.
 """
 
 from pathlib import Path
@@ -55,7 +56,7 @@ MOST_BLOB_BYTES = 1_000_000_000
 
 
 class Examined(msgspec.Struct, frozen=True):
-    """The findings in a state folder. `report` is None if the log is so long that only `verify` recomputes it."""
+    """The findings in a state folder. `report` is None if the log has more than MOST_RECORDS: then run `verify`."""
 
     records: int
     report: Report | None
@@ -88,7 +89,7 @@ def find_in_stored_output(state_dir: Path, name: str, run: int | None, text: str
 
 
 def find_session(log: VerifiableLog, name: str) -> Session:
-    """Find a session by its present name, which is only in its state.
+    """Find a session by its present name, which only its folded state contains.
 
     A damaged session is found by the name in its readable records.
     """

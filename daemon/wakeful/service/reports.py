@@ -1,8 +1,8 @@
 """The reports of the edges, and where each goes: sources, the runner, the specs, the disk, the log's writer.
 
 An edge is constructed before the reactor that decides its reports. So it reports to an `ObservationPort`, which the
-wiring connects last. Most reports pass through one more part on the way: the keeper of runs' files, the screen for
-secrets, the voice. Everything here is called on the loop unless it says otherwise, and decides nothing.
+wiring connects last. Most reports pass through one more part on the way: `Keeper` for the files of runs, the screen for
+secrets, or the log printer. Everything here is called on the loop unless it says otherwise, and decides nothing.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class StoreReports:
         self._daemon: StoreListener | None = None
 
     def connect(self, daemon: StoreListener) -> None:
-        """Connect the daemon. Called before the loop turns next, so that no report comes too early."""
+        """Connect the daemon. Called before the next turn of the loop, so that no report comes too early."""
         self._daemon = daemon
 
     def end(self, failed: StoreFailed) -> None:
@@ -256,7 +256,7 @@ class SpecReports:
 
 
 class RoomReports:
-    """Reports of the disk that holds the log."""
+    """Reports of the free space on the disk that holds the log."""
 
     def __init__(self, observe: ObservationPort, core: Core, printer: LogPrinter) -> None:
         self._observe = observe
@@ -273,8 +273,9 @@ class RoomReports:
 
 
 class SpecReading:
-    """Reads the specs in a thread, between two marks, so that a run that ended before a reading need not be checked at
-    the next.
+    """Reads the specs in a thread, and tells `PossibleWriters` when each reading begins and ends.
+
+    A run that ended before a reading need not be considered at the next one.
     """
 
     def __init__(self, spec_reader: SpecFolderReader, possible_writers: PossibleWriters) -> None:

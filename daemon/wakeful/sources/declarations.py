@@ -23,8 +23,8 @@ from wakeful.sources.hints.contract import NOT_A_FOLDER, NOT_THERE, Dirt, Dirty,
 LEAST_POLL_SECONDS = 2.0
 # The most that polling may cost, as a share of one core. Polling is only a safety net for lost hints.
 POLL_SHARE = 0.001
-# The most that one reading counts for the poll interval. The first reading parses everything; the second, a moment
-# later, shows what a poll costs.
+# The longest reading that the poll interval takes into account. The first reading parses everything and is longer. The
+# second one, a moment later, shows the real cost of a poll.
 LONGEST_COST_SECONDS = 0.2
 
 DeclarationsReport = Callable[[SpecsRead | SettingsRead | AgentsRead], None]
@@ -83,7 +83,7 @@ class Declarations:
         report: DeclarationsReport,
         before_report: Callable[[], None] = lambda: None,
     ) -> None:
-        """`before_report` is called on the loop at each `take`, also if the reading does not differ from the last."""
+        """`before_report` is called on the loop at the start of each `take`, even if the reading has nothing new."""
         self._reader = reader
         self._report = report
         self._before_report = before_report
@@ -98,7 +98,7 @@ class Declarations:
 
     @property
     def poll_seconds(self) -> float:
-        """Seconds until the next poll: few for few files, many for 10,000 files (which take 0.1 s to stat)."""
+        """Seconds until the next poll. They grow with the cost of a reading: 10,000 files take 0.1 s to stat."""
         return max(LEAST_POLL_SECONDS, self._cost_seconds / POLL_SHARE)
 
     def folders(self) -> tuple[str, ...]:
@@ -224,7 +224,7 @@ class DeclarationsWatch:
         self._is_hinted_early = False
         self._hints = make_hints(loop, self._hear)
         self._folders: set[str] = set()
-        # By the nearest existing folder above a missing folder: the names by which the missing folder may come back.
+        # Nearest existing folder above a missing folder -> the names in it under which the missing one may come back.
         self._awaited: dict[str, set[str]] = {}
         self._read_at = 0.0
         # These folders are known before the first reading, so that most starts read only once.
@@ -296,7 +296,7 @@ class DeclarationsWatch:
         self._declarations.report_again(name)
 
     async def keep(self) -> None:
-        """Read repeatedly. Hints come sooner; the poll is for folders that cannot be watched."""
+        """Read again at intervals. A hint leads to a reading sooner, but some folders cannot be watched for hints."""
         while True:
             await asyncio.to_thread(self._save)
             # Checked in a loop, because a reading in between may have shortened the pause.
@@ -361,7 +361,8 @@ class DeclarationsWatch:
     def _is_about_specs(self, dirt: Dirt) -> bool:
         """Can this change concern a spec?
 
-        Runs may write next to sessions.d/ at any rate, and a reading costs one stat for each of 10,000 files.
+        Runs may write next to sessions.d/ as often as they like. Such a write must not start a reading, which costs one
+        stat for each of 10,000 files.
         """
         if not isinstance(dirt, Dirty) or dirt.names is None:
             return True

@@ -112,7 +112,7 @@ class Expansion(Struct, frozen=True):
 
 
 class FolderReading(Struct, frozen=True, kw_only=True):
-    """The folder at one look. The next reading compares with `files`."""
+    """The result of reading the folder once. The next reading compares with `files`."""
 
     sessions: dict[str, SessionSpec]
     text_digests: dict[str, str]
@@ -443,7 +443,8 @@ def _read_match(
     template = reading.template
     assert template is not None
     built = _build(fill(template.value, match.path, match.stem), match.name, around, defaults)
-    # Few keys depend on the file. So the position of for_each and the file's name are enough.
+    # Report each problem at the position of `for_each`, with the file's name. Few keys depend on the file, so that is
+    # precise enough.
     problems = tuple(
         Problem(reading.file, *template.place, f"{words} (for '{match.path}')") for _, _, words in built.findings
     )

@@ -23,7 +23,7 @@ from wakeful.specs.yaml_text import Marks
 
 # A notifier has exactly one of these keys.
 KINDS = ("command", "webhook", "email", "ntfy", "url", "desktop")
-# The keys that only some kinds have.
+# Key -> the kinds of notifier that may have it.
 _OWN_KEYS = {
     "secret": ("webhook", "ntfy", "url"),
     "method": ("url",),

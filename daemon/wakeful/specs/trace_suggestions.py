@@ -52,9 +52,9 @@ class _Place(NamedTuple):
 def suggest(
     spec: SessionSpec, denied: Iterable[Denied], *, root: str, home: str, has_passed: bool = False
 ) -> SpecSuggestion:
-    """Suggest additions. `root` and `home` are real paths, as the denied paths are. Home is shown as ~.
+    """Suggest additions to a spec. `root` and `home` are real paths, like the denied paths. Home is shown as ~.
 
-    `has_passed`: the run succeeded although it was denied this.
+    `has_passed`: the run succeeded in spite of these denials.
     """
     asked = [one for one in denied if one.place is not None]
     places = [one for one in asked if one.access != "connect" and _UNPASTABLE.search(one.place or "") is None]

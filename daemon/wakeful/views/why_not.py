@@ -119,7 +119,7 @@ def say_binding(core: Core, session: Session, bound: Bound, moment: Moment) -> s
 
 
 def find_next_look(look: TargetLook, moment: Moment) -> int | None:
-    """Return when a target is looked at next by itself, in microseconds. None if that depends on an event."""
+    """Return the time of the next planned look at a target, in microseconds. None if no look is planned."""
     if look.held is not None:
         return None
     if look.is_dirty:
@@ -129,8 +129,8 @@ def find_next_look(look: TargetLook, moment: Moment) -> int | None:
 
 
 def find_next_try(core: Core, session: Session, moment: Moment) -> int | None:
-    """Return when a session is tried again by itself, in microseconds. None if that is unknown or depends on something
-    else.
+    """Return the planned time of a session's next attempt, in microseconds. None if it is unknown, or if the session
+    waits for something other than time.
     """
     if session.run is not None or session.is_shut or not session.is_armed:
         return None
@@ -164,7 +164,7 @@ class NextSlot(NamedTuple):
 
 
 def find_next_slot(core: Core, session: Session) -> NextSlot | None:
-    """Find the first slot that wakes the session. None while a hold keeps slots from waking it."""
+    """Find the next slot that wakes the session. None if it runs, has a wake, or has a hold that slots do not end."""
     # A newer version, such as a slot, ends only the hold `failed` (rule 21).
     is_held = session.brake is not None or (session.hold is not None and session.hold.kind != "failed")
     if is_held or not session.is_armed or session.run is not None or session.wake is not None:

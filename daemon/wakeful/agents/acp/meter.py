@@ -1,8 +1,8 @@
 """Counts what an external agent spends while it works: by its own reports, and by our estimate of the texts we see.
 
-A program sends its model many requests for one prompt, and each has the whole conversation again. Few programs report
-single requests. So a request is assumed to begin with the first text or call after all earlier calls have ended.
-agent.py passes all updates to the meter.
+A program sends its model many requests for one prompt, and each contains the whole conversation so far. Few programs
+report single requests. So a request is assumed to begin with the first text or call after all earlier calls have ended.
+external_agent.py passes all updates to the meter.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from wakeful.agents.acp.tool_calls import find_texts
 from wakeful.core.agents.model_text import estimate_tokens
 from wakeful.core.agents.turns import TokenUsage
 
-# The tokens of the own instructions and tools that a coding agent sends with each request. The four programs of
-# `make test-acp` have 8,000 to 12,000.
+# The tokens of its own instructions and tools, which a coding agent sends with each request. The four programs of
+# `make test-acp` send 8,000 to 12,000.
 OWN_PROMPT_TOKENS = 10_000
 # The increase after which the spending is recorded again: as many tokens, or this share of the last report, whichever
 # is more.
@@ -56,10 +56,11 @@ class Meter:
         self._is_between = False
         self.requests = 1
         self._cost: float | None = None
-        # The last report: tokens, requests and cost. The tokens of the first request are already on record.
+        # The tokens, requests and cost that `take_news` last returned. The tokens of the first request are on record by
+        # then.
         self._noted: tuple[int, int, float | None] = (held_tokens, 1, None)
 
-    # -- what passes ---------------------------------------------------------------------------
+    # -- updates from the program --------------------------------------------------------------
 
     def see_words(self, text: str) -> None:
         """Count a text that the program says or thinks."""
@@ -103,7 +104,7 @@ class Meter:
         self._taken_in, self._made, self._results = self._taken_in + self._made + self._results, 0, 0
         self.requests += 1
 
-    # -- what it comes to ----------------------------------------------------------------------
+    # -- totals --------------------------------------------------------------------------------
 
     @property
     def usage(self) -> TokenUsage:

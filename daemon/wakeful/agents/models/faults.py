@@ -1,6 +1,6 @@
 """Classifies the errors of providers: the kind of the fault, the provider's message, and the pause it asks for.
 
-exchange.py raises `Trouble` for HTTP statuses and broken connections, the wire formats for errors within a stream.
+http_stream.py raises `Trouble` for HTTP statuses and broken connections, the wire formats for errors in a stream.
 provider_model.py converts it to a ProviderFault. A provider's message is cut, and the key is removed from it.
 """
 

@@ -127,13 +127,13 @@ class Bounds(Struct, frozen=True):
         return ", ".join([*words[:_MOST_TOLD], *cut, *scratch]) or "nothing"
 
     def place(self, text: str, access: Access) -> str:
-        """Return the absolute path for a model's `text`. Raises Refused if it is not bound, with what is."""
+        """Return the absolute path for a model's `text`. Raises Refused, with the bound paths, if it is not bound."""
         if not text or "\0" in text or len(text) > _LONGEST_PATH:
             raise Refused(f"{text[:80]!r} is not a path; give one relative to {self.root}, such as docs/api.md")
         if text.startswith("~"):
             raise Refused(f"{text!r}: there is no home folder here; give a path relative to {self.root}")
         path = os.path.normpath(os.path.join(self.root, text))
-        # In POSIX two leading slashes may differ from one. A model means the same.
+        # POSIX allows a path with two leading slashes to have another meaning. A model means a single slash.
         path = "/" + path.lstrip("/")
         if not self.may(access, path):
             raise Refused(self._say_unbound(path, access))

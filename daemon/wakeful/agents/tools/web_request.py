@@ -92,7 +92,7 @@ async def _follow(url: str, allowed: Sequence[str]) -> Page:
     raise FetchRefused(f"it was sent on more than {_MOST_HOPS} times, last to {url[:200]}")
 
 
-# -- what may be asked ----------------------------------------------------------------------------
+# -- allowed addresses ----------------------------------------------------------------------------
 
 
 def split_url(url: str) -> tuple[SplitResult, str, int]:

@@ -90,8 +90,10 @@ class Connections:
         return None
 
     def _find_greed(self, peer: Peer) -> str | None:
-        """Refuse one program of a person that would take the last places. Other programs need them: the commands that
-        show what is wrong."""
+        """Return why a program of a person may not take one of the last places. None if it may have a place.
+
+        The last places are for other programs, such as the commands that show what is wrong.
+        """
         if self._held[self._find_holder(peer)] < self.most - self.kept:
             return None
         held = self._held[self._find_holder(peer)]
@@ -126,7 +128,7 @@ class Connections:
         return "processes that are gone"
 
     def view(self) -> dict[str, Any]:
-        """For `doctor`."""
+        """View the connections, their limits and their largest holders, for `doctor`."""
         largest = [
             {
                 "holder": self._say_holder(holder),
@@ -168,7 +170,7 @@ class TcpConnections:
         self.total -= 1
 
     def view(self) -> dict[str, Any]:
-        """For `doctor`."""
+        """View the connections and their limit, for `doctor`."""
         return {"open": self.total, "most": self.most, "refused": self._refused}
 
 

@@ -16,7 +16,7 @@ from wakeful.core.spec.agent import AgentSpec, McpServer
 from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import LogReader
 
-# The time in which runs do not wait for a server that was too slow.
+# After a server was too slow to start, runs do not wait for it for this long.
 SLOW_MICROSECONDS = 10 * 60 * 1_000_000
 # The most requests searched for one with tools. Usually only the first request of a run has them.
 _MOST_REQUESTS = 1_000

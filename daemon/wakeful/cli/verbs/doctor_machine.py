@@ -160,7 +160,7 @@ def check_bubblewrap() -> Check:
 
 
 def check_strace() -> Check:
-    """Check strace, which is optional. The verb that needs strace asks for it itself."""
+    """Check strace, which is optional. If it is missing, the commands that need it say so."""
     if shutil.which("strace") is None:
         return Check(
             "strace",
@@ -180,7 +180,7 @@ def check_strace() -> Check:
 
 
 def check_agents() -> Check:
-    """Check the libraries of agents, which are optional. A session that needs them asks for them itself."""
+    """Check the libraries of agents, which are optional. If they are missing, the sessions that need them say so."""
     if has_agents():
         return Check("agents", "good", "the libraries of sessions that think are installed")
     return Check(

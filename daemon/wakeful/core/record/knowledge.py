@@ -134,7 +134,10 @@ class Conflict(Struct, frozen=True, kw_only=True):
 
 
 class Recollection(Struct, frozen=True, kw_only=True):
-    """The knowledge of a session at a past position. `line` ends at that position."""
+    """The knowledge of a session at a past position.
+
+    `line` lists the ranges of records, in its own log and its ancestors', that lead up to that position.
+    """
 
     line: tuple[RecordRange, ...]
     facts: dict[str, Fact] = {}
@@ -152,7 +155,7 @@ class Recollection(Struct, frozen=True, kw_only=True):
 
 
 def close_line(line: tuple[RecordRange, ...], session: str, seq: int) -> tuple[RecordRange, ...]:
-    """Return a session's line up to and including `seq` of its own log. An empty line means all of its own records."""
+    """Return a session's line up to and including `seq` of its own log. An empty line stands for its own whole log."""
     *before, last = line or (RecordRange(session, 1),)
     return (*before, replace(last, last=seq))
 
@@ -172,7 +175,7 @@ def split_stretches(
 ) -> tuple[tuple[RecordRange, ...], tuple[RecordRange, ...]]:
     """Split stretches into those before a record and those from it on.
 
-    A line may touch one log twice; then the newest match counts.
+    Two stretches may contain the same record. Then the newer stretch is split.
     """
     for place in range(len(stretches) - 1, -1, -1):
         one = stretches[place]

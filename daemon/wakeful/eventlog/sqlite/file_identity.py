@@ -46,9 +46,9 @@ class FileIdentity:
         self._folders = {name: _look(name) for name in (str(files.state_dir), str(files.folder))}
 
     def find_loss(self, wal_frames: int = 0) -> Loss | None:
-        """Return the first file that is not the opened one. None if all are.
+        """Return the loss of the first file that was deleted, replaced or truncated. None if there is no such file.
 
-        The write-ahead log must contain `wal_frames` frames.
+        `wal_frames`: the number of frames that the write-ahead log must contain.
         """
         for path, known in self._files.items():
             found = _find(path)

@@ -32,9 +32,9 @@ _GONE = "its payload is gone, and not by erasure"
 
 
 class PayloadFindings(msgspec.Struct, frozen=True):
-    """By session: the seqs with a wrong payload and the reason.
+    """The result of a check. `wrong` has, by session, the seqs with a wrong payload and the reason.
 
-    Also how many payloads are properly erased or archived.
+    `erased` and `archived` count the payloads that are missing for a valid reason.
     """
 
     wrong: dict[str, list[tuple[int, str]]]
@@ -87,7 +87,7 @@ def start_check(database: Path, session: str | None, *, is_apart: bool) -> Itera
 
 
 class PendingCheck:
-    """A check that runs in a second process, or that `result` will make here."""
+    """A check in a second process. If there is no such process, `result` makes the check itself."""
 
     def __init__(self, database: Path, session: str | None, process: subprocess.Popen[bytes] | None) -> None:
         self._database = database
@@ -99,7 +99,7 @@ class PendingCheck:
             answer, _ = self._process.communicate()
             if self._process.returncode == 0:
                 return msgspec.json.decode(answer, type=PayloadFindings)
-        # There is no second process, or it could not start or was killed. The check is made here.
+        # There is no second process, or it could not start or was killed. So make the check here.
         return check_payloads(self._database, self._session)
 
 
@@ -160,11 +160,11 @@ class _Session:
             if body is None and self._archived_first <= seq <= self._archived_last:
                 return None
             try:
-                # The record of an erasure may itself have been erased. Then the later record has its stand-in.
+                # The record of an erasure may itself have been erased. Then the later erasure has a stand-in for it.
                 content = msgspec.json.encode(named.get(seq)) if body is None else body
                 erasure = msgspec.json.decode(content, type=_Erasure)
             except msgspec.MsgspecError:
-                continue  # the check of its own hash reports that damage
+                continue  # the check of this record's own hash reports the damage
             named[erasure.erased] = erasure.stand_in
         return set(named)
 

@@ -64,11 +64,11 @@ def verify_store(
     *,
     is_apart: bool = False,
 ) -> Report:
-    """Check one session, or everything: then also the anchor (a backup has none), the flushes and SQLite's own
-    structure.
+    """Check one session, or the whole store.
 
-    With `is_apart`, this process may start a second one for a large store. A daemon may not, because it counts its
-    children.
+    For the whole store, also check the anchor, the flushes and SQLite's own structure. A backup has no anchor. With
+    `is_apart`, a second process may check a part of a large store. A daemon may not start one, because it keeps track
+    of its child processes.
     """
     counts = _Counts(progress=progress)
     # The anchor is read before the store, because a live store only grows meanwhile.
@@ -232,7 +232,7 @@ def _join_spans(name: str, wrong: Iterable[tuple[int, str]]) -> list[Finding]:
     thousands.
     """
     spans: list[tuple[int, int, str]] = []
-    open_spans: dict[str, int] = {}  # by the message of a finding: the index of its newest span
+    open_spans: dict[str, int] = {}  # message of a finding -> the index of its newest span
     for seq, what in wrong:
         place = open_spans.get(what)
         if place is not None and seq <= spans[place][1] + 1:

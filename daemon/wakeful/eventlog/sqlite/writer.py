@@ -343,7 +343,8 @@ class Writer:
         """Move the whole write-ahead log into the main file and truncate it, because until then both contain the erased
         bytes.
         """
-        self._connection.set_busy_timeout(0)  # readers are waited for between two groups, so that appends do not wait
+        # Give up at once if a reader holds the log, so that no append waits. The next attempt is between two groups.
+        self._connection.set_busy_timeout(0)
         try:
             self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         except (apsw.BusyError, apsw.FullError):

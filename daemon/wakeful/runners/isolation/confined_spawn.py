@@ -264,7 +264,8 @@ def _allow(ruleset: Ruleset, grant: Grant, hidden: Hidden, spared: tuple[str, ..
 
 
 _LOOK_SECONDS = 0.1
-# The most looks for a thread that does not begin (2 seconds), and for one that does not reach its spawn (5 seconds).
+# The most looks for an answer of a thread that has not begun (2 seconds), and of one that has begun but not reached its
+# spawn (5 seconds).
 _LOOKS_FOR_BEGIN = 20
 _LOOKS_FOR_SPAWN = 50
 
@@ -309,8 +310,8 @@ class Spawner:
             try:
                 result, problem = self._answers.get(timeout=_LOOK_SECONDS)
             except Empty:
-                # Counted in looks, because the clock also runs while the daemon is stopped. A spawn that has begun is
-                # not limited, because it may take long on a slow disk.
+                # Count attempts and not seconds, because the clock also runs while the daemon is stopped (SIGSTOP). A
+                # spawn that has begun has no limit, because it may take long on a slow disk.
                 most = _LOOKS_FOR_SPAWN if self._number else _LOOKS_FOR_BEGIN
                 if is_gone or (looks >= most and self.may_spawn()):
                     raise OSError(

@@ -208,8 +208,8 @@ def _list_refusals(sockets: Sockets) -> Iterator[_Refusal]:
     # ENOSYS ("no such call") and not EPERM: event loops then fall back to the calls from before io_uring.
     yield from (_Refusal(call, errno.ENOSYS) for call in _RINGS)
     yield from (_Refusal(call, errno.EPERM) for call in _KEYRINGS)
-    # This limit holds the mark by which the daemon recognizes a run's processes (mark.py). A process that could change
-    # the mark would count as a person at the control socket, and would outlive its run.
+    # This limit holds the mark by which the daemon recognizes a run's processes (process_mark.py). A process that could
+    # change the mark would count as a person at the control socket, and would outlive its run.
     yield _Refusal("setrlimit", errno.EPERM, (_low(0, "is", _RLIMIT_RTTIME),))
     yield from _refuse_given("prlimit64", 2, errno.EPERM, (_low(1, "is", _RLIMIT_RTTIME),))
     # prlimit64 can set limits on any process of the same user, so a run could take files or CPU time from the daemon.

@@ -105,7 +105,7 @@ class WrittenPlaces:
                 return Writing(here, next(iter(sessions.values())))
             above = here[: here.rfind("/")] or "/"
             for output, sessions in self._beside.get(above, {}).items():
-                # An output that is a folder is opened by itself.
+                # If the output is a folder, runs may write only that folder, and not the one around it.
                 if not is_folder(output):
                     return Writing(above, next(iter(sessions.values())))
             if above == here:

@@ -28,7 +28,7 @@ _FREEZING_ROUNDS = 20
 def become_subreaper() -> ProcessMark | None:
     """Make orphans of runs children of the daemon instead of init. Called once per daemon, before the first run.
 
-    Returns the sign of the run that started this daemon; None if no run did.
+    Returns the mark of the run that started this daemon; None if no run did.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:

@@ -53,7 +53,7 @@ def mark_of(state: str, run_id: str) -> int:
 def mark_own() -> ProcessMark | None:
     """Set the mark OWN on this process. Called once per daemon, before it spawns anything.
 
-    Returns the sign this process had before, because a run may have started this daemon.
+    Returns the evidence that a run started this daemon; None if a person started it.
     """
     before = read_sign(os.getpid(), "")
     hard = resource.getrlimit(_LIMIT)[1]

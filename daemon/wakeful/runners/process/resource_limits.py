@@ -2,9 +2,9 @@
 
 Limits set from outside, after the spawn, would be a race that a hostile program wins. Limits set on the daemon for the
 moment of a spawn would also limit the daemon's own writers. So a run that declares limits, and only such a run, is
-started through `sh`, which sets them and execs (0.7 ms). The kernel applies memory, CPU and process limits to other
-units than the whole run, as the spec means them. They are also checked while the run lives (`find_excess`), and listed
-in `unenforced`.
+started through `sh`, which sets them and execs (0.7 ms). The kernel applies limits on memory, CPU and processes to one
+process or one user, but the spec means the whole run. So these limits are also checked while the run lives
+(`find_excess`), and are listed in `unenforced`.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ class KeptRuns:
         return fd
 
     def keep(self, kept_state: KeptRunState, pidfd: int, output: int | None, memory: int) -> None:
-        """Keep a run, and drop its earlier kept state. Does nothing more if the store is full."""
+        """Keep a run. This replaces its earlier kept state. If the store is full, the run is no longer kept."""
         run_id = kept_state.order.run_id
         if run_id in self._kept:
             self._kept.discard(run_id)
@@ -197,7 +197,7 @@ def _sort(fds: Iterable[int]) -> dict[str, int]:
         if stat.S_ISFIFO(kind):
             found["pipe"] = fd
         elif stat.S_ISREG(kind):
-            # "/memfd:NAME (deleted)"
+            # The link reads "/memfd:NAME (deleted)".
             found[os.readlink(f"/proc/self/fd/{fd}").removeprefix("/memfd:").removesuffix(" (deleted)")] = fd
         else:
             found["pidfd"] = fd

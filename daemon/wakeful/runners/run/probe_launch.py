@@ -28,7 +28,7 @@ _TOLD_PREFIX = "WAKEFUL_SECRET_"
 
 
 class ProbePlaces(NamedTuple):
-    """The folders that hold the temporary and private folders of probes, as of runs."""
+    """The folders in which probes, like runs, get their temporary and private folders."""
 
     temporary: str
     folders: str
@@ -38,7 +38,7 @@ class ProbePlaces(NamedTuple):
 async def launch_probe(
     name: str, target: ProbeTarget, preparation: Preparation, places: ProbePlaces
 ) -> AsyncIterator[subprocess.Popen[bytes]]:
-    """Start the probe, with both outputs piped. The caller must have ended it before it leaves the block.
+    """Start the probe, with both outputs piped. The caller must end it before leaving the block.
 
     The probe's processes carry the mark of a run with the id `name`. Raises OperatorError, OSError and ValueError.
     """
@@ -66,7 +66,7 @@ async def launch_probe(
                     pass_fds=fds,
                 )
 
-            # No await in this block, because the whole daemon has the probe's mark meanwhile.
+            # Do not await in this block: until it ends, every process that the daemon spawns gets the probe's mark.
             with marking(mark_of(around.state, order.run_id)):
                 popen = prepared.launch(spawn)
             around.children.spawned(popen.pid)

@@ -77,7 +77,7 @@ class CommandRunner:
     ) -> None:
         """`left` holds the ids of runs that an earlier daemon began and whose end is not in the log.
 
-        The caller must call `recover` for each of them. `origin` is the sign of the run that started this daemon; None
+        The caller must call `recover` for each of them. `origin` is the mark of the run that started this daemon; None
         if a person started it.
         """
         self._report = report

@@ -1,4 +1,4 @@
-"""The parts that all edges share: the folded state, the port to the reactor, the secrets, the voice, the places.
+"""The parts that all edges share: the folded state, the port to the reactor, the secrets, the log printer, the places.
 
 `assembly.py` builds them first and passes them to every function that constructs an edge.
 """
@@ -40,7 +40,7 @@ from wakeful.system.systemd import HandedOver, find_keeper
 
 @dataclass(frozen=True, slots=True)
 class SharedParts:
-    """The parts that all edges share: the folded state, the port to the reactor, the secrets, the voice."""
+    """The parts that all edges share: the folded state, the port to the reactor, the secrets, the log printer."""
 
     places: Places
     loop: asyncio.AbstractEventLoop

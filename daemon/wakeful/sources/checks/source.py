@@ -1,8 +1,8 @@
-"""The common part of probes and services: targets that no event reports, checked at intervals.
+"""The common part of probes and services: targets whose changes no event reports, so they are checked at intervals.
 
-Each target hints itself every `check_every`, and is checked when a look is asked for. A few checks run at once. A newer
-look at a target replaces an older one. Forgetting a target cancels its check. It decides nothing. `DueTimes` holds one
-heap and one timer for all targets.
+Every `check_every`, a target is reported as hinted. The core then asks for a look, and the look checks the target. A
+few checks run at once. A newer look at a target replaces an older one. Forgetting a target cancels its check. This
+module decides nothing. `DueTimes` holds one heap and one timer for all targets.
 """
 
 from __future__ import annotations

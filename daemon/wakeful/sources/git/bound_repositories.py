@@ -2,8 +2,10 @@
 
 A run that may write around `.git` could put a pointer, links or borrowed objects there, and the daemon would then read
 another person's repository. `source` and `checkouts` check this before they read. The answers are kept in the state
-folder. Another repository is accepted automatically if all of it is in its own place, or if git's link back leads here.
-Otherwise it is accepted only if no run could have put it there, or if a person accepts it.
+folder. A different repository is accepted without a question if it lies in the checkout, or names the checkout as its
+own (a linked worktree, a submodule), and uses no objects or links from elsewhere. A run under way that may write there
+delays this until its end. Any other repository is accepted only if no run could have put it there, or if a person
+accepts it.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ def find_no_writer(top: str, *, was_there: bool, is_running: bool) -> str | None
 
 
 class _Found(NamedTuple):
-    """The repository found now: its description, and the reason if only the checkout names it."""
+    """The repository found now. `doubt` is the reason why it may belong to another checkout. None if there is none."""
 
     top: str
     words: str
@@ -46,7 +48,7 @@ class _Found(NamedTuple):
 
 
 class BoundRepositories:
-    """Called on the loop. `file` stores what is known. If it is None, it is known only as long as this object lives."""
+    """Remembers the repository of each bound folder, in `file` or, if that is None, in memory. Called on the loop."""
 
     def __init__(
         self,
@@ -80,7 +82,7 @@ class BoundRepositories:
             self._keep(folder, _ABSENT)
 
     async def _judge(self, found: _Found, known: str | None) -> None:
-        # The folder was bound just now. The person bound the repository that is there.
+        # The folder was bound just now, so the person meant the repository that is there.
         if known is None:
             return
         was_there = known.startswith(f"{found.top}\n")

@@ -127,8 +127,8 @@ async def describe_commits(repository: Repository, commits: list[str]) -> tuple[
 async def _find_changes_since(
     repository: Repository, previous: str, found: Found | None, shown: str
 ) -> tuple[PathChange, ...] | None:
-    """Find the changed paths. None if they cannot be known: then the version alone wakes a session, and the result
-    shows it.
+    """Find the changed paths. None if they cannot be known. The session is still woken by the new version, and the
+    result shows that the paths are unknown.
     """
     if previous == ABSENT:
         before = None
@@ -170,8 +170,8 @@ async def _list_touching(repository: Repository, question: Question, since: str 
         return await _list_back_to(repository, question, previous)
     if not commits:
         return []
-    # Thousands of sessions can follow one branch, and their ranges are the same. One line to a running git costs a
-    # hundredth of a process.
+    # Thousands of sessions can follow one branch and ask for the same range. A request to a git process that already
+    # runs costs a hundredth of a new process.
     trees = await repository.find(
         [*(f"{commit}:{question.path}" for commit in commits), f"{commits[-1]}^1:{question.path}"]
     )
