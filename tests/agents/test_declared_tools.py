@@ -118,7 +118,7 @@ def test_a_page_of_a_declared_host_is_fetched_and_the_shell_gets_no_network_by_t
 ) -> None:
     """A page of a declared host is shown in parts, marked as data. A host that is not declared is refused.
 
-    `wakeful show` lists the declared hosts.
+    `wakeful show` and `wakeful trust` list the declared hosts.
     """
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Page)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -144,3 +144,7 @@ def test_a_page_of_a_declared_host_is_fetched_and_the_shell_gets_no_network_by_t
     assert "example.org:443 is not among the hosts that this session may fetch from" in refused.content
     assert "Permission denied" in connected.content and "connected" not in connected.content
     assert f"fetches from 127.0.0.1:{port}" in box.words("show", "docs")
+    # A spec that others can write waits for a person to trust it.
+    (box.specs / "docs.yaml").chmod(0o666)
+    box.wait_for("docs", state="sleeping")
+    assert f"fetches from: 127.0.0.1:{port}" in box.words("trust", "docs", "--yes")

@@ -176,11 +176,19 @@ def test_a_stream_may_be_held_in_the_middle(provider: Provider) -> None:
 
 
 def test_slowness_is_at_least_as_slow_as_it_says(provider: Provider) -> None:
-    """The answer is delayed before its first byte."""
+    """The answer is delayed before its first byte, and a stream before each further event."""
     provider.play([Slow(before=0.2, then=Say("late"))])
     began = time.monotonic()
     assert ask(provider, "hi") == "late"
     assert time.monotonic() - began >= 0.2
+    provider.play([Slow(between=0.1, then=Say("one two"))])
+    request = urllib.request.Request(
+        f"{provider.url}/v1/chat/completions", json.dumps(body("hi", stream=True)).encode()
+    )
+    began = time.monotonic()
+    with urllib.request.urlopen(request, timeout=60) as response:
+        events = response.read().count(b"data: ")
+    assert events >= 3 and time.monotonic() - began >= 0.1 * (events - 1)
 
 
 def test_closing_waits_for_nobody(provider: Provider) -> None:

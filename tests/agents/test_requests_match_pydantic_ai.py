@@ -126,9 +126,10 @@ def _thought(draw: st.DrawFn, ours: str, system: str, content: str, number: int)
 def conversations(draw: st.DrawFn, ours: str) -> tuple[Entry, ...]:
     """Any conversation that a log may hold.
 
-    Its answers come from this provider and from others. Its calls are answered in any order, or never.
+    Its answers come from this provider and from others. Its calls are answered in any order, late, twice, or never.
     """
     entries: list[Entry] = [Asked(text=draw(texts))]
+    earlier: list[ToolCall] = []
     for turn in range(draw(st.integers(0, 3))):
         entries += [Asked(text=draw(texts)) for _ in range(draw(st.integers(0, 2)))]
         ids = draw(st.lists(call_ids, max_size=3, unique=True))
@@ -149,9 +150,13 @@ def conversations(draw: st.DrawFn, ours: str) -> tuple[Entry, ...]:
                 is_error=draw(st.booleans()),
                 images=tuple(Image(media_type="image/png", address=one, size_bytes=1) for one in draw(st.lists(st.sampled_from(["blake2b-0", "blake2b-1", "blake2b-gone"]), max_size=2))),
             )
-            for call in draw(st.permutations(calls))
+            for call in (
+                *draw(st.permutations(calls)),
+                *draw(st.lists(st.sampled_from((*earlier, *calls)), max_size=2) if earlier or calls else st.just([])),
+            )
             if draw(st.integers(0, 3))
         ]  # fmt: skip
+        earlier += calls
         entries += returned
     if isinstance(entries[-1], Answered):
         entries.append(Asked(text=draw(texts)))

@@ -150,7 +150,7 @@ async def test_a_name_that_leads_to_a_private_address_is_refused_and_a_changed_a
     """A declared name is resolved once. The connection goes to the checked address."""
     async with serving(sending(head() + b"secret")) as (port, asked):
         refused = await fetch(f"http://localhost:{port}/", f"localhost:{port}")
-        assert refused.is_error and "127.0.0.1" in refused.text or "::1" in refused.text
+        assert refused.is_error and ("127.0.0.1" in refused.text or "::1" in refused.text)
         looked: list[str] = []
 
         async def rebind(host: str, _: int) -> list[str]:

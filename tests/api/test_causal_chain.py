@@ -106,7 +106,8 @@ def test_a_chain_longer_than_anyone_reads_is_bounded(log: EventLog) -> None:
     """A long chain is cut at MOST_LINKS. The oldest links are left out."""
     for run in range(1, MOST_LINKS + 20):
         record_run(log, "a", run, f"a:{run * 3 - 3}" if run > 1 else None)
-    assert len(walk(log, "a", MOST_LINKS + 19)) == MOST_LINKS
+    newest = MOST_LINKS + 19
+    assert [label for label, _ in walk(log, "a", newest)] == [f"a#{newest - number}" for number in range(MOST_LINKS)]
 
 
 def test_a_run_is_explained_by_its_number(daemon: RunningDaemon, speaker: Speaker) -> None:

@@ -59,7 +59,7 @@ def test_a_kind_no_record_can_have_is_refused_with_the_nearest(
 def test_a_position_that_is_none_is_refused_in_words(noted: RunningDaemon, speaker: Speaker, at: str) -> None:
     """A position that the log does not have gives an error, not an invented state."""
     reply = speaker.get(f"/sessions/payroll?at={at}")
-    assert reply.status == 400 and "payroll" in reply.error or "RFC 3339" in reply.error
+    assert reply.status == 400 and ("payroll" in reply.error or "RFC 3339" in reply.error)
 
 
 def test_the_past_is_found_by_seq_and_by_time(noted: RunningDaemon, speaker: Speaker) -> None:

@@ -61,17 +61,20 @@ def test_what_was_counted_is_counted_once(daemon: RunningDaemon, speaker: Speake
 
 
 def test_follow_tells_who_does_what(daemon: RunningDaemon, speaker: Speaker) -> None:
-    """Calls of people have words, also those that the daemon would not narrate for itself."""
+    """Calls of people have words, also those that the daemon would not narrate for itself. Its routine has none."""
     daemon.do(live)
     connection, answer = speaker.stream("/follow?words=true")
     daemon.do(lambda d: d.call(Activate(name="payroll", note="month end"), author="person:bob", key=None, run=None))
     lines = [json.loads(answer.readline()) for _ in range(3)]
+    daemon.do(lambda d: d.declare(PAYROLL, declare("desk", reads("salaries", "salaries.csv"))))
+    routine = json.loads(answer.readline())
     connection.close()
     assert [(line["author"], line["kind"], line["words"]) for line in lines] == [
         ("person:bob", "activation_requested", "activation requested: month end"),
         ("wakeful", "wake_requested", "wakes: activated (month end)"),
         ("wakeful", "run_started", "run 2 started"),
     ]
+    assert (routine["author"], routine["kind"], routine["words"]) == ("wakeful", "session_opened", None)
 
 
 @pytest.mark.parametrize(

@@ -257,7 +257,7 @@ def test_a_long_log_is_streamed_whole(daemon: RunningDaemon, speaker: Speaker) -
 def test_bounds_that_are_none_are_refused_in_words(rested: RunningDaemon, speaker: Speaker, query: str) -> None:
     """A wrong number or time is answered with an error, never with an empty list."""
     reply = speaker.get(f"/sessions/payroll/log?{query}")
-    assert reply.status == 400 and "expected" in reply.error or "time zone" in reply.error
+    assert reply.status == 400 and ("expected" in reply.error or "time zone" in reply.error)
 
 
 def test_names_with_slashes_are_one_segment(rested: RunningDaemon, speaker: Speaker) -> None:

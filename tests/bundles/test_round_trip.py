@@ -16,6 +16,7 @@ from wakeful.bundles.save import save
 from wakeful.eventlog.contract import Append, Conflict, Draft
 from wakeful.run_files.file_record import BindingFiles, Entry, Found, RunFiles, read_record
 from wakeful.run_files.path_lists import read_entries
+from wakeful.system.blobs import DamagedBlob
 
 
 def test_a_loaded_session_has_the_same_records_the_same_head_and_the_same_blobs(
@@ -168,7 +169,7 @@ def test_a_damaged_blob_does_not_travel(here: Place, tmp_path: Path) -> None:
     blob = next(path for path in (here.folder / "blobs").rglob("*") if path.is_file())
     blob.chmod(0o600)
     blob.write_bytes(b"other")
-    with pytest.raises(Exception, match="differs from its address"):
+    with pytest.raises(DamagedBlob, match="differs from its address"):
         here.save(tmp_path / "b")
     assert not (tmp_path / "b").exists()
 

@@ -104,11 +104,12 @@ def test_inside_a_run_no_name_is_needed_and_the_token_speaks(
 )
 def test_exit_codes(tmp_path: Path, words: tuple[str, ...], code: int) -> None:
     """0 is done, 1 refused or failed, 2 a usage error, 3 no daemon.
-    An error is on stderr and begins with `wakeful:`."""
+    An error is one line on stderr that begins with `wakeful:`."""
     done = run_wakeful(*words, WAKEFUL_SOCKET=str(tmp_path / "none.sock"))
     assert done.returncode == code, done.stderr
     if code:
         assert done.stderr.startswith("wakeful: ") and done.stdout == "" and "Traceback" not in done.stderr
+        assert done.stderr.count("\n") == 1 and done.stderr.endswith("\n")
     if code == 3:
         assert "wakeful daemon" in done.stderr
 

@@ -4,6 +4,7 @@ match."""
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -116,7 +117,7 @@ def test_what_is_there_or_will_be_is_not_warned_of(tmp_path: Path) -> None:
 
 
 def test_new_writes_a_script_where_the_line_is_for_a_shell(tmp_path: Path) -> None:
-    """For any other line `new` writes a command. Neither spec gives a warning."""
+    """For any other line `new` writes a command. Neither spec gives a warning, and the script does its work."""
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "a.csv").write_text("1\n2\n")
     line = "cat data/*.csv | wc -l > x"
@@ -135,6 +136,9 @@ def test_new_writes_a_script_where_the_line_is_for_a_shell(tmp_path: Path) -> No
     ]
     checked = run_command("check", "--json", environment={"PATH": PATH}, folder=tmp_path)
     assert json.loads(checked.stdout)["warnings"] == []
+    once = [sys.executable, "-m", "wakeful", "daemon", "--once", "--state", "state", "--socket", "socket"]
+    done = subprocess.run(once, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0 and (tmp_path / "x").read_text().strip() == "2", done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Where a command looks: the named place, then the project of the current folder, then the person's own places."""
 
+import itertools
 import json
 import os
 import socket
@@ -8,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from cli.conftest import run_wakeful
-from wakeful.cli.daemon_location import find_socket, find_state
+from wakeful.cli.daemon_location import find_socket, find_specs, find_state
 from wakeful.eventlog.sqlite import open_log
+from wakeful.settings import resolve_places
 from wakeful.system.state_folder import ADDRESS_FILE
 
 NOBODY = 61_234
@@ -38,6 +40,14 @@ def test_the_state_folder_is_the_named_one_then_the_projects_then_ones_own(
     monkeypatch.delenv("STATE_DIRECTORY")
     monkeypatch.chdir("/")
     assert find_state() == str(private_environment / ".local/state/wakeful")
+    wanted = {"flag": "/flag", "WAKEFUL_STATE": "/named", "STATE_DIRECTORY": "/given"}
+    wanted |= {"project": str(project / ".wakeful"), "own": str(private_environment / ".local/state/wakeful")}
+    for pair in itertools.combinations(wanted, 2):
+        with monkeypatch.context() as patch:
+            patch.chdir(project if "project" in pair else "/")
+            for name in {"WAKEFUL_STATE", "STATE_DIRECTORY"}.intersection(pair):
+                patch.setenv(name, wanted[name])
+            assert find_state(wanted["flag"] if "flag" in pair else None) == wanted[pair[0]], pair
 
 
 def test_the_socket_is_the_named_one_then_the_projects_then_the_persons(
@@ -63,6 +73,40 @@ def test_the_socket_is_the_named_one_then_the_projects_then_the_persons(
     monkeypatch.delenv("WAKEFUL_STATE")
     monkeypatch.chdir("/")
     assert find_socket().path == str(own)
+    last = private_environment / ".local/state/wakeful/wakeful.sock"
+    last.parent.mkdir(parents=True)
+    last.touch()
+    wanted = {"flag": "/flag.sock", "WAKEFUL_SOCKET": "/named.sock", "RUNTIME_DIRECTORY": str(given / "wakeful.sock")}
+    wanted |= {"project": str(project / ".wakeful/wakeful.sock"), "XDG_RUNTIME_DIR": str(own), "own state": str(last)}
+    for pair in itertools.combinations(wanted, 2):
+        with monkeypatch.context() as patch:
+            patch.chdir(project if "project" in pair else "/")
+            patch.delenv("XDG_RUNTIME_DIR")
+            for name, value in (
+                ("WAKEFUL_SOCKET", "/named.sock"),
+                ("RUNTIME_DIRECTORY", str(given)),
+                ("XDG_RUNTIME_DIR", str(own.parent)),
+            ):
+                if name in pair:
+                    patch.setenv(name, value)
+            assert find_socket(wanted["flag"] if "flag" in pair else None).path == wanted[pair[0]], pair
+
+
+def test_the_folder_of_specs_is_the_named_one_then_the_one_here_then_the_persons(
+    project: Path, private_environment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commands and the daemon find the same folder. The place named most directly wins."""
+    own = private_environment / ".config/wakeful/sessions.d"
+    wanted = {"flag": "/flag", "WAKEFUL_SPECS": "/named", "here": str(project / "sessions.d"), "own": str(own)}
+    (project / "sessions.d").mkdir()
+    for pair in itertools.combinations(wanted, 2):
+        with monkeypatch.context() as patch:
+            patch.chdir(project if "here" in pair else "/")
+            if "WAKEFUL_SPECS" in pair:
+                patch.setenv("WAKEFUL_SPECS", "/named")
+            flag = "/flag" if "flag" in pair else None
+            assert find_specs(flag) == wanted[pair[0]], pair
+            assert str(resolve_places({"specs": flag}, os.environ, Path.cwd()).specs) == wanted[pair[0]], pair
 
 
 def test_a_project_whose_daemon_is_down_says_so_and_nobody_else_is_asked(

@@ -45,11 +45,15 @@ def test_new_writes_a_spec_that_checks(project: Path) -> None:
 def test_new_without_a_folder_here_makes_one_that_a_daemon_here_reads(
     tmp_path: Path, private_environment: Path
 ) -> None:
-    """`new` and `check` in one folder use the same spec, also if the person has a folder of specs elsewhere."""
+    """`new`, `check` and `daemon` in one folder use the same spec, also if the person has specs elsewhere."""
     (private_environment / ".config/wakeful/sessions.d").mkdir(parents=True)
     made = run_wakeful("new", "hello", cwd=tmp_path)
     assert made.returncode == 0 and made.stdout.startswith(f"{tmp_path / 'sessions.d/hello.yaml'} is written")
     assert run_wakeful("check", cwd=tmp_path).stdout == "1 session: all good\n"
+    once = [sys.executable, "-m", "wakeful", "daemon", "--once", "--state", "state", "--socket", "socket"]
+    started = subprocess.run(once, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert started.returncode == 0 and f"specs {tmp_path / 'sessions.d'};" in started.stdout, started.stderr
+    assert "hello: declared" in started.stdout
 
 
 def test_check_judges_the_settings_and_says_so(project: Path) -> None:

@@ -542,7 +542,7 @@ class CallsMachine(RuleBasedStateMachine):
         if made:
             is_own = made[0].session == account.id
             # A closed log takes no record of its fork.
-            assert is_own or isinstance(call, calls.Fork) and account.shut, (
+            assert is_own or (isinstance(call, calls.Fork) and account.shut), (
                 "a key stands in the log of the session that was named"
             )
             self.repeatable.append((call, key, account.id))

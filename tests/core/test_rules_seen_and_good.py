@@ -347,10 +347,13 @@ def test_rule_28_a_run_tells_what_it_left() -> None:
     assert finished.written == {"out": world.version_there(world.session("s").spec, write("out"))}
     assert finished.assumed
     change(world, "2")
+    world.write("out", "half")
     world.end("s", 1)
     world.answer_all()
     assert world.session("s").marks.is_suspect
-    assert not world.events("s", "run_finished")[0].reason
+    failed = world.events("s", "run_finished")[1]
+    assert failed.written == {"out": world.version_there(world.session("s").spec, write("out"))} != finished.written
+    assert failed.assumed
 
 
 def test_rule_29_a_run_is_closed_only_after_a_look_that_began_after_its_end() -> None:

@@ -450,13 +450,22 @@ def test_rule_25_adopt_waits_until_everything_was_seen() -> None:
 
 
 @pytest.mark.parametrize("first", [None, "run", "adopt"])
-def test_rule_25_clocks_and_mailboxes_start_at_their_declaration(first) -> None:
-    """Rule 25: slots from before the declaration are not owed."""
+def test_rule_25_clocks_start_at_their_declaration_and_mailboxes_at_the_first_message(first) -> None:
+    """Rule 25: slots from before the declaration are not owed, and messages are. An empty mailbox starts no run."""
     world = at_rest(session("s", cron("0 0 * * *"), first=first))
     assert world.starts("s") == (1 if first == "run" else 0)
     world.advance(86_400.0)
     world.rest(1.0)
     assert world.starts("s") == (2 if first == "run" else 1)
+    world = at_rest(session("s", run=None))
+    world.call(calls.Send(name="s", text="early"))
+    assert world.starts("s") == 0
+    world.declare(session("s", first=first))
+    world.rest()
+    (started,) = world.events("s", "run_started")
+    assert [cause.new for cause in started.causes if cause.kind == "message"] == ["1"]
+    world = at_rest(session("s", first=first))
+    assert world.starts("s") == (1 if first == "run" else 0), "an empty mailbox causes no first run"
 
 
 def test_rule_26_a_run_keeps_the_spec_it_started_under() -> None:
@@ -623,9 +632,18 @@ def test_a_reopened_session_is_bound_again_though_its_spec_is_equal() -> None:
     world.call(calls.Open(name="s", again=True))
     world.declare(spec)
     world.rest()
-    assert world.starts("s") == 1
+    assert world.starts("s") == 1 and world.hold("s") is None
     change(world, "2")
     assert world.starts("s") == 2
+    world.call(calls.Activate(name="s"))
+    world.call(calls.Terminate(name="s"))
+    world.rest()
+    world.call(calls.Open(name="s", again=True))
+    world.declare(spec)
+    world.rest()
+    assert world.starts("s") == 2, "termination used up the activation"
+    change(world, "3")
+    assert world.starts("s") == 3
 
 
 def test_a_renamed_session_goes_on_under_its_new_name() -> None:

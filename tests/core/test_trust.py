@@ -170,7 +170,8 @@ def test_what_a_bundle_brought_works_once_it_is_trusted() -> None:
     world = World(files={"in": "1"})
     load(world, elsewhere())
     world.call(calls.Trust(name="loaded", digest="d"))
-    assert "loaded" in world.core.graph.upstreams or world.followed
+    targets = [(type(one).__name__, getattr(one, "pattern", None)) for one in world.followed.values()]
+    assert sorted(targets, key=str) == [("FileTarget", "in"), ("FileTarget", "out"), ("ProbeTarget", None)], "armed"
     world.call(calls.Activate(name="loaded"))
     world.rest()
     assert world.starts("loaded") == 1
@@ -178,6 +179,10 @@ def test_what_a_bundle_brought_works_once_it_is_trusted() -> None:
     world.write("in", "2")
     world.rest()
     assert world.hold("loaded") is None and world.core.state.by_name("loaded").wake is not None, "armed, and woken"
+    world.probes["curl", "evil.example"] = "seen"
+    world.hint(*world.followed)
+    world.rest()
+    assert world.starts("loaded") == 2, "it runs when its probe works"
 
 
 def test_a_spec_that_cannot_be_admitted_is_not_trusted() -> None:

@@ -187,11 +187,16 @@ def test_a_month_is_closed_by_copying_the_result(tree: Tree) -> None:
 
 
 def test_january_begins_a_new_year_of_sums(tree: Tree) -> None:
-    """Without a previous result, January counts as one month."""
-    (tree.root / PREVIOUS).unlink()
+    """January counts as one month, with the result of December and without a previous result."""
+    tree.write(PREVIOUS, tree.read(PREVIOUS).replace("2026-02", "2026-12"))
     tree.write("examples/hr/month.txt", "2027-01\n")
+    january = {"months": "1", "cumulative_taxable": "17575.00", "tax_rate": "3%", "tax": "527.25"}
     tree.succeed(PROGRAM)
-    assert_cells(payslips(tree)["E006"], months="1", cumulative_taxable="17575.00", tax_rate="3%", tax="527.25")
+    assert_cells(payslips(tree)["E006"], **january)
+    (tree.root / PREVIOUS).unlink()
+    (tree.root / PAYROLL).unlink()
+    tree.succeed(PROGRAM)
+    assert_cells(payslips(tree)["E006"], **january)
 
 
 def test_a_byte_order_mark_and_windows_line_ends_are_read(tree: Tree) -> None:

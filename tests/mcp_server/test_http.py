@@ -145,7 +145,9 @@ async def test_strangers_are_refused_before_mcp_is_read(box: Box) -> None:
         ):
             answer = await http.post(f"{url.rstrip('/')}/mcp", headers=headers, content="{}")
             assert answer.status_code == status and words in answer.text, answer.text
-        assert (await http.get(f"{url.rstrip('/')}/mcp", headers=good)).status_code == 405
+        answer = await http.get(f"{url.rstrip('/')}/mcp", headers=good)
+        assert (answer.status_code, answer.headers["Allow"]) == (405, "POST")
+        assert "POST a request, and subscriptions/listen for changes" in answer.text
         # No request was let in so far, so the daemon has not imported the package yet.
         assert not has_imported(box)
         await http.post(f"{url.rstrip('/')}/mcp", headers=good, content="{}")

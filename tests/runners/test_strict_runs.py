@@ -224,7 +224,8 @@ async def test_a_run_that_is_stopped_while_its_view_is_made_does_not_begin(bench
     run_id = bench.start(strictly(bench, "echo begun > out/x"))
     bench.runner.stop(run_id, "terminate", 5.0)
     ended = await bench.end_of(run_id)
-    assert ended.problem == "stopped before it began" or ended.exit_code != 0
+    assert (ended.exit_code, ended.signal, ended.problem) == (None, None, "stopped before it began")
+    assert ended.output.total_bytes == 0 and staged(ended) == {} and not (bench.root / "out" / "x").exists()
 
 
 async def test_a_program_that_is_not_there_is_told_in_our_words(bench: Bench) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from git_repository import git
 from wakeful.sources.git.checkouts import Checkouts
+from wakeful.sources.git.git_command import GitRefusal
 
 pytestmark = pytest.mark.asyncio
 
@@ -71,7 +73,7 @@ async def test_every_kind_of_repository_is_checked_out(tmp_path: Path, kind: str
 async def test_branches_that_bindings_name_are_there(tmp_path: Path) -> None:
     """The branches keep their names.
 
-    A branch that does not exist is not an error.
+    A branch that does not exist is not an error. An expression is no branch, and is refused before anything is made.
     """
     source = make(tmp_path / "source")
     git(source, "branch", "release")
@@ -79,6 +81,10 @@ async def test_branches_that_bindings_name_are_there(tmp_path: Path) -> None:
     place = await check_out(source, tmp_path / "place", "release", "refs/tags/v1", "nowhere")
     names = git(place, "for-each-ref", "--format=%(refname)").splitlines()
     assert names == ["refs/heads/main", "refs/heads/release", "refs/tags/v1"]
+    for number, expression in enumerate(("main~0", "main@{0}", "release^{commit}", "--all")):
+        with pytest.raises(GitRefusal, match="is not the name of a branch"):
+            await check_out(source, tmp_path / f"refused{number}", expression)
+        assert list((tmp_path / f"refused{number}").iterdir()) == []
 
 
 async def test_what_is_committed_in_a_checkout_stays_there(tmp_path: Path) -> None:
@@ -100,8 +106,14 @@ async def test_where_nothing_was_committed_there_is_nothing_to_check_out(tmp_pat
     assert await Checkouts().find(str(tmp_path)) is None
 
 
-async def test_three_texts_become_one_or_are_marked(tmp_path: Path) -> None:
-    """The three results are a clean merge, a conflict, and None for a binary file."""
+async def test_three_texts_become_one_or_are_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The three results are a clean merge, a conflict, and None for a binary file.
+
+    The config of a repository around the temporary folder has no effect.
+    """
+    around = make(tmp_path / "around")
+    git(around, "config", "merge.conflictStyle", "diff3")
+    monkeypatch.setattr(tempfile, "tempdir", str(around))
     lines = [f"{number}\n" for number in range(9)]
     base, names = "".join(lines).encode(), ("here", "before", "fork")
     merged = await Checkouts().merge_texts(
@@ -111,3 +123,4 @@ async def test_three_texts_become_one_or_are_marked(tmp_path: Path) -> None:
     merged = await Checkouts().merge_texts(b"a\n", b"b\n", b"c\n", names)
     assert merged.conflicts == 1 and merged.text == b"<<<<<<< here\nb\n=======\nc\n>>>>>>> fork\n"
     assert (await Checkouts().merge_texts(b"a\n", b"b\0\n", b"c\n", names)).conflicts is None
+    assert git(around, "status", "--porcelain") == "", "the temporary folders are removed"

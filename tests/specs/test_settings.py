@@ -213,17 +213,30 @@ def test_defaults_are_merged_under_every_spec(tmp_path: Path) -> None:
 
 
 def test_a_default_that_does_not_fit_a_spec_is_shown_where_it_stands(tmp_path: Path) -> None:
-    """A mistake that exists only after the merge is reported at the line of the spec."""
+    """A mistake that exists only after the merge is reported at the value: in wakeful.yaml or in the spec."""
     folder = tmp_path / "sessions.d"
     folder.mkdir()
-    (tmp_path / "wakeful.yaml").write_text("defaults:\n  bindings:\n    a-b: {file: x}\n")
-    (folder / "a.yaml").write_text("objective: x\nbindings:\n  a_b: {file: y}\n")
-    (folder / "b.yaml").write_text("objective: x\nbindings:\n  c: {session: b}\n")
+    (tmp_path / "wakeful.yaml").write_text(
+        "defaults:\n  agent: docs\n  bindings:\n    a-b: {file: x}\n    late: {session: late}\n    gone: {session: gone}\n"
+    )
+    (folder / "agents").mkdir()
+    (folder / "agents" / "own.yaml").write_text("prompt: x\nmodel: openai:m\n")
+    (folder / "a.yaml").write_text("objective: x\nagent: own\nbindings:\n  a_b: {file: y}\n")
+    (folder / "b.yaml").write_text("objective: x\nagent: own\nbindings:\n  c: {session: b}\n")
+    (folder / "late.yaml").write_text("objective: x\nagent: own\n")
+    (folder / "lost.yaml").write_text("objective: x\n")
+    (folder / "mine.yaml").write_text("objective: x\nagent: ow\n")
+    (folder / "well.yaml").write_text("objective: x\nagent: own\n")
     reading = read_folder(folder, Surroundings(str(tmp_path)), read_settings(folder)[1])
     assert reading.refused == {
-        "a": "sessions.d/a.yaml:3:3: bindings 'a-b' and 'a_b' would both be $WAKEFUL_BINDING_A_B; rename one",
-        "b": "sessions.d/b.yaml:3:16: a session cannot wait for itself; name another, or remove the binding",
+        "a": "sessions.d/a.yaml:4:3: bindings 'a-b' and 'a_b' would both be $WAKEFUL_BINDING_A_B; rename one",
+        "b": "sessions.d/b.yaml:4:16: a session cannot wait for itself; name another, or remove the binding",
+        "late": "wakeful.yaml:5:21: a session cannot wait for itself; name another, or remove the binding",
+        "lost": "wakeful.yaml:2:10: agent 'docs' does not exist; write agents/docs.yaml, or remove the key",
+        "mine": "sessions.d/mine.yaml:2:8: agent 'ow' does not exist; did you mean 'own'?",
     }
+    warned = "wakeful.yaml:6:21: session 'gone' is not declared; this waits until it is"
+    assert {str(one) for one in reading.warnings if "not declared" in one.text} == {warned}
 
 
 # -- places ---------------------------------------------------------------------------------------

@@ -12,9 +12,10 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path as FilePath
-from typing import Any
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -55,6 +56,8 @@ FILES_A_TELL = 250
 UNREAD: StatKey = (0, 0, 0, 0)
 # The separator between a template's file and the path of one of its sessions. No file name contains it.
 INSTANCE = "\0"
+# Makes a problem with the value at this path, in these words.
+MakeProblem: TypeAlias = Callable[[Path, str], Problem]
 
 
 class Defaults(Struct, frozen=True):
@@ -513,7 +516,7 @@ def _assemble(
         found = list(reading.problems)
         spec = reading.spec
         if spec is not None and spec.agent is not None:
-            found += _judge_agent(spec, spec.agent, reading, agents, file)
+            found += _judge_agent(spec, spec.agent, agents, partial(_make_problem, reading, file, basis[0]))
         if found:
             told = problems.setdefault(reading.file, [])
             told += [problem for problem in found if problem not in told]
@@ -521,7 +524,7 @@ def _assemble(
             continue
         warnings += reading.warnings
         if spec is not None:
-            warnings += _warn_about_strangers(spec, reading, names, file)
+            warnings += _warn_about_strangers(spec, names, partial(_make_problem, reading, file, basis[0]))
             sessions[reading.name] = spec
             digests[reading.name] = reading.digest
     return FolderReading(
@@ -540,18 +543,18 @@ def _assemble(
 
 
 def _judge_agent(
-    spec: SessionSpec, agent: str, reading: FileReading, agents: Mapping[str, AgentSpec | None], path: str
+    spec: SessionSpec, agent: str, agents: Mapping[str, AgentSpec | None], make: MakeProblem
 ) -> Iterator[Problem]:
     """Check a session's agent. An agent whose file cannot be read has its own problem, and is not judged here."""
     if agent not in agents:
         nearest = find_nearest(agent, sorted(agents))
         advice = f"did you mean '{nearest}'?" if nearest else f"write {AGENTS}/{agent}{SUFFIX}, or remove the key"
-        yield Problem(reading.file, *locate(path, ("agent",)), f"agent '{shorten(agent)}' does not exist; {advice}")
+        yield make(("agent",), f"agent '{shorten(agent)}' does not exist; {advice}")
         return
     found = agents[agent]
     if found is None:
         return
-    yield from _judge_servers(spec, found, reading, path)
+    yield from _judge_servers(spec, found, make)
     if not isinstance(spec.run, PromptRun):
         return
     if not found.can_answer:
@@ -559,17 +562,13 @@ def _judge_agent(
             f"agent '{shorten(agent)}' has neither a model nor acp, so nobody would answer the prompt; add model: "
             f"PROVIDER:NAME to {AGENTS}/{agent}{SUFFIX}"
         )
-        yield Problem(reading.file, *locate(path, ("agent",)), words)
+        yield make(("agent",), words)
     if (blurred := find_ambiguous_binding(spec, found)) is not None:
         name, words = blurred
-        yield Problem(
-            reading.file,
-            *locate(path, ("bindings", name, "access")),
-            f"{words}; take that from it, or use isolation: strict",
-        )
+        yield make(("bindings", name, "access"), f"{words}; take that from it, or use isolation: strict")
 
 
-def _judge_servers(spec: SessionSpec, agent: AgentSpec, reading: FileReading, path: str) -> Iterator[Problem]:
+def _judge_servers(spec: SessionSpec, agent: AgentSpec, make: MakeProblem) -> Iterator[Problem]:
     """Check that each MCP server in a binding is a server of the agent."""
     known = [server.name for server in agent.mcp]
     for binding in spec.bindings:
@@ -579,26 +578,36 @@ def _judge_servers(spec: SessionSpec, agent: AgentSpec, reading: FileReading, pa
         advice = (
             f"did you mean 'mcp:{nearest}'?" if nearest else f"declare it under mcp in {AGENTS}/{agent.name}{SUFFIX}"
         )
-        place = locate(path, ("bindings", binding.name, "service"))
-        yield Problem(
-            reading.file, *place, f"agent '{shorten(agent.name)}' has no server '{shorten(binding.server)}'; {advice}"
-        )
+        words = f"agent '{shorten(agent.name)}' has no server '{shorten(binding.server)}'; {advice}"
+        yield make(("bindings", binding.name, "service"), words)
 
 
-def _warn_about_strangers(spec: SessionSpec, reading: FileReading, names: set[str], path: str) -> Iterator[Problem]:
+def _warn_about_strangers(spec: SessionSpec, names: set[str], make: MakeProblem) -> Iterator[Problem]:
     """Warn about a bound session that is not declared: it may come later, or be misspelt."""
     for binding in spec.bindings:
         if isinstance(binding, SessionBinding) and binding.session not in names:
             nearest = find_nearest(binding.session, names)
             advice = f"did you mean '{nearest}'?" if nearest else "this waits until it is"
-            place = locate(path, ("bindings", binding.name, "session"))
-            yield Problem(reading.file, *place, f"session '{shorten(binding.session)}' is not declared; {advice}")
+            words = f"session '{shorten(binding.session)}' is not declared; {advice}"
+            yield make(("bindings", binding.name, "session"), words)
+
+
+def _make_problem(reading: FileReading, path: str, defaults: Defaults, key: Path, text: str) -> Problem:
+    """Report a problem with a value at its place: in the file itself, or in wakeful.yaml if it is a default."""
+    marks, default = _read_marks_again(path), ("defaults", *key)
+    if defaults.marks is not None and key not in marks.values and default in defaults.marks.values:
+        return Problem(defaults.file, *defaults.marks.of_value(default), text)
+    return Problem(reading.file, *marks.of_value(key), text)
 
 
 def locate(path: str, key: Path) -> tuple[int, int]:
     """Find the line and column of a value in a file that was read without marks."""
+    return _read_marks_again(path).of_value(key)
+
+
+def _read_marks_again(path: str) -> Marks:
     try:
-        return read_marks(FilePath(path).read_bytes(), path).of_value(key)
+        return read_marks(FilePath(path).read_bytes(), path)
     except (OSError, RefusedSpec):
         # The file changed since. The next reading will have the right place.
-        return 1, 1
+        return Marks()

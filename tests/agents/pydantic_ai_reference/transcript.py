@@ -130,14 +130,6 @@ def legal_id(call_id: str) -> str:
     return f"call_{hashlib.sha256(call_id.encode()).hexdigest()[:24]}"
 
 
-def make_ready() -> None:
-    """Build the validators and serialisers of messages, which the library otherwise builds at the first use.
-
-    They take 0.1 s of a run's first turn, unless the process that forks the run built them.
-    """
-    ModelMessagesTypeAdapter.rebuild()
-
-
 def write_raw(response: ModelResponse) -> str:
     return ModelMessagesTypeAdapter.dump_json([response]).decode()
 
