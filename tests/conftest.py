@@ -5,6 +5,7 @@ import functools
 import gc
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,9 @@ settings.register_profile(
     "others", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True, max_examples=1000
 )
 settings.load_profile("suite")
+
+# A shell that starts the suite in the background lets it ignore SIGINT, and all programs that tests start inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Each worker gets a mount namespace. A mount by one worker would otherwise invalidate the prepared mounts of another.
 if "PYTEST_XDIST_WORKER" in os.environ:

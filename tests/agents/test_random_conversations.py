@@ -17,6 +17,7 @@ from agents.provider import Call, Fail, Provider, Say
 from agents.provider.model_request import Asked, ToolCall
 from agents.test_agent_runs import KEY, declare
 from e2e.box import Box
+from wait_conditions import eventually
 from wakeful.cli.client import Client
 
 ACTS = ("ask", "ask", "ask", "ask", "remember", "remember", "note", "fresh", "merge", "compress", "change")
@@ -90,7 +91,13 @@ class Story:
                 box.ask("fork", "docs", "--as", f"trial-{number}")
                 for name in ("docs", f"trial-{number}"):
                     box.ask("remember", name, f"rate-{number}", f"{name}-{number}")
-                box.ask("merge", "docs", f"trial-{number}")
+                eventually(lambda: self._is_merged(f"trial-{number}"))
+
+    def _is_merged(self, fork: str) -> bool:
+        """Merge the fork, unless a run is under way: a message or a change may have started one."""
+        done = self._box.run("merge", "docs", fork)
+        assert done.returncode == 0 or "docs is running" in done.stderr, done.stderr
+        return done.returncode == 0
 
 
 def check_request(asked: Asked, state: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ from core.simulated_world import START_US, World
 from core.spec_builders import commits, cron, every, read, session
 from wakeful.core.calls import values as calls
 from wakeful.core.deciding.clock_slots import slot_us
+from wakeful.core.deciding.loop_guard import COMMANDS
 from wakeful.core.record.observations import LookResult, TargetLooked
 from wakeful.core.spec.session import Confinement, Settings, Window
 
@@ -466,14 +467,15 @@ def test_rule_38_one_commit_a_run_in_order() -> None:
 
 
 def test_rule_38_a_long_push_is_not_a_loop() -> None:
-    """Rules 34 and 38: twenty commits of one push are twenty runs."""
+    """Rules 34 and 38: each commit of one push is a run without a wait, also beyond the starts allowed in a minute."""
+    commits_pushed = COMMANDS.starts_a_minute + 20
     world = World(session("s", commits("src", each_commit=True)))
     world.rest(5.0)
-    for number in range(20):
+    for number in range(commits_pushed):
         world.commit("src", str(number), hint=False)
     world.hint(*world.followed)
     world.rest(20.0)
-    assert world.starts("s") == 21
+    assert world.starts("s") == commits_pushed + 1
 
 
 @pytest.mark.parametrize("each_commit", [False, True])

@@ -1,5 +1,5 @@
 /** The frame of the page: login, navigation, keyboard, and the view that the address names. */
-import {html, render, signal, useEffect, useState} from './lib/ui.js';
+import {html, render, signal, useEffect, useLayoutEffect, useState} from './lib/ui.js';
 import {dropToken, person, token} from './lib/api.js';
 import {logIn, logInWithToken, logOut} from './lib/login.js';
 import {startLive} from './lib/live.js';
@@ -98,7 +98,7 @@ function SignedOut() {
 }
 
 function App() {
-  useEffect(() => bindKeys({
+  useLayoutEffect(() => bindKeys({
     'g n': () => go('now'), 'g g': () => go('graph'), 'g t': () => go('timeline'), 'g w': () => go('why'), 'g h': () => go('health'),
     '?': () => { isHelpOpen.value = true; },
     '/': () => document.querySelector('[data-search]')?.focus(),

@@ -7,7 +7,10 @@ const bindings = new Map();
 let first = null;
 let firstAt = 0;
 
-/** Bind keys while a part of the page is shown. Returns a function that removes them. */
+/**
+ * Bind keys while a part of the page is shown. Returns a function that removes them. Call it in a layout effect: a part
+ * that is on the screen must answer to its keys.
+ */
 export function bindKeys(map) {
   for (const [keys, act] of Object.entries(map)) bindings.set(keys, act);
   return () => {

@@ -1,5 +1,5 @@
 /** Small parts that every view uses: times, states, menus, dialogs, toasts, and the four states of a page. */
-import {html, names, signal, useEffect, useRef, useState} from '../lib/ui.js';
+import {html, names, signal, useLayoutEffect, useRef, useState} from '../lib/ui.js';
 import {full, now, relative, version} from '../lib/times.js';
 import {Icon} from './icons.js';
 
@@ -87,7 +87,7 @@ export async function copyText(text, what) {
 /** A modal dialog of the browser, which keeps the focus and restores it. */
 export function Dialog({title, onClose, children}) {
   const dialog = useRef(null);
-  useEffect(() => {
+  useLayoutEffect(() => {
     dialog.current.showModal();
   }, []);
   const closeOutside = event => event.target === dialog.current && onClose();
@@ -98,7 +98,8 @@ export function Dialog({title, onClose, children}) {
 export function Menu({label, items, children, buttonClass = 'icon-button'}) {
   const [isOpen, setOpen] = useState(false);
   const root = useRef(null);
-  useEffect(() => {
+  // Before the next frame: until then, Escape would go to the page instead of the open menu.
+  useLayoutEffect(() => {
     if (!isOpen) return undefined;
     root.current.querySelector('.menu-list button')?.focus();
     const leave = event => { if (!root.current.contains(event.target)) setOpen(false); };

@@ -1,5 +1,5 @@
 /** Now: the sessions that need you, then every session by group. A line unfolds to show why the session does not run. */
-import {html, names, useCallback, useEffect, useMemo, useState} from '../lib/ui.js';
+import {html, names, useCallback, useEffect, useLayoutEffect, useMemo, useState} from '../lib/ui.js';
 import {at, get} from '../lib/api.js';
 import * as store from '../lib/store.js';
 import {sparks} from '../lib/figures.js';
@@ -31,7 +31,7 @@ export function Now() {
   const items = useMemo(() => arrange(rows, filter, by, q), [rows, filter, by, q]);
   const place = chosen === null ? null : items.findIndex(item => item.row?.id === chosen);
 
-  useEffect(() => {
+  useLayoutEffect(() => {
     const step = direction => {
       let next = place === null || place < 0 ? (direction > 0 ? -1 : items.length) : place;
       do { next += direction; } while (items[next] && !items[next].row);

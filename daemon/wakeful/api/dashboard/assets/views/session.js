@@ -1,5 +1,5 @@
 /** Session: its state now or at any record, with conversation, output, log, files and facts. */
-import {html, useCallback, useEffect, useState} from '../lib/ui.js';
+import {html, useCallback, useEffect, useLayoutEffect, useState} from '../lib/ui.js';
 import {at as address, get, post, query} from '../lib/api.js';
 import * as store from '../lib/store.js';
 import {go, link, route, setQuery} from '../lib/router.js';
@@ -33,7 +33,7 @@ export function Session() {
   const [latest, setLatest] = useState(null);
   useEffect(() => { if (data && position === null) setLatest(data); }, [data, position]);
   usePresence(name);
-  useEffect(() => bindKeys({
+  useLayoutEffect(() => bindKeys({
     c: () => document.querySelector('[data-compose]')?.focus(),
     '[': () => stepTo(name, position, -1), ']': () => stepTo(name, position, 1),
     Escape: () => (position === null ? go('now') : setQuery({at: undefined})),

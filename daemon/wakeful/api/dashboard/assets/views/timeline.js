@@ -1,5 +1,5 @@
 /** Timeline: runs as bars, other events as marks, a brush to choose a range, and folded idle time. */
-import {html, names, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState} from '../lib/ui.js';
+import {html, names, useCallback, useLayoutEffect, useMemo, useRef, useState} from '../lib/ui.js';
 import {get, query} from '../lib/api.js';
 import {useLoad, useReloadOn} from '../lib/load.js';
 import {link, route, setQuery} from '../lib/router.js';
@@ -170,7 +170,8 @@ function Brush({data, width, range}) {
 
 function Detail({item, close}) {
   const isRun = item.run !== undefined;
-  useEffect(() => {
+  // Before the next frame: a person may press Escape as soon as the detail is on the screen.
+  useLayoutEffect(() => {
     const leave = event => event.key === 'Escape' && close();
     addEventListener('keydown', leave);
     return () => removeEventListener('keydown', leave);
