@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from table import Bar, Row, print_table
-from wakeful.core.calls import values as calls
-from wakeful.core.deciding.core import Core
+from wakeful.core.calls import call_types as calls
+from wakeful.core.deciding.working_state import Core
 from wakeful.core.record.events import MessageAdded, SessionOpened
 from wakeful.core.record.knowledge import Conversation
 from wakeful.core.record.state import Knowledge, Mailbox, Session

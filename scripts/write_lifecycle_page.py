@@ -10,11 +10,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from wakeful.core.record.stages import TRANSITIONS
+from wakeful.core.record.lifecycle_stages import TRANSITIONS
 from wakeful.eventlog.codec import KINDS
 
 PAGE = Path(__file__).parent.parent / "docs" / "lifecycle.md"
-MARK = "<!-- from here on made by `make docs` from the transitions in daemon/wakeful/core/record/stages.py -->"
+MARK = (
+    "<!-- from here on made by `make docs` from the transitions in daemon/wakeful/core/record/lifecycle_stages.py -->"
+)
 
 
 def main() -> int:

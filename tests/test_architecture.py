@@ -91,7 +91,16 @@ CONSTRUCTS_EDGES = {"service", "agents"}
 ORDER_INSIDE: dict[str, tuple[set[str], ...]] = {
     # A process knows nothing of isolation, and both know nothing of the run.
     "runners": ({"contract"}, {"process"}, {"isolation"}, {"outputs"}, {"preparation"}, {"run"}),
-    "core": ({"spec"}, {"agents"}, {"record"}, {"looking"}, {"deciding"}, {"calls"}, {"take"}, {"decide"}),
+    "core": (
+        {"spec"},
+        {"agents"},
+        {"record"},
+        {"looking"},
+        {"deciding"},
+        {"calls"},
+        {"observation_handlers"},
+        {"decide"},
+    ),
     "sources": (
         {"contract"},
         {"processes"},
@@ -104,8 +113,8 @@ ORDER_INSIDE: dict[str, tuple[set[str], ...]] = {
     ),
     # The gate judges a request before a route reads it. Operations know the service and no HTTP; routes join both.
     "api": (
-        {"problems", "live_words", "presence", "day_costs", "event_stream"},
-        {"service", "bodies"},
+        {"problems", "live_answers", "presence", "day_costs", "event_stream"},
+        {"contract", "bodies"},
         {"gate"},
         {"requests", "tcp_port"},
         {"live_feed"},

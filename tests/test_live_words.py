@@ -12,8 +12,8 @@ from agents.test_daemon_client import say as answer
 from agents.test_daemon_client import scripted
 from wait_conditions import eventually_async
 from wakeful.agents.live_text import MOST_HELD, LiveTextStream
-from wakeful.api.live_words import LiveWords, Said
-from wakeful.cli.agent_words import BROKE_OFF, AgentWordsPrinter, LineWrapper
+from wakeful.api.live_answers import LiveWords, Said
+from wakeful.cli.agent_text import BROKE_OFF, AgentWordsPrinter, LineWrapper
 from wakeful.client.async_client import DaemonClient
 from wakeful.secrets.redact import Redactor
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from wait_conditions import eventually, eventually_async
-from wakeful.core.calls.values import Note, ResumeAll, Send, SleepAll
-from wakeful.core.deciding.core import Core
+from wakeful.core.calls.call_types import Note, ResumeAll, Send, SleepAll
+from wakeful.core.deciding.working_state import Core
 from wakeful.core.record.observations import DaemonStarted, Declaration, SpecsRead
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.session import CommandRun, SessionSpec, Settings

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from wakeful.core.deciding.core import Core
+from wakeful.core.deciding.working_state import Core
 from wakeful.core.record.observations import ProcessEnded
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.bindings import FileBinding
@@ -18,7 +18,7 @@ from wakeful.core.spec.session import ScriptRun, SessionSpec
 from wakeful.errors import CallerError, OperatorError
 from wakeful.runners.contract import RunOrder
 from wakeful.runners.run.orders import RunLocations, make_order
-from wakeful.secrets.known import KnownSecrets
+from wakeful.secrets.known_secrets import KnownSecrets
 from wakeful.secrets.store import SecretPlaces
 from wakeful.service.run_starter import ReadReceived, RunStarter
 from wakeful.sources.git.checkouts import Checkouts

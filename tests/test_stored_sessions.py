@@ -8,10 +8,10 @@ from pathlib import Path
 import apsw
 import pytest
 
-from wakeful.core.calls.values import Activate, Called, Note, Open, Rename, Send, SleepAll, Terminate
+from wakeful.core.calls.call_types import Activate, Called, Note, Open, Rename, Send, SleepAll, Terminate
 from wakeful.core.decide import decide
-from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.decision import Decision
+from wakeful.core.deciding.working_state import Core
 from wakeful.core.record.events import Event, NoteAdded, SessionOpened, SpecDeclared
 from wakeful.core.record.observations import Moment, SpecsRead
 from wakeful.core.record.state import DamagedSession, Session

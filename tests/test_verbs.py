@@ -20,8 +20,8 @@ from wakeful.api.gate.scopes import RULES
 from wakeful.api.routes import bundles
 from wakeful.api.routes.calls import CALLS
 from wakeful.cli.client import Options
-from wakeful.core.calls.rules import CALL_RULES
-from wakeful.core.calls.values import Call
+from wakeful.core.calls.call_rules import CALL_RULES
+from wakeful.core.calls.call_types import Call
 from wakeful.verbs.table import COMMANDS, FAMILIES, VERBS
 from wakeful.verbs.verb import HELD, KEY
 
@@ -35,6 +35,19 @@ def test_a_verb_has_one_place() -> None:
 
 def test_every_call_of_the_table_is_carried_out_and_no_other() -> None:
     assert sorted(CALLS) == sorted(name for name, verb in VERBS.items() if verb.is_call)
+
+
+# These answer from memory, or are streams. They answer even while the disk hangs.
+FROM_MEMORY = {
+    "/sessions", "/top", "/plan", "/graph", "/presence", "/people", "/webhooks", "/doctor", "/health", "/metrics",
+    "/trust", "/trust/{name}", "/secrets", "/tokens", "/notify", "/follow", "/live",
+}  # fmt: skip
+
+
+def test_every_look_waits_for_the_log_unless_it_answers_from_memory() -> None:
+    """Otherwise a look could contradict what `list` just showed, because the record was still on its way to disk."""
+    looks = {route.path: route for verb in VERBS.values() for route in verb.routes if route.method == "GET"}
+    assert {path for path, route in looks.items() if not route.is_from_log} == FROM_MEMORY
 
 
 @pytest.mark.parametrize("name", DIRECT)

@@ -25,7 +25,6 @@ from wakeful.core.spec.http_settings import HttpChoice, HttpSettings, TcpAddress
 from wakeful.core.spec.limits import MEANINGS, UNWARNED, Levels, Limits, say_amount
 from wakeful.core.spec.session import MetricsSettings, OtelSettings, Retention, Settings
 from wakeful.errors import OperatorError
-from wakeful.specs.build import Surroundings, build_retention
 from wakeful.specs.folder_reading import (
     AGENTS,
     NO_DEFAULTS,
@@ -39,9 +38,10 @@ from wakeful.specs.folder_reading import (
 from wakeful.specs.notifiers import build_notifiers
 from wakeful.specs.parse_cache import load_readings, save_readings
 from wakeful.specs.problem import Problem, RefusedSpec, refuse
-from wakeful.specs.scalars import find_local_zone
 from wakeful.specs.settings_models import DaemonKeys, HttpKeys, LimitKeys, PriceKeys
+from wakeful.specs.spec_builder import Surroundings, build_retention
 from wakeful.specs.templates import Glob
+from wakeful.specs.value_parsers import find_local_zone
 from wakeful.specs.yaml_text import MAX_BYTES, read_mapping, read_marks, shorten
 from wakeful.system.state_folder import SOCKET_FILE
 from wakeful.text.display import ReportProgress, tell_nobody

@@ -14,7 +14,7 @@ from agents.provider.script import Turn
 from agents.scripted_models import FORMATS, KEY, PROVIDERS, hear, reach
 from wakeful.agents.contract import ProviderFault
 from wakeful.agents.models import http_stream
-from wakeful.agents.models.faults import Trouble
+from wakeful.agents.models.provider_errors import Trouble
 from wakeful.agents.models.provider_model import make_model
 from wakeful.core.agents.turns import Asked
 from wakeful.core.spec.agent import ModelSpec

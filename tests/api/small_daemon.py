@@ -17,16 +17,17 @@ from typing import Any, TypeVar
 
 from wait_conditions import PATIENCE_SECONDS
 from wakeful import __version__
-from wakeful.api.live_words import LiveWords
+from wakeful.api.contract import FollowLine, LiveLine, PathVerdict, RecordFilter, RunIdentity
+from wakeful.api.live_answers import LiveWords
 from wakeful.api.operations.follow import RecordPages, follow_records
 from wakeful.api.server import ControlSocket
-from wakeful.api.service import FollowLine, LiveLine, PathVerdict, RecordFilter, RunIdentity
-from wakeful.core.calls.values import Call, Called, Reply, Work
+from wakeful.core.calls.call_types import Call, Called, Reply, Work
 from wakeful.core.decide import decide
-from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.decision import Decision
+from wakeful.core.deciding.working_state import Core
 from wakeful.core.looking.path_reports import Found
 from wakeful.core.looking.targets import FileTarget
+from wakeful.core.observation_handlers import Observation
 from wakeful.core.record.observations import (
     DaemonStarted,
     Declaration,
@@ -47,7 +48,6 @@ from wakeful.core.record.observations import (
 from wakeful.core.spec.bindings import AnyBinding, FileBinding
 from wakeful.core.spec.http_settings import HttpSettings, TcpAddress
 from wakeful.core.spec.session import CommandRun, SessionSpec, Settings
-from wakeful.core.take import Observation
 from wakeful.errors import CallerError
 from wakeful.eventlog.codec import encode
 from wakeful.eventlog.contract import Append, DaemonLog, Draft

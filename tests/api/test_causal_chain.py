@@ -9,8 +9,8 @@ import pytest
 from api.conftest import Speaker
 from api.small_daemon import RunningDaemon, SmallDaemon, declare, reads, writes
 from wakeful.api.operations.causal_chain import MOST_LINKS, Walk
-from wakeful.core.calls.values import Activate, Send
-from wakeful.core.deciding.core import Core
+from wakeful.core.calls.call_types import Activate, Send
+from wakeful.core.deciding.working_state import Core
 from wakeful.core.record import events as ev
 from wakeful.core.record.observations import PathChange
 from wakeful.core.spec.bindings import MessageBinding

@@ -4,7 +4,7 @@ import pytest
 
 from api.conftest import Speaker
 from api.small_daemon import RunningDaemon, SmallDaemon, declare, reads, writes
-from wakeful.core.calls.values import Forget, Note, Remember
+from wakeful.core.calls.call_types import Forget, Note, Remember
 
 PAYROLL = declare("payroll", reads("salaries", "salaries.csv"), writes("result", "out.csv"), objective="Pay everybody.")
 

@@ -4,7 +4,7 @@ import pytest
 
 from api.conftest import Speaker
 from api.small_daemon import RunningDaemon, declare, reads
-from wakeful.core.calls.values import Note
+from wakeful.core.calls.call_types import Note
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from api.conftest import Speaker
 from api.small_daemon import RunningDaemon, SmallDaemon, declare, reads
 from wakeful.api.gate.callers import name_person
-from wakeful.core.calls.values import Activate, Note, Remember
+from wakeful.core.calls.call_types import Activate, Note, Remember
 
 PAYROLL = declare("payroll", reads("salaries", "salaries.csv"), people={"ada": "maintainer", "eve": "contributor"})
 

@@ -9,8 +9,8 @@ import pytest
 from api.conftest import Speaker
 from api.small_daemon import RunningDaemon, SmallDaemon, declare, reads, writes
 from wait_conditions import eventually
-from wakeful.api.service import PathVerdict
-from wakeful.core.calls.values import Note
+from wakeful.api.contract import PathVerdict
+from wakeful.core.calls.call_types import Note
 from wakeful.core.looking.path_reports import CannotTell, Excluded, Found, NearlyMatched, NotYetLooked
 from wakeful.core.record.events import SpecDeclared
 from wakeful.core.record.observations import PathChange

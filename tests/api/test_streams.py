@@ -11,7 +11,7 @@ from api.conftest import SocketConnection, Speaker
 from api.event_reader import Event, read_event, read_until
 from api.small_daemon import RunningDaemon, declare, reads
 from wakeful.api import live_feed
-from wakeful.api.live_words import Said
+from wakeful.api.live_answers import Said
 
 
 def open_stream(daemon: RunningDaemon, target: str, **headers: str) -> http.client.HTTPResponse:

@@ -2,7 +2,7 @@
 
 from api.conftest import Speaker
 from api.small_daemon import RunningDaemon, SmallDaemon, declare, reads, writes
-from wakeful.core.calls.values import Activate
+from wakeful.core.calls.call_types import Activate
 
 
 def live(daemon: RunningDaemon) -> None:

@@ -6,9 +6,10 @@ import msgspec
 import pytest
 
 from api.small_daemon import declare, reads, writes
-from wakeful.core.calls.values import Activate, Called, Interrupt, Sleep, Terminate
+from wakeful.core.calls.call_types import Activate, Called, Interrupt, Sleep, Terminate
 from wakeful.core.decide import decide
-from wakeful.core.deciding.core import Core
+from wakeful.core.deciding.working_state import Core
+from wakeful.core.observation_handlers import Observation
 from wakeful.core.record.events import Cause, ChangedPath
 from wakeful.core.record.observations import (
     DaemonStarted,
@@ -24,7 +25,6 @@ from wakeful.core.record.observations import (
 )
 from wakeful.core.spec.bindings import CronBinding, EveryBinding, ServiceBinding
 from wakeful.core.spec.session import CommandRun, Confinement, SessionSpec, Settings
-from wakeful.core.take import Observation
 from wakeful.errors import CallerError
 from wakeful.views.path_bindings import means_path, plan_now, plan_paths, resolve_pattern
 from wakeful.views.session_page import show, show_past

@@ -142,7 +142,9 @@ def test_an_unfolded_call_is_unfolded_when_one_comes_back_to_it(tab: Tab, lived_
     tab.page.wait_for_selector("details.tool[open] pre")
     eventually(lambda: tab.page.evaluate(SCROLL, 100_000) and not tab.page.locator("details.tool").count())
     scroll_to_calls()
-    assert tab.page.locator("details.tool").count() > 1 and tab.page.locator("details.tool[open]").count() == 1
+    # The page draws the calls a frame after the scroll.
+    eventually(lambda: tab.page.locator("details.tool").count() > 1)
+    assert tab.page.locator("details.tool[open]").count() == 1
     tab.page.locator("details.tool[open] summary").click()
     eventually(lambda: tab.page.evaluate(SCROLL, 100_000) and not tab.page.locator("details.tool").count())
     scroll_to_calls()

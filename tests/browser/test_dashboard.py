@@ -97,6 +97,7 @@ def test_the_keyboard_leads_everywhere(tab: Tab) -> None:
     for keys, view in (("gt", "timeline"), ("gh", "health"), ("gg", "graph"), ("gw", "why"), ("gn", "now")):
         tab.page.keyboard.type(keys)
         tab.wait_for_place(f"#/{view}")
+    tab.page.wait_for_selector("[data-search]")
     tab.page.keyboard.press("/")
     tab.page.keyboard.type("filing")
     tab.page.keyboard.press("Escape")

@@ -11,7 +11,7 @@ from wakeful.bundles.load import load, verify_bundle
 from wakeful.bundles.save import save
 from wakeful.eventlog.contract import Append, Draft, EventLog
 from wakeful.eventlog.sqlite import open_log
-from wakeful.runners.process.proc import peak_memory
+from wakeful.runners.process.procfs import peak_memory
 from wakeful.system.blobs import Blobs
 
 GROUP = 500

@@ -10,7 +10,7 @@ import pytest
 from api.small_daemon import RunningDaemon
 from cli.conftest import PAYROLL, Command, run_wakeful
 from wait_conditions import eventually
-from wakeful.core.calls.values import ResumeAll, SleepAll
+from wakeful.core.calls.call_types import ResumeAll, SleepAll
 
 
 def test_the_life_of_a_session_by_its_verbs(rested: RunningDaemon, wakeful: Command) -> None:

@@ -20,7 +20,7 @@ import pytest
 
 from api.small_daemon import RunningDaemon, declare, reads
 from cli.conftest import Command, run_wakeful
-from wakeful.core.calls.values import Remember, Save
+from wakeful.core.calls.call_types import Remember, Save
 
 FOLDER = str(Path(sys.executable).parent)
 

@@ -14,7 +14,7 @@ from cli.conftest import PAYROLL, Command, run_wakeful
 from wait_conditions import eventually
 from wakeful.cli import read_plain_list
 from wakeful.cli.client import Options
-from wakeful.core.calls.values import Activate, Note, Sleep
+from wakeful.core.calls.call_types import Activate, Note, Sleep
 from wakeful.core.record.observations import PathChange
 from wakeful.core.spec.bindings import CronBinding
 from wakeful.core.spec.session import CommandRun, SessionSpec

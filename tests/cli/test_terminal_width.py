@@ -15,7 +15,7 @@ import pytest
 
 from api.small_daemon import RunningDaemon, declare, reads
 from cli.conftest import Command, run_wakeful
-from wakeful.core.calls.values import Sleep
+from wakeful.core.calls.call_types import Sleep
 from wakeful.core.spec.session import CommandRun
 
 LONG_NAME = "social-insurance-filing"

@@ -10,7 +10,7 @@ import random
 
 from core.simulated_world import World
 from core.spec_builders import after, commits, every, hook, probe, read, service, session, write
-from wakeful.core.calls import values as calls
+from wakeful.core.calls import call_types as calls
 from wakeful.core.looking.targets import ProbeTarget, ServiceTarget
 from wakeful.core.spec.session import SessionSpec, Settings
 from wakeful.errors import CallerError

@@ -15,18 +15,20 @@ from typing import Any
 import msgspec
 
 from core.oracle import Oracle
-from wakeful.core.calls.values import Call, Called, Fork, Rename, ResumeAll, SleepAll
+from wakeful.core.calls.call_types import Call, Called, Fork, Rename, ResumeAll, SleepAll
 from wakeful.core.decide import decide
-from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.decision import Decision
 from wakeful.core.deciding.holds import find_hold_words
 from wakeful.core.deciding.may_start import find_queue_words
 from wakeful.core.deciding.plan import Action, LandOutputs, Look, RecoverRun, StartProcess, StopProcess
+from wakeful.core.deciding.working_state import Core
 from wakeful.core.looking.patterns import Excludes, Pattern
 from wakeful.core.looking.targets import CommitsTarget, FileTarget, ProbeTarget, ServiceTarget, Target
+from wakeful.core.observation_handlers import Observation
 from wakeful.core.record.events import Event, RunStarted
 from wakeful.core.record.flat_state import decode_flat, flatten
 from wakeful.core.record.fold import fold
+from wakeful.core.record.lifecycle_stages import find_stage, is_allowed, name_stage
 from wakeful.core.record.observations import (
     ClockTicked,
     DaemonStarted,
@@ -43,11 +45,9 @@ from wakeful.core.record.observations import (
     TargetsHinted,
     Usage,
 )
-from wakeful.core.record.stages import find_stage, is_allowed, name_stage
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.bindings import CommitsBinding, FileBinding
 from wakeful.core.spec.session import SessionSpec, Settings
-from wakeful.core.take import Observation
 from wakeful.eventlog.codec import decode, encode
 
 ROOT = "/project"

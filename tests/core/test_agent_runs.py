@@ -14,7 +14,7 @@ from core.simulated_world import World
 from core.spec_builders import read, session, write
 from wakeful.core.agents import steps as work
 from wakeful.core.agents.turns import Answered, TokenUsage, ToolCall
-from wakeful.core.calls import values as calls
+from wakeful.core.calls import call_types as calls
 from wakeful.core.deciding.acting_agent import find_hand_off_rule, merge_tools
 from wakeful.core.record import events as ev
 from wakeful.core.record.observations import AgentsRead

@@ -15,7 +15,7 @@ from core.spec_builders import read, session
 from core.test_agent_runs import DOCS, boot_again, end, last, make_world, post, the
 from wakeful.core.agents import steps as work
 from wakeful.core.agents.turns import ToolCall, WroteFile
-from wakeful.core.calls import values as calls
+from wakeful.core.calls import call_types as calls
 from wakeful.core.deciding.acting_agent import find_ambiguous_binding
 from wakeful.core.record import events as ev
 from wakeful.core.record.observations import AgentsRead

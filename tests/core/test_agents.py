@@ -8,7 +8,7 @@ from core.simulated_world import World
 from core.spec_builders import read, session
 from wakeful.core.agents.prices import find_cost, find_worst_case
 from wakeful.core.agents.turns import TokenUsage
-from wakeful.core.calls import values as calls
+from wakeful.core.calls import call_types as calls
 from wakeful.core.deciding.acting_agent import find_acting, find_owner, list_agent_keys, list_secrets_of_start
 from wakeful.core.looking.targets import ServiceTarget, target_of
 from wakeful.core.record.observations import AgentsRead, SecretsSeen

@@ -4,7 +4,7 @@ import pytest
 
 from core.simulated_world import World
 from core.spec_builders import read, session
-from wakeful.core.calls import values as calls
+from wakeful.core.calls import call_types as calls
 from wakeful.core.spec.session import Settings
 from wakeful.errors import CallerError, UnknownSession
 

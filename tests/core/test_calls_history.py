@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from core.simulated_world import World
 from core.spec_builders import after, cron, every, read, session, write
-from wakeful.core.calls import values as calls
+from wakeful.core.calls import call_types as calls
 from wakeful.core.record.fold import fold
 from wakeful.core.record.knowledge import Fact, RecordRange, merge_facts
 from wakeful.core.record.state import Departed, Moving, Session, Terminated

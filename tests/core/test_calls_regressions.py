@@ -6,7 +6,7 @@ import pytest
 
 from core.simulated_world import World
 from core.spec_builders import read, session, write
-from wakeful.core.calls import values as calls
+from wakeful.core.calls import call_types as calls
 from wakeful.core.record.erased_payloads import redact
 from wakeful.core.record.observations import SpecsRead
 from wakeful.core.spec.session import SessionSpec

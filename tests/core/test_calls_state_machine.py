@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from core.knowledge_model import NOTHING, Account, Change, Knowledge, merge
 from core.simulated_world import Recorded, World
 from core.spec_builders import read, session, write
-from wakeful.core.calls import values as calls
+from wakeful.core.calls import call_types as calls
 from wakeful.core.record import events as ev
 from wakeful.core.record.erased_payloads import redact
 from wakeful.core.record.fold import fold

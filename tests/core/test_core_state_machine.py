@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from core.random_history import PATHS, TEXTS
 from core.simulated_world import World
 from core.spec_builders import read, session, write
-from wakeful.core.calls import values as calls
+from wakeful.core.calls import call_types as calls
 from wakeful.core.spec.session import Settings
 from wakeful.errors import CallerError
 

@@ -4,7 +4,7 @@ import pytest
 
 from core.simulated_world import World
 from core.spec_builders import read, session, write
-from wakeful.core.calls import values as calls
+from wakeful.core.calls import call_types as calls
 from wakeful.core.record.observations import RoomSeen
 from wakeful.core.spec.limits import HOLD_BELOW_BYTES, find_mark, judge_room
 

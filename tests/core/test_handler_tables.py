@@ -5,17 +5,17 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 
-from wakeful.core import take
+from wakeful.core import observation_handlers
 from wakeful.core.agents import steps
-from wakeful.core.calls import agent_steps, values
-from wakeful.core.calls.rules import CALL_RULES
+from wakeful.core.calls import agent_steps, call_types
+from wakeful.core.calls.call_rules import CALL_RULES
 from wakeful.core.record import events, fold
 
 # Name -> (union of kinds, table of functions, kinds handled elsewhere).
 TABLES: dict[str, tuple[Any, Mapping[Any, Callable[..., object]], set[type]]] = {
     "events": (events.Event, fold.FOLDS, {events.SessionOpened}),
-    "observations": (take.Observation, take.TAKES, set()),
-    "calls": (values.Call, {kind: rule.judge for kind, rule in CALL_RULES.items()}, set()),
+    "observations": (observation_handlers.Observation, observation_handlers.TAKES, set()),
+    "calls": (call_types.Call, {kind: rule.judge for kind, rule in CALL_RULES.items()}, set()),
     "steps": (steps.Step, agent_steps.STEPS, set()),
 }
 

@@ -13,7 +13,7 @@ from core.random_history import live_through
 from core.simulated_world import check_transition
 from golden import golden_log
 from wakeful.core.record import events as ev
-from wakeful.core.record import stages
+from wakeful.core.record import lifecycle_stages as stages
 from wakeful.core.record.flat_state import decode_flat, flatten
 from wakeful.core.record.state import Archived, Declaration, Departed, Moving, OpenRun, OpenWake, Session, Terminated
 from wakeful.core.spec.session import SessionSpec

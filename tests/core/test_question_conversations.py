@@ -8,7 +8,7 @@ from core.simulated_world import World
 from core.spec_builders import read, session
 from core.test_agent_runs import DOCS, answer, end, make_world, post, request, the, thinking
 from wakeful.core.agents import steps as work
-from wakeful.core.calls import values as calls
+from wakeful.core.calls import call_types as calls
 from wakeful.core.deciding.acting_agent import find_hand_off_rule
 from wakeful.core.record.fold_runs import MOST_TALKS, OWN
 from wakeful.core.record.knowledge import RecordRange

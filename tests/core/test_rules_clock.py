@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from core.simulated_world import START_US, World
 from core.spec_builders import commits, cron, every, read, session
-from wakeful.core.calls import values as calls
+from wakeful.core.calls import call_types as calls
 from wakeful.core.deciding.clock_slots import slot_us
 from wakeful.core.deciding.loop_guard import COMMANDS
 from wakeful.core.record.observations import LookResult, TargetLooked

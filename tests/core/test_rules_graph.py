@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from core.simulated_world import World
 from core.spec_builders import after, cron, every, read, service, session, write
-from wakeful.core.calls import values as calls
+from wakeful.core.calls import call_types as calls
 from wakeful.core.deciding.graph import Graph
 from wakeful.core.record.observations import AgentsRead
 from wakeful.core.spec.agent import AgentSpec, ModelSpec

@@ -9,10 +9,10 @@ import pytest
 
 from core.simulated_world import World
 from core.spec_builders import every, read, session, write
-from wakeful.core.calls import values as calls
+from wakeful.core.calls import call_types as calls
 from wakeful.core.decide import decide
-from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.plan import RecoverRun, StartProcess, StopProcess
+from wakeful.core.deciding.working_state import Core
 from wakeful.core.record import fold as reducer
 from wakeful.core.record.flat_state import decode_flat, flatten
 from wakeful.core.record.observations import ClockTicked, Moment, ProcessEnded, RunAttached, RunRecovered

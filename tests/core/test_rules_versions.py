@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from core.simulated_world import World
 from core.spec_builders import after, commits, every, hook, probe, read, session, write
-from wakeful.core.calls import values as calls
+from wakeful.core.calls import call_types as calls
 from wakeful.core.deciding.owed import list_new_deliveries, owed_names
 from wakeful.core.looking.targets import target_of
 from wakeful.core.spec.session import CommandRun, PromptRun, ScriptRun, Settings, digest_noticed

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from core.simulated_world import World, declare
 from core.spec_builders import after, commits, cron, every, read, service, session, write
-from wakeful.core.calls import values as calls
+from wakeful.core.calls import call_types as calls
 from wakeful.core.record.events import SessionTerminated
 from wakeful.core.record.observations import DaemonStopping, SpecsRead
 from wakeful.core.spec.session import Confinement, SessionSpec, Settings, Window, digest_noticed

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from core.simulated_world import World
 from core.spec_builders import read, session, write
-from wakeful.core.calls import values as calls
+from wakeful.core.calls import call_types as calls
 from wakeful.core.deciding.run_end import LONGEST_LAST_LOOK_SECONDS
 from wakeful.core.record.observations import OutputsKept, ProcessEnded
 

@@ -5,7 +5,7 @@ A session without its secret sleeps with a reason, and wakes when it is there.
 
 from core.simulated_world import World
 from core.spec_builders import after, read, session, write
-from wakeful.core.calls import values as calls
+from wakeful.core.calls import call_types as calls
 from wakeful.core.record.observations import SecretsSeen
 
 MISSING = "needs a secret: token (wakeful secret set token)"

@@ -8,7 +8,7 @@ import pytest
 
 from core.simulated_world import START_US, World
 from core.spec_builders import commits, cron, every, read, session, write
-from wakeful.core.calls import values as calls
+from wakeful.core.calls import call_types as calls
 from wakeful.core.deciding.clock_slots import slot_us
 from wakeful.core.spec.session import Settings
 

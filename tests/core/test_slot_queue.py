@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wakeful.core.deciding.core import Lane, ReadyQueue
+from wakeful.core.deciding.working_state import Lane, ReadyQueue
 
 COMMANDS = Lane(None, is_agent=False)
 AGENTS = Lane(None, is_agent=True)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from core.simulated_world import World
 from core.test_calls_history import fork, past, payroll, rewind, state
-from wakeful.core.calls import values as calls
+from wakeful.core.calls import call_types as calls
 from wakeful.core.record.todo import (
     LONGEST_ITEM,
     MOST_ITEMS,

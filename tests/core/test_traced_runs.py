@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from core.simulated_world import World
 from core.spec_builders import read, session, write
-from wakeful.core.calls import values as calls
+from wakeful.core.calls import call_types as calls
 from wakeful.core.record.observations import SecretsSeen
 from wakeful.core.spec.bindings import FileBinding
 from wakeful.core.spec.session import Confinement, SessionSpec, Settings

@@ -7,11 +7,11 @@ from msgspec.structs import replace
 
 from core.simulated_world import World, declare
 from core.spec_builders import read, session, write
-from wakeful.core.calls import values as calls
+from wakeful.core.calls import call_types as calls
 from wakeful.core.decide import decide
-from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.holds import find_hold_words
 from wakeful.core.deciding.rule_of_two import find_rule_of_two_breach, find_untrusted_source, find_way_out
+from wakeful.core.deciding.working_state import Core
 from wakeful.core.record.observations import DaemonStarted, SecretsSeen, SpecsRead
 from wakeful.core.record.state import Session
 from wakeful.core.spec.bindings import FileBinding, ProbeBinding, SessionBinding

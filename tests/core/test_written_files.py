@@ -9,7 +9,7 @@ import pytest
 
 from core.simulated_world import World
 from core.spec_builders import read, session, write
-from wakeful.core.calls import values as calls
+from wakeful.core.calls import call_types as calls
 from wakeful.core.deciding.run_end import LONGEST_LAST_LOOK_SECONDS
 from wakeful.core.record.observations import FilesWritten
 from wakeful.core.record.state import Session

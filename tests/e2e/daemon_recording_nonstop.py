@@ -11,7 +11,7 @@ import asyncio
 import sys
 
 from wakeful.cli import main
-from wakeful.core.calls.values import Note
+from wakeful.core.calls.call_types import Note
 from wakeful.core.deciding.decision import Entry
 from wakeful.core.record.events import NoteAdded
 from wakeful.service.reactor import Reactor

@@ -19,7 +19,7 @@ from wait_conditions import eventually
 from wakeful.cli.client import Client
 from wakeful.runners.isolation.bubblewrap import find_obstacle
 from wakeful.runners.isolation.trace import find_obstacle as find_tracing_obstacle
-from wakeful.runners.process.proc import can_tell_ends
+from wakeful.runners.process.procfs import can_tell_ends
 
 SUPERVISOR = Path(__file__).with_name("supervisor.py")
 

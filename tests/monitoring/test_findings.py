@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from core.simulated_world import World
 from core.spec_builders import after, read, session
-from wakeful.core.calls import values as calls
+from wakeful.core.calls import call_types as calls
 from wakeful.core.decide import decide
-from wakeful.core.deciding.core import Core
+from wakeful.core.deciding.working_state import Core
 from wakeful.core.record.events import Hold
 from wakeful.core.record.observations import DaemonStarted, Declaration, Moment, SpecsRead
 from wakeful.core.spec.budget import Amounts, Budget

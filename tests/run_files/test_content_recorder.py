@@ -13,7 +13,7 @@ from core.simulated_world import World as CoreWorld
 from core.spec_builders import read, session, write
 from run_files.recorded_runs import World as Files
 from wait_conditions import eventually_async
-from wakeful.core.deciding.core import Lane
+from wakeful.core.deciding.working_state import Lane
 from wakeful.core.record.observations import OutputsKept, ProcessEnded, RunRecovered
 from wakeful.run_files import content_recorder as keeper_module
 from wakeful.run_files import pending_contents as backlog_module

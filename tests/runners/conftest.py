@@ -13,7 +13,7 @@ import pytest_asyncio
 from wait_conditions import eventually_async
 from wakeful.core.record.observations import Output, ProcessEnded, RunRecovered
 from wakeful.runners.contract import RunOrder
-from wakeful.runners.process import proc
+from wakeful.runners.process import procfs
 from wakeful.runners.process.children import Children, become_subreaper
 from wakeful.runners.run.runner import CommandRunner
 from wakeful.system.blobs import Blobs
@@ -86,7 +86,7 @@ class Bench:
 
     @staticmethod
     def is_alive(pid: int) -> bool:
-        stat = proc.read_stat(pid)
+        stat = procfs.read_stat(pid)
         return stat is not None and stat.is_alive
 
 

@@ -10,7 +10,7 @@ import pytest
 from wait_conditions import PATIENCE_SECONDS, eventually_async
 from wakeful.core.spec.session import Confinement, RunLimits
 from wakeful.runners.isolation.bubblewrap import find_obstacle
-from wakeful.runners.process import cgroup, proc
+from wakeful.runners.process import cgroup, procfs
 from wakeful.runners.process.cgroup import Cgroups
 from wakeful.runners.process.process_mark import mark_of
 from wakeful.runners.run.runner import CommandRunner
@@ -158,5 +158,5 @@ def test_groups_that_are_not_there_have_no_members_and_need_no_removal(tmp_path)
 
 
 def test_the_parent_of_a_process_is_read_behind_any_name(tmp_path):
-    assert proc.read_stat(os.getpid()).parent == os.getppid()
-    assert proc.read_stat(2**22 + 1) is None
+    assert procfs.read_stat(os.getpid()).parent == os.getppid()
+    assert procfs.read_stat(2**22 + 1) is None

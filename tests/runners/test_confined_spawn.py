@@ -15,7 +15,7 @@ import pytest
 
 from reserved_port import held_port
 from wakeful.runners.isolation.confined_spawn import ConfinedLaunch, Grant, Policy
-from wakeful.runners.isolation.gaps import find_landlock_gaps
+from wakeful.runners.isolation.kernel_gaps import find_landlock_gaps
 from wakeful.runners.isolation.landlock import DEVICE, READ, WRITE, probe_abi
 from wakeful.runners.isolation.opened_places import LeadsOutside, make_beneath, open_beneath
 from wakeful.runners.isolation.shield import can_shield

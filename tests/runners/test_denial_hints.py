@@ -17,8 +17,8 @@ from runners.conftest import Bench
 from wakeful.core.spec.session import Confinement
 from wakeful.runners.isolation.bubblewrap import find_obstacle
 from wakeful.runners.isolation.landlock import probe_abi
-from wakeful.specs.build import Surroundings
 from wakeful.specs.folder_reading import read_text
+from wakeful.specs.spec_builder import Surroundings
 
 pytestmark = [
     pytest.mark.asyncio,

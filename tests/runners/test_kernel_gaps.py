@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from wakeful.runners.isolation import gaps, privileges
+from wakeful.runners.isolation import kernel_gaps, privileges
 from wakeful.runners.isolation.bubblewrap import find_unenforced as find_unenforced_in_view
 from wakeful.runners.isolation.reach import find_unenforced
 
@@ -17,7 +17,7 @@ from wakeful.runners.isolation.reach import find_unenforced
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
     """Forget the cached findings about this kernel before and after the test."""
-    known = (gaps.find_kernel_gaps, find_unenforced, privileges.can_filter)
+    known = (kernel_gaps.find_kernel_gaps, find_unenforced, privileges.can_filter)
     for one in known:
         one.cache_clear()
     yield
@@ -30,10 +30,10 @@ def test_a_gap_is_on_record_and_says_what_it_means(monkeypatch: pytest.MonkeyPat
 
     The records of standard and strict runs have the words of the gaps.
     """
-    monkeypatch.setattr(gaps, "_tells_callers", lambda: False)
-    monkeypatch.setattr(gaps, "is_known_machine", lambda: False)
-    monkeypatch.setattr(gaps, "probe_abi", lambda: 3)
-    found = gaps.find_kernel_gaps()
+    monkeypatch.setattr(kernel_gaps, "_tells_callers", lambda: False)
+    monkeypatch.setattr(kernel_gaps, "is_known_machine", lambda: False)
+    monkeypatch.setattr(kernel_gaps, "probe_abi", lambda: 3)
+    found = kernel_gaps.find_kernel_gaps()
     assert [gap.what for gap in found] == [
         "TCP by port", "device controls", "abstract sockets and signals to others", "system calls", "who calls at the control socket",
     ]  # fmt: skip
@@ -58,10 +58,10 @@ def _find_line(status: str) -> str:
 
 def test_a_kernel_that_has_no_filters_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Then no isolated run starts, and the gap says so."""
-    monkeypatch.setattr(gaps, "can_filter", lambda: False)
-    assert "no isolated run starts" in [gap.means for gap in gaps.find_kernel_gaps()]
+    monkeypatch.setattr(kernel_gaps, "can_filter", lambda: False)
+    assert "no isolated run starts" in [gap.means for gap in kernel_gaps.find_kernel_gaps()]
 
 
 def test_asking_leaks_no_descriptor() -> None:
-    text = "import os; from wakeful.runners.isolation import gaps; a = os.listdir('/proc/self/fd'); [gaps._tells_callers() for _ in range(50)]; assert len(os.listdir('/proc/self/fd')) == len(a)"
+    text = "import os; from wakeful.runners.isolation import kernel_gaps; a = os.listdir('/proc/self/fd'); [kernel_gaps._tells_callers() for _ in range(50)]; assert len(os.listdir('/proc/self/fd')) == len(a)"
     assert subprocess.run([sys.executable, "-c", text], check=False).returncode == 0

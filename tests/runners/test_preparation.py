@@ -27,7 +27,7 @@ from wakeful.runners.isolation import system_places as system
 from wakeful.runners.isolation.landlock import probe_abi
 from wakeful.runners.isolation.reach import Protected
 from wakeful.runners.isolation.shield import can_shield
-from wakeful.runners.process import proc
+from wakeful.runners.process import procfs
 
 pytestmark = [
     pytest.mark.asyncio,
@@ -215,14 +215,14 @@ async def test_a_link_that_was_put_in_the_place_of_an_output_is_refused_as_ever(
 
 async def test_a_session_at_rest_costs_no_thread_and_no_process(bench: Bench) -> None:
     """This holds for any number of sessions, under every level."""
-    before, children = count_beside(), set(proc.children_of(os.getpid()))
+    before, children = count_beside(), set(procfs.children_of(os.getpid()))
     levels = ("standard", "none", "strict") if OBSTACLE is None else ("standard", "none")
     for number in range(12):
         order = confined(bench, "true", session=f"s-{number}", level=levels[number % len(levels)])
         assert (await bench.run(replace(order, staging=f"{order.staging}-{number}"))).exit_code == 0
     bench.runner.tidy()
     await eventually_async(
-        lambda: count_beside() <= before and set(proc.children_of(os.getpid())) <= children, what="nothing is left"
+        lambda: count_beside() <= before and set(procfs.children_of(os.getpid())) <= children, what="nothing is left"
     )
     # A thread of the pool removes a run's folder after the run's end was reported.
     await eventually_async(lambda: not os.listdir(bench.state / "runs"), what="no folder of a run is left")

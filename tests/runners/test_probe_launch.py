@@ -15,7 +15,7 @@ from wakeful.core.spec.session import Confinement
 from wakeful.errors import OperatorError
 from wakeful.runners.isolation.bubblewrap import find_obstacle
 from wakeful.runners.run.probe_launch import ProbePlaces
-from wakeful.secrets.known import KnownSecrets
+from wakeful.secrets.known_secrets import KnownSecrets
 from wakeful.secrets.store import SecretPlaces, save_secret
 
 OBSTACLE = find_obstacle()

@@ -10,7 +10,7 @@ import pytest
 
 from wait_conditions import eventually_async
 from wakeful.core.spec.session import Confinement
-from wakeful.runners.process import proc
+from wakeful.runners.process import procfs
 from wakeful.runners.process.children import Children
 from wakeful.runners.process.process_mark import OWN, mark_of, read_mark
 
@@ -43,13 +43,13 @@ async def test_a_daemonised_grandchild_with_a_cleared_environment_is_gone_when_t
     ended = await bench.run(_daemonise(bench, "pid"))
     assert (ended.exit_code, ended.problem) == (0, None)
     pid = await bench.number_in("pid")
-    assert proc.read_stat(pid) is None
+    assert procfs.read_stat(pid) is None
 
 
 async def test_a_background_child_that_holds_the_output_open_does_not_hold_up_the_end(bench):
     ended = await bench.run(bench.shell("sleep 600 & echo $! > pid; echo done"))
     assert (ended.exit_code, bench.output(ended)) == (0, b"done\n")
-    assert proc.read_stat(await bench.number_in("pid")) is None
+    assert procfs.read_stat(await bench.number_in("pid")) is None
 
 
 async def test_a_killed_run_takes_its_whole_tree_along(bench):
@@ -59,7 +59,7 @@ async def test_a_killed_run_takes_its_whole_tree_along(bench):
     pids = [await bench.number_in(name) for name in ("pid", "second")]
     bench.runner.stop(run_id, "terminate", 0.1)
     await bench.end_of(run_id)
-    assert [proc.read_stat(pid) for pid in pids] == [None, None]
+    assert [procfs.read_stat(pid) for pid in pids] == [None, None]
 
 
 async def test_the_orphan_of_a_live_run_is_left_alone_when_another_run_ends(bench):
@@ -100,7 +100,7 @@ async def test_a_stray_that_shed_every_mark_is_ended_once_no_run_can_own_it(benc
     )
     assert ended.exit_code == 0
     pid = await bench.number_in("pid")
-    await eventually_async(lambda: proc.read_stat(pid) is None, what="the stray ended and reaped")
+    await eventually_async(lambda: procfs.read_stat(pid) is None, what="the stray ended and reaped")
 
 
 async def test_an_orphan_that_ends_by_itself_during_a_run_is_reaped_before_the_run_ends(bench):
@@ -111,7 +111,7 @@ async def test_an_orphan_that_ends_by_itself_during_a_run_is_reaped_before_the_r
     def is_reaped() -> bool:
         # The daemon adopts it only after the shell that started it has ended.
         bench.runner.tidy()
-        return proc.read_stat(pid) is None
+        return procfs.read_stat(pid) is None
 
     await eventually_async(is_reaped)
     assert run_id in bench.under_way()
@@ -133,7 +133,7 @@ async def test_an_orphan_comes_to_us_whichever_thread_spawned_its_parent(bench):
     thread = threading.Thread(target=spawn)
     thread.start()
     try:
-        await eventually_async(lambda: spawned and spawned[0] in proc.orphans_of(os.getpid()))
+        await eventually_async(lambda: spawned and spawned[0] in procfs.orphans_of(os.getpid()))
         assert spawned[0] in Children().adopted()
     finally:
         is_over.set()
@@ -146,12 +146,12 @@ async def test_an_orphan_comes_to_us_whichever_thread_spawned_its_parent(bench):
 async def test_two_hundred_runs_leave_no_zombie_and_no_descriptor(bench):
     await bench.run(bench.shell("(setsid sleep 600 &) ; echo x"))
     descriptors = len(os.listdir("/proc/self/fd"))
-    children = set(proc.children_of(os.getpid()))
+    children = set(procfs.children_of(os.getpid()))
     for _ in range(20):
         ids = [bench.start(bench.shell("(setsid sleep 600 &) ; echo $WAKEFUL_RUN")) for _ in range(10)]
         for run_id in ids:
             assert (await bench.end_of(run_id)).exit_code == 0
-    assert set(proc.children_of(os.getpid())) <= children
+    assert set(procfs.children_of(os.getpid())) <= children
     # A folder may be open in the thread that removes it, now or at the first count.
     await eventually_async(lambda: len(os.listdir("/proc/self/fd")) <= descriptors)
     assert len(bench.reports) == 201

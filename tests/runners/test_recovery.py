@@ -11,7 +11,7 @@ import pytest
 
 from wait_conditions import PATIENCE_SECONDS, eventually_async
 from wakeful.core.record.observations import RunRecovered
-from wakeful.runners.process import orphans, proc
+from wakeful.runners.process import orphans, procfs
 
 pytestmark = pytest.mark.asyncio
 DYING_DAEMON = Path(__file__).with_name("daemon_to_kill.py")
@@ -102,7 +102,7 @@ async def test_recovery_that_is_closed_while_it_waits_comes_to_an_end(bench, mon
     )
     (pid,) = await _leave_behind(bench, [order])
     recovery = asyncio.create_task(bench.runner.recover({order.run_id: order.session}), name="recovery")
-    await eventually_async(lambda: proc.read_stat(pid) is not None)
+    await eventually_async(lambda: procfs.read_stat(pid) is not None)
     await bench.runner.close(0)
     await asyncio.wait_for(recovery, PATIENCE_SECONDS)
     assert _recovered(bench) == []

@@ -24,7 +24,7 @@ from wakeful.runners.isolation.reach import Protected, make_plan
 from wakeful.runners.outputs import landing
 from wakeful.runners.outputs.landing import Bounds, put_in_place
 from wakeful.runners.outputs.staging import digest_entry
-from wakeful.runners.process import proc
+from wakeful.runners.process import procfs
 
 OBSTACLE = find_obstacle()
 pytestmark = [
@@ -52,9 +52,9 @@ def staged(ended: ProcessEnded) -> dict[str, tuple[bool, bool]]:
 
 async def test_to_try_it_leaves_no_process(subreaper: None) -> None:
     """The daemon adopts the orphans of its programs. An orphan of this check would never be reaped."""
-    before = proc.children_of(os.getpid())
+    before = procfs.children_of(os.getpid())
     assert find_obstacle() is None
-    assert proc.children_of(os.getpid()) == before
+    assert procfs.children_of(os.getpid()) == before
 
 
 async def test_a_run_finds_its_files_its_programs_and_no_more_descriptors_than_others(bench: Bench) -> None:

@@ -21,8 +21,8 @@ from wakeful.core.spec.session import Confinement, SessionSpec
 from wakeful.runners.isolation import trace as tracing
 from wakeful.runners.isolation.landlock import probe_abi
 from wakeful.runners.isolation.program_places import find_base, find_installation
-from wakeful.specs.build import Surroundings
 from wakeful.specs.folder_reading import read_text
+from wakeful.specs.spec_builder import Surroundings
 from wakeful.specs.trace_suggestions import spell, suggest
 
 OBSTACLE = tracing.find_obstacle() if probe_abi() else "this kernel has no Landlock"

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wakeful.secrets.redact import RedactedStream, Redactor
-from wakeful.secrets.shapes import find_unfitness
+from wakeful.secrets.secret_encodings import find_unfitness
 
 TOKEN = b"sk-live_9f8E7d6C/5b4A+3z2Y=x1W&v'0u<q>"
 KEY = b"-----BEGIN PRIVATE KEY-----\n" + base64.encodebytes(bytes(range(200))) + b"-----END PRIVATE KEY-----\n"

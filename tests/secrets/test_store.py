@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from wakeful.core.calls.values import Note
+from wakeful.core.calls.call_types import Note
 from wakeful.core.record.observations import LookResult, PathChange, TargetLooked
 from wakeful.errors import CallerError, OperatorError
-from wakeful.secrets.known import KnownSecrets, RedactingFormatter
+from wakeful.secrets.known_secrets import KnownSecrets, RedactingFormatter
 from wakeful.secrets.store import (
     Secret,
     SecretMissing,

@@ -71,8 +71,8 @@ SCALARS = ("on", "no", "NO", "12:30:00", "022", "0x1f", "1e3", "1_000", "2026-11
 READER = """
 import json, os, sys, time
 from pathlib import Path
-from wakeful.runners.process.proc import peak_memory
-from wakeful.specs.build import Surroundings
+from wakeful.runners.process.procfs import peak_memory
+from wakeful.specs.spec_builder import Surroundings
 from wakeful.specs.folder_reading import NO_DEFAULTS, read_folder
 folder = Path(sys.argv[1])
 around = Surroundings(str(folder.parent))

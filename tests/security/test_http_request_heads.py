@@ -17,7 +17,7 @@ import pytest
 from api.conftest import Reply, Speaker, TcpSpeaker
 from api.small_daemon import RunningDaemon, declare, reads
 from wait_conditions import PATIENCE_SECONDS
-from wakeful.api.gate.network import AllowedHosts, make_entrance
+from wakeful.api.gate.browser_rules import AllowedHosts, make_entrance
 from wakeful.api.gate.scopes import RULES
 from wakeful.core.record.observations import ProcessOwner
 from wakeful.core.spec.http_settings import HttpSettings, TcpAddress

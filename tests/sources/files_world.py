@@ -23,8 +23,8 @@ from wakeful.sources.files.mounts import Mounts
 from wakeful.sources.files.source import FileSource
 from wakeful.sources.files.stat_cache import StatCache
 from wakeful.sources.files.sweep import USUAL_PACE, Pace, RacyPaths
-from wakeful.sources.hints.choice import choose_hints
 from wakeful.sources.hints.contract import MakeHints
+from wakeful.sources.hints.watcher_choice import choose_hints
 
 QUIET_SECONDS = 0.06
 

@@ -17,7 +17,7 @@ from wait_conditions import eventually_async
 from wakeful.sources.git import source as commits
 from wakeful.sources.git.commit_changes import ABSENT
 from wakeful.sources.git.git_command import Repository
-from wakeful.sources.hints.choice import choose_hints
+from wakeful.sources.hints.watcher_choice import choose_hints
 
 pytestmark = pytest.mark.asyncio
 

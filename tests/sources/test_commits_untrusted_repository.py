@@ -195,7 +195,7 @@ async def test_nothing_is_written_into_the_repository(tmp_path: Path) -> None:
 import asyncio
 from wakeful.core.looking.targets import CommitsTarget
 from wakeful.sources.git.source import CommitSource
-from wakeful.sources.hints.choice import choose_hints
+from wakeful.sources.hints.watcher_choice import choose_hints
 async def main():
     told = asyncio.Queue()
     source = CommitSource(told.put_nowait, asyncio.get_running_loop(), choose_hints("auto"), poll_seconds=0.01, idle_poll_seconds=0.01)

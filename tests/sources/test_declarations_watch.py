@@ -20,7 +20,7 @@ from wakeful.core.record.observations import AgentsRead, SettingsRead, SpecsRead
 from wakeful.settings import SETTINGS_FILE, ProjectReader
 from wakeful.sources import declarations
 from wakeful.sources.declarations import Declarations, DeclarationsWatch
-from wakeful.sources.hints.choice import choose_hints
+from wakeful.sources.hints.watcher_choice import choose_hints
 
 pytestmark = pytest.mark.asyncio
 

@@ -19,7 +19,7 @@ from wakeful.core.looking.path_reports import Excluded, Found, NearlyMatched
 from wakeful.core.looking.targets import FileTarget
 from wakeful.sources.files import open_files
 from wakeful.sources.files.sweep import Pace
-from wakeful.sources.hints.choice import choose_hints
+from wakeful.sources.hints.watcher_choice import choose_hints
 
 pytestmark = pytest.mark.asyncio
 

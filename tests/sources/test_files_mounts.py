@@ -14,7 +14,7 @@ import pytest
 
 from sources.files_world import POLLED, World, open_world
 from wait_conditions import eventually_async
-from wakeful.sources.hints.choice import choose_hints
+from wakeful.sources.hints.watcher_choice import choose_hints
 
 pytestmark = pytest.mark.asyncio
 

@@ -30,8 +30,8 @@ from wakeful.sources.files.stat_cache import StatCache
 from wakeful.sources.files.sweep import Polls, Sweep
 from wakeful.sources.git import rewrite_holds as git_holds
 from wakeful.sources.git.rewrite_holds import Repositories, busy_reason
-from wakeful.sources.hints.choice import choose_hints
 from wakeful.sources.hints.contract import Lost
+from wakeful.sources.hints.watcher_choice import choose_hints
 
 pytestmark = pytest.mark.asyncio
 

@@ -23,11 +23,11 @@ from watchfiles._rust_notify import RustNotify
 
 from wait_conditions import eventually_async
 from wakeful.errors import OperatorError
-from wakeful.sources.hints import choice, inotify
+from wakeful.sources.hints import inotify, watcher_choice
 from wakeful.sources.hints import watchfiles as hints_by_watchfiles
-from wakeful.sources.hints.choice import HintsSwitch, NoHints, choose_hints
 from wakeful.sources.hints.contract import Dirt, Dirty, Gone, Hints, Lost
 from wakeful.sources.hints.inotify import InotifyHints
+from wakeful.sources.hints.watcher_choice import HintsSwitch, NoHints, choose_hints
 
 pytestmark = pytest.mark.asyncio
 
@@ -321,7 +321,7 @@ async def test_without_hints_every_folder_comes_back(tmp_path: Path) -> None:
 
 async def test_a_system_that_gives_no_instance_is_polled(monkeypatch: pytest.MonkeyPatch) -> None:
     """The user's limit of inotify instances does not prevent a start."""
-    monkeypatch.setattr(choice, "InotifyHints", _refuse)
+    monkeypatch.setattr(watcher_choice, "InotifyHints", _refuse)
     hints = choose_hints("auto")(asyncio.get_running_loop(), lambda batch: None)
     assert isinstance(hints, NoHints)
     assert "max_user_instances" in (hints.degraded or "")
@@ -333,7 +333,7 @@ def _refuse(*arguments: object) -> InotifyHints:
 
 async def test_inotify_is_refused_in_words_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """The message says which setting to write instead."""
-    monkeypatch.setattr(choice, "IS_LINUX", False)
+    monkeypatch.setattr(watcher_choice, "IS_LINUX", False)
     with pytest.raises(OperatorError, match="hints: auto"):
         choose_hints("inotify")
 
@@ -404,7 +404,7 @@ async def test_a_setting_this_system_cannot_do_leaves_the_watcher_as_it_is(
     switch = HintsSwitch("watchfiles")
     hints = switch.make(asyncio.get_running_loop(), batches.append)
     hints.arm([str(tmp_path)])
-    monkeypatch.setattr(choice, "IS_LINUX", False)
+    monkeypatch.setattr(watcher_choice, "IS_LINUX", False)
     with pytest.raises(OperatorError, match="needs Linux"):
         switch.choose("inotify")
     (tmp_path / "file").touch()

@@ -356,7 +356,7 @@ UNREADABLE = """
 import asyncio, json, os, sys
 from wakeful.core.looking.targets import FileTarget
 from wakeful.sources.files.source import FileSource
-from wakeful.sources.hints.choice import choose_hints
+from wakeful.sources.hints.watcher_choice import choose_hints
 from wakeful.sources.files.stat_cache import StatCache
 os.setgid(65534); os.setuid(65534)
 async def main():

@@ -18,8 +18,8 @@ from wakeful.core.spec.agent import (
     split_model,
 )
 from wakeful.core.spec.budget import Amounts, Budget
-from wakeful.specs.build import Surroundings
 from wakeful.specs.folder_reading import FileReading, FolderReading, read_folder
+from wakeful.specs.spec_builder import Surroundings
 
 CLAUDE = ModelSpec(provider="anthropic", model="claude-sonnet-4-5", key="ANTHROPIC_API_KEY")
 

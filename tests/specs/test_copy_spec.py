@@ -6,9 +6,9 @@ import pytest
 
 from wakeful.core.spec.bindings import FileBinding
 from wakeful.errors import CallerError, SpecError
-from wakeful.specs.build import Surroundings
 from wakeful.specs.folder_reading import read_text
-from wakeful.specs.new import copy_spec
+from wakeful.specs.new_spec import copy_spec
+from wakeful.specs.spec_builder import Surroundings
 
 PAYROLL = """\
 # What payroll is about.

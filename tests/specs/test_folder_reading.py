@@ -25,11 +25,11 @@ from wakeful.core.spec.session import (
     Window,
     digest_noticed,
 )
-from wakeful.specs.build import Surroundings
 from wakeful.specs.command_words import find_program
 from wakeful.specs.folder_reading import FolderReading, read_folder, read_text
 from wakeful.specs.problem import RefusedSpec
-from wakeful.specs.scalars import find_local_zone
+from wakeful.specs.spec_builder import Surroundings
+from wakeful.specs.value_parsers import find_local_zone
 
 
 def write(folder: Path, name: str, text: str) -> Path:

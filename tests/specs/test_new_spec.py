@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from wakeful.core.spec.bindings import CronBinding, FileBinding
 from wakeful.core.spec.session import CommandRun, PromptRun, ScriptRun
 from wakeful.errors import CallerError, SpecError
-from wakeful.specs.build import Surroundings
 from wakeful.specs.folder_reading import read_folder, read_text
-from wakeful.specs.new import Answers, render_spec, write_new
+from wakeful.specs.new_spec import Answers, render_spec, write_new
+from wakeful.specs.spec_builder import Surroundings
 
 PROJECT = Surroundings("/project", "UTC")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from wakeful.core.deciding.core import Core
+from wakeful.core.deciding.working_state import Core
 from wakeful.core.record.state import Declaration, LastRun, OpenRun, Session
 from wakeful.core.spec.bindings import FileBinding
 from wakeful.core.spec.session import CommandRun, Confinement, SessionSpec

@@ -12,10 +12,10 @@ from wakeful.core.spec.limits import MEANINGS, UNWARNED, Levels, Limits, say_amo
 from wakeful.core.spec.session import Retention, Settings
 from wakeful.errors import OperatorError
 from wakeful.settings import Places, default_settings, read_known_prices, read_settings, resolve_places
-from wakeful.specs.build import Surroundings
 from wakeful.specs.folder_reading import read_folder
-from wakeful.specs.scalars import parse_size
 from wakeful.specs.schema import json_schema
+from wakeful.specs.spec_builder import Surroundings
+from wakeful.specs.value_parsers import parse_size
 
 
 def settings_of(folder: Path, text: str | None) -> tuple[Settings, list[str]]:

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wakeful.errors import SpecError
-from wakeful.specs.build import Surroundings
 from wakeful.specs.folder_reading import read_text
 from wakeful.specs.models import BINDING_MODELS
 from wakeful.specs.problem import RefusedSpec
+from wakeful.specs.spec_builder import Surroundings
 
 PROJECT = Surroundings("/project", "Europe/Berlin")
 KINDS = list(BINDING_MODELS)

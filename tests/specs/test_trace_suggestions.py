@@ -9,8 +9,8 @@ import pytest
 
 from wakeful.core.record.observations import Denied
 from wakeful.core.spec.session import SessionSpec
-from wakeful.specs.build import Surroundings
 from wakeful.specs.folder_reading import read_text
+from wakeful.specs.spec_builder import Surroundings
 from wakeful.specs.trace_suggestions import spell, suggest
 
 SPEC = """

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from wakeful.settings import read_settings
-from wakeful.specs.build import Surroundings
 from wakeful.specs.file_ownership import find_others, judge_writers
 from wakeful.specs.folder_reading import read_folder, read_text
 from wakeful.specs.problem import RefusedSpec
+from wakeful.specs.spec_builder import Surroundings
 
 RUN = "objective: x\nrun: {command: ['true']}\n"
 

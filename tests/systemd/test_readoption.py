@@ -10,7 +10,7 @@ import pytest
 
 from systemd.systemd_machine import ACCOUNT, SPECS, UID, Machine
 from wait_conditions import eventually
-from wakeful.runners.process.proc import can_tell_ends
+from wakeful.runners.process.procfs import can_tell_ends
 
 pytestmark = [
     # Run by `make test-long`, because these tests boot a machine and start daemons.
@@ -144,7 +144,8 @@ def test_a_run_that_ends_with_its_daemon_takes_no_other_along(service: Machine) 
     service.write(f"{HOME}/wakeful.yaml", "stop_grace: 0s\n")
     service.write(SPECS / "placed.yaml", PLACED)
     service.write(f"{HOME}/more.txt", "1\n")
-    eventually(lambda: "running" in ask(service, "list", "placed"))
+    # The command fails until the daemon has read the spec.
+    eventually(lambda: "running" in service.ask("wakeful", "list", "placed", is_person=True).stdout)
     pid, runs = begin(service, "others\n")
     service.run("systemctl", "restart", SERVICE)
     assert is_alive(service, pid)

@@ -46,7 +46,8 @@ from wakeful.core.spec.agent import ModelSettings
 
 ATTEMPTS = 2
 SUMMARY_TOKENS = 2_000
-# The summary at the start of a conversation has at most the tenth part of the model's window (model_context/parts.py).
+# The summary at the start of a conversation has at most the tenth part of the model's window
+# (model_context/prompt_parts.py).
 SUMMARY_PART = 10
 _WORDS_A_TOKEN = 0.6
 # The most tokens of one request. Models read longer texts less well, whatever their window.

@@ -10,6 +10,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from wakeful.api.contract import Service
 from wakeful.api.day_costs import DayCosts
 from wakeful.api.event_stream import SendTurns
 from wakeful.api.gate.access_tokens import Tokens
@@ -48,7 +49,6 @@ from wakeful.api.routes import (
     webhooks,
     why,
 )
-from wakeful.api.service import Service
 from wakeful.api.tcp_port import TcpPort
 from wakeful.errors import WakefulError
 from wakeful.system.private_files import ChangesInTurn

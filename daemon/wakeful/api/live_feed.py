@@ -20,11 +20,11 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from wakeful.api.contract import Service
 from wakeful.api.day_costs import DayCosts
 from wakeful.api.event_stream import write_event
-from wakeful.api.live_words import Piece
+from wakeful.api.live_answers import Piece
 from wakeful.api.presence import Presence, Present
-from wakeful.api.service import Service
 from wakeful.core.record.events import RunFinished
 from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import Record

@@ -20,8 +20,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from wakeful.api.bodies import decode_name
+from wakeful.api.contract import Service, find_named
 from wakeful.api.gate.callers import Caller, VisibleSessions
-from wakeful.api.service import Service, find_named
 from wakeful.core.record.state import Session
 from wakeful.errors import CallerError
 from wakeful.eventlog.codec import KINDS

@@ -25,12 +25,12 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from wakeful.api.app import build_app
+from wakeful.api.contract import Service
 from wakeful.api.gate.access_tokens import Tokens, TokensUnreadable
 from wakeful.api.gate.callers import Peer, judge_peer
 from wakeful.api.gate.connections import Connections
 from wakeful.api.gate.listener import Listener
 from wakeful.api.gate.protocol import PeerProtocol
-from wakeful.api.service import Service
 from wakeful.api.tcp_port import PortRefused, TcpPort
 from wakeful.core.spec.http_settings import HttpChoice
 from wakeful.errors import OperatorError

@@ -13,9 +13,9 @@ import ssl
 from collections.abc import Callable
 from pathlib import Path
 
+from wakeful.api.gate.browser_rules import AllowedHosts, NetworkPeer, make_entrance
 from wakeful.api.gate.connections import TcpConnections
 from wakeful.api.gate.listener import Listener
-from wakeful.api.gate.network import AllowedHosts, NetworkPeer, make_entrance
 from wakeful.api.gate.protocol import PeerProtocol
 from wakeful.core.spec.http_settings import HttpChoice, HttpSettings, TcpAddress
 from wakeful.errors import CallerError, OperatorError

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from wakeful.core.calls.rules import CALL_RULES
-from wakeful.core.calls.values import Call, Called
+from wakeful.core.calls.call_rules import CALL_RULES
+from wakeful.core.calls.call_types import Call, Called
 from wakeful.core.deciding.busy_upstreams import refresh_busy
 from wakeful.core.deciding.clock_bindings import follow_set_clock
-from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.decision import Decision
 from wakeful.core.deciding.dispatch import dispatch, offer_slots, suspend_finished
 from wakeful.core.deciding.holds import find_hold_of_start
 from wakeful.core.deciding.may_start import find_queue_words
 from wakeful.core.deciding.owed import is_activation_owed
+from wakeful.core.deciding.working_state import Core
+from wakeful.core.observation_handlers import Observation, take
 from wakeful.core.record.observations import Moment
-from wakeful.core.take import Observation, take
 
 
 def decide(core: Core, observation: Observation, moment: Moment) -> Decision:

@@ -13,7 +13,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from wakeful.core.agents.rule_summary import Message, digest_messages
-from wakeful.core.calls.values import Compress
+from wakeful.core.calls.call_types import Compress
 from wakeful.core.deciding.owed import find_new_messages
 from wakeful.core.record import events as ev
 from wakeful.core.record.knowledge import RecordRange, count_bytes, split_stretches

@@ -16,7 +16,7 @@ from wakeful.core.record.state import Archived, Session
 from wakeful.errors import CallerError, OperatorError
 from wakeful.eventlog.codec import decode, decode_state, gather_stand_ins, hash_state
 from wakeful.eventlog.contract import LogReader, Record, Snapshot
-from wakeful.specs.scalars import parse_duration
+from wakeful.specs.value_parsers import parse_duration
 from wakeful.views.times import read_time, say_time
 
 

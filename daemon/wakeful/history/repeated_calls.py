@@ -11,8 +11,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from wakeful.core.calls import values as calls
-from wakeful.core.calls.rules import CALL_RULES
+from wakeful.core.calls import call_types as calls
+from wakeful.core.calls.call_rules import CALL_RULES
 from wakeful.core.record.events import SessionForked, SessionOpened, SessionRenamed
 from wakeful.core.record.state import State
 from wakeful.errors import KeyReused

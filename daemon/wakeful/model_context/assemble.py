@@ -27,10 +27,10 @@ from wakeful.core.spec.session import SessionSpec
 from wakeful.errors import InternalError
 from wakeful.eventlog.contract import LogReader
 from wakeful.model_context.diffs import FileSides, read_deliveries
-from wakeful.model_context.opening import make_opening, open_again, open_sub, quote_summary
-from wakeful.model_context.parts import Part, Room
 from wakeful.model_context.project_rules import read_rules
+from wakeful.model_context.prompt_parts import Part, Room
 from wakeful.model_context.recorded_turns import Turns, has_opened, read_messages, read_sub_turns, read_turns
+from wakeful.model_context.run_opening import make_opening, open_again, open_sub, quote_summary
 from wakeful.system.blobs import Blobs
 from wakeful.text.display import count, escape
 

@@ -15,7 +15,7 @@ from wakeful.core.record.events import Cause, ChangedPath
 from wakeful.core.spec.bindings import SessionBinding
 from wakeful.core.spec.session import SessionSpec
 from wakeful.model_context.diffs import ReadChanged, diff_sides
-from wakeful.model_context.parts import Room
+from wakeful.model_context.prompt_parts import Room
 from wakeful.text.display import count
 
 _MOST_COMMITS = 20

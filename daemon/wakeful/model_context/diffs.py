@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 from wakeful.core.agents.model_text import quote_line
 from wakeful.core.deciding.owed import list_new_deliveries
 from wakeful.core.looking.path_reports import Changed, Compared, Delivered, Side
-from wakeful.core.record.deliveries import Delivery
 from wakeful.core.record.events import Cause, RunFinished
 from wakeful.core.record.knowledge import close_line
 from wakeful.core.record.state import OpenRun, Session
+from wakeful.core.record.webhook_deliveries import Delivery
 from wakeful.errors import OperatorError
 from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import LogReader

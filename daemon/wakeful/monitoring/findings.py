@@ -16,11 +16,11 @@ from typing import Literal, Protocol
 
 from msgspec import Struct
 
-from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.holds import find_doubt, find_hold_words
 from wakeful.core.deciding.may_start import find_queue_reason
+from wakeful.core.deciding.working_state import Core
+from wakeful.core.record.lifecycle_stages import StateWord, name_state
 from wakeful.core.record.observations import Moment
-from wakeful.core.record.stages import StateWord, name_state
 from wakeful.core.record.state import Archived, DamagedSession, Departed, Session
 from wakeful.core.spec.budget import PERIODS, UNITS, Budget, Period, find_present, find_turn
 from wakeful.monitoring.metrics_text import Family

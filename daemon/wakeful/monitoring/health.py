@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from wakeful.core.deciding.core import Core
+from wakeful.core.deciding.working_state import Core
 from wakeful.core.looking.observed_state import Looked
 from wakeful.core.record.observations import Moment
 from wakeful.core.spec.limits import FEW_BYTES, judge_room
 from wakeful.monitoring.findings import Finding, Level, Survey, What
-from wakeful.monitoring.verified import Verified
+from wakeful.monitoring.last_verification import Verified
 from wakeful.views.times import show_time, show_time_or_none
 
 # The most findings of each kind that are listed. The rest is counted, so that 10,000 failed sessions fit on one page.

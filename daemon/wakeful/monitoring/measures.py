@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from wakeful.core.agents.turns import TokenUsage
-from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.decision import Entry
+from wakeful.core.deciding.working_state import Core
 from wakeful.core.record import events as ev
 from wakeful.core.record.observations import Moment
 from wakeful.core.record.state import State

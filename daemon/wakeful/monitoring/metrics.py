@@ -10,8 +10,8 @@ import os
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 
-from wakeful.core.deciding.core import Core
-from wakeful.core.record.stages import name_state
+from wakeful.core.deciding.working_state import Core
+from wakeful.core.record.lifecycle_stages import name_state
 from wakeful.core.record.state import Session
 from wakeful.monitoring.health import Health
 from wakeful.monitoring.metrics_text import Family, Sample, counted, single

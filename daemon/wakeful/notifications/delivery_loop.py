@@ -18,8 +18,8 @@ from typing import Any, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.holds import find_repair_reason
+from wakeful.core.deciding.working_state import Core
 from wakeful.core.record.events import RunStarted
 from wakeful.core.record.observations import NotificationEnded
 from wakeful.core.record.state import Session

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
 
-from wakeful.core.deciding.core import Core
+from wakeful.core.deciding.working_state import Core
 from wakeful.run_files.file_record import Entry
 from wakeful.system.blobs import SHORT_BYTES, Blobs, SecretContent, address_of
 from wakeful.system.openat2 import open_beneath

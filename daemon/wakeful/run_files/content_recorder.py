@@ -20,8 +20,8 @@ from typing import Protocol
 import msgspec
 from msgspec.structs import replace
 
-from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.run_end import are_looked_at
+from wakeful.core.deciding.working_state import Core
 from wakeful.core.record.observations import OutputsKept, ProcessEnded, RunRecovered
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.bindings import FileBinding

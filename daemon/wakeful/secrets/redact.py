@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from wakeful.secrets.shapes import WHITESPACE, Shape, find_shapes, fold
+from wakeful.secrets.secret_encodings import WHITESPACE, Shape, find_shapes, fold
 
 _WORD = re.compile(b"[^" + re.escape(WHITESPACE) + b"]+")
 # The number of bytes at the start of a shape that are searched for in a tail, in case more bytes follow.

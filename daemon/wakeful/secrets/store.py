@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from wakeful.core.spec.session import SECRET_NAME, say_missing
 from wakeful.errors import CallerError, OperatorError
-from wakeful.secrets.shapes import LONGEST_BYTES, find_unfitness
+from wakeful.secrets.secret_encodings import LONGEST_BYTES, find_unfitness
 from wakeful.system.private_files import make_private, replace_private
 
 Source = Literal["credential", "file", "environment"]

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from wakeful import __version__
-from wakeful.api.live_words import LiveWords
+from wakeful.api.contract import FollowLine, LiveLine, PathVerdict, RecordFilter, RunIdentity
+from wakeful.api.live_answers import LiveWords
 from wakeful.api.operations.follow import RecordPages, follow_records
-from wakeful.api.service import FollowLine, LiveLine, PathVerdict, RecordFilter, RunIdentity
-from wakeful.core.calls.values import Call, Rename, Reply, Work
+from wakeful.core.calls.call_types import Call, Rename, Reply, Work
 from wakeful.core.looking.path_reports import Bounds, Compared
 from wakeful.core.record.observations import Enforceable, FilesWritten, Moment, ProcessOwner, Usage
 from wakeful.core.spec.session import SessionSpec
@@ -33,17 +33,17 @@ from wakeful.notifications.delivery_loop import Notifications
 from wakeful.run_files.content_recorder import Keeper
 from wakeful.run_files.replay import Replays
 from wakeful.runners.contract import LevelWatch, OutputLanding, Runner
-from wakeful.secrets.known import Known, KnownSecrets
+from wakeful.secrets.known_secrets import Known, KnownSecrets
 from wakeful.service.log_printer import LogPrinter
 from wakeful.service.reactor import Reactor, Signal, read_moment
 from wakeful.service.run_starter import RunStarter
 from wakeful.service.shutdown import Shutdown
 from wakeful.settings import Places, read_settings
 from wakeful.sources.contract import DiskWatch, Sources, SpecWatch, WallClock
-from wakeful.specs.build import Surroundings
 from wakeful.specs.folder_reading import read_text
 from wakeful.specs.problem import RefusedSpec
-from wakeful.specs.scalars import find_local_zone
+from wakeful.specs.spec_builder import Surroundings
+from wakeful.specs.value_parsers import find_local_zone
 from wakeful.system.blobs import Blobs
 from wakeful.trust.trust_review import TrustReview
 from wakeful.workspaces.fork_workspaces import Workspaces

@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeGuard
 
-from wakeful.core.deciding.core import Core
+from wakeful.core.deciding.working_state import Core
 from wakeful.core.record.events import RunFinished
 from wakeful.core.record.state import Session
 from wakeful.errors import WakefulError

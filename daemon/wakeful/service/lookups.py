@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from wakeful.core.deciding.acting_agent import list_secrets_of_start, list_signing_secrets
-from wakeful.core.deciding.core import Core
+from wakeful.core.deciding.working_state import Core
 from wakeful.core.spec.agent import McpServer
 from wakeful.core.spec.session import SessionSpec
 from wakeful.runners.isolation.written_places import could_replace_git

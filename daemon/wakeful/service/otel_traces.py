@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from wakeful import __version__
-from wakeful.core.deciding.core import Core
+from wakeful.core.deciding.working_state import Core
 from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import LogReader
 from wakeful.monitoring.findings import Finding

@@ -18,16 +18,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from wakeful.core.calls.values import Call, Called, Reply
+from wakeful.core.calls.call_types import Call, Called, Reply
 from wakeful.core.decide import decide
-from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.decision import Decision, Entry
 from wakeful.core.deciding.plan import LandOutputs, Look, RecoverRun, StartProcess, StopProcess
+from wakeful.core.deciding.working_state import Core
 from wakeful.core.looking.targets import Target
+from wakeful.core.observation_handlers import Observation
 from wakeful.core.record.events import RunFinished, RunReadopted, RunStarted, SessionArrived, SpecDeclared, SpecRemoved
 from wakeful.core.record.observations import ClockTicked, Moment
 from wakeful.core.record.state import OpenRun, Session
-from wakeful.core.take import Observation
 from wakeful.errors import CallerError, InternalError, KeyReused
 from wakeful.eventlog.codec import encode, encode_state
 from wakeful.eventlog.contract import Append, Appended, Draft, Durable, EventLog

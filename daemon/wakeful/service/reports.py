@@ -11,11 +11,12 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from wakeful.api.live_words import LiveWords
+from wakeful.api.live_answers import LiveWords
 from wakeful.core.deciding.acting_agent import gather_team
-from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.decision import Entry
 from wakeful.core.deciding.plan import Look
+from wakeful.core.deciding.working_state import Core
+from wakeful.core.observation_handlers import Observation
 from wakeful.core.record.observations import (
     AgentsRead,
     ProcessEnded,
@@ -29,7 +30,6 @@ from wakeful.core.record.observations import (
 )
 from wakeful.core.record.state import Session
 from wakeful.core.spec.session import PromptRun, SessionSpec
-from wakeful.core.take import Observation
 from wakeful.errors import OperatorError
 from wakeful.eventlog.contract import StoreFailed, StoreGone
 from wakeful.eventlog.sqlite import exit_process
@@ -40,14 +40,14 @@ from wakeful.runners.contract import OutputLanding
 from wakeful.runners.isolation.bubblewrap import StrictnessWatch
 from wakeful.runners.isolation.written_places import WrittenPlaces, list_written_by
 from wakeful.runners.run.runner import CommandRunner
-from wakeful.secrets.known import KnownSecrets
+from wakeful.secrets.known_secrets import KnownSecrets
 from wakeful.service.log_printer import LogPrinter, is_last_failure
 from wakeful.service.reactor import Signal
 from wakeful.service.run_starter import RunStarter
 from wakeful.settings import ProjectReading
 from wakeful.sources.contract import Sources, SpecWatch
 from wakeful.sources.files.source import FileSource
-from wakeful.sources.hints.choice import HintsSwitch
+from wakeful.sources.hints.watcher_choice import HintsSwitch
 from wakeful.system.journal import WARNING
 from wakeful.trust.possible_writers import PossibleWriters
 from wakeful.trust.spec_reader import SpecFolderReader

@@ -17,9 +17,9 @@ from typing import Protocol
 
 import msgspec
 
-from wakeful.api.service import RunIdentity
-from wakeful.core.deciding.core import Core
+from wakeful.api.contract import RunIdentity
 from wakeful.core.deciding.owed import find_new_messages
+from wakeful.core.deciding.working_state import Core
 from wakeful.core.looking.targets import target_of
 from wakeful.core.record.events import MessageAdded
 from wakeful.core.record.observations import ProcessEnded
@@ -29,7 +29,7 @@ from wakeful.errors import OperatorError, WakefulError
 from wakeful.run_files.content_recorder import Keeper
 from wakeful.run_files.webhook_payloads import lay_out_payloads
 from wakeful.runners.contract import Runner, RunOrder, Ticket, WorkspaceOrder
-from wakeful.secrets.known import KnownSecrets, decide_secrets
+from wakeful.secrets.known_secrets import KnownSecrets, decide_secrets
 from wakeful.secrets.store import Secret
 from wakeful.sources.contract import Sources
 from wakeful.system.blobs import Blobs

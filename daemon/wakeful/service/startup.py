@@ -18,8 +18,8 @@ from wakeful.errors import OperatorError
 from wakeful.eventlog.sqlite import open_log
 from wakeful.eventlog.state_lock import StateLock, lock_state
 from wakeful.runners.process.children import become_subreaper
-from wakeful.runners.process.proc import can_tell_ends
 from wakeful.runners.process.process_mark import ProcessMark
+from wakeful.runners.process.procfs import can_tell_ends
 from wakeful.service.log_printer import Style
 from wakeful.service.reports import (
     StoreReports,

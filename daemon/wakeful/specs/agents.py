@@ -28,7 +28,7 @@ from wakeful.core.spec.agent import (
     find_most_output,
     split_model,
 )
-from wakeful.specs.build import Surroundings, build_budget
+from wakeful.specs.model_errors import SERVER_NAME, Finding, find_nearest, find_server, find_tool_problem
 from wakeful.specs.models import (
     AcpKeys,
     AgentKeys,
@@ -40,7 +40,7 @@ from wakeful.specs.models import (
 )
 from wakeful.specs.prompt_file import PromptFile, read_prompt
 from wakeful.specs.skills import read_skills
-from wakeful.specs.translate import SERVER_NAME, Finding, find_nearest, find_server, find_tool_problem
+from wakeful.specs.spec_builder import Surroundings, build_budget
 from wakeful.specs.yaml_text import Path, shorten
 
 # Keys that concern a model of ours. An agent without a model must not have them.

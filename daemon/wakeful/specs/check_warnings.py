@@ -33,8 +33,8 @@ from wakeful.core.spec.session import (
     SessionSpec,
 )
 from wakeful.specs.command_words import SHELL_WORDS, find_program, find_signs, skip_environment
-from wakeful.specs.new import quote, spell_in_list
-from wakeful.specs.translate import Finding, find_nearest
+from wakeful.specs.model_errors import Finding, find_nearest
+from wakeful.specs.new_spec import quote, spell_in_list
 from wakeful.specs.yaml_text import Path, shorten
 
 # The most bytes of a script's first line that the kernel reads.

@@ -26,12 +26,12 @@ from wakeful.core.spec.agent import AgentSpec
 from wakeful.core.spec.bindings import ServiceBinding, SessionBinding
 from wakeful.core.spec.session import TEMPLATE_MARK, PromptRun, SessionSpec, find_template
 from wakeful.specs.agents import build_agent
-from wakeful.specs.build import RUN_KINDS, Built, Surroundings, build_spec
 from wakeful.specs.file_ownership import find_others, judge_writers
+from wakeful.specs.model_errors import FileKind, Finding, find_nearest, find_value, translate
 from wakeful.specs.models import AgentKeys, SessionKeys
 from wakeful.specs.problem import Problem, RefusedSpec, refuse, show_name
 from wakeful.specs.prompt_file import RACY_NANOSECONDS, PromptFile, StatKey
-from wakeful.specs.scalars import find_name_problem, parse_pattern
+from wakeful.specs.spec_builder import RUN_KINDS, Built, Surroundings, build_spec
 from wakeful.specs.templates import (
     FOR_EACH,
     Glob,
@@ -43,7 +43,7 @@ from wakeful.specs.templates import (
     has_placeholder,
     judge_files,
 )
-from wakeful.specs.translate import FileKind, Finding, find_nearest, find_value, translate
+from wakeful.specs.value_parsers import find_name_problem, parse_pattern
 from wakeful.specs.yaml_text import MAX_BYTES, Marks, Path, Value, read_mapping, read_marks, shorten
 from wakeful.text.display import ReportProgress, tell_nobody
 

@@ -28,7 +28,7 @@ from wakeful.core.spec.session import First, Isolation, When, WorkspaceKind
 from wakeful.specs.notify_scalars import (
     NotifierNames,
 )
-from wakeful.specs.scalars import (
+from wakeful.specs.value_parsers import (
     Argv,
     BaseUrl,
     Boolean,

@@ -17,9 +17,9 @@ import msgspec
 
 from wakeful.core.spec import session as core_spec
 from wakeful.core.spec.session import CommandRun
-from wakeful.specs.build import Surroundings
 from wakeful.specs.command_words import find_program
 from wakeful.specs.folder_reading import Defaults, FileReading
+from wakeful.specs.spec_builder import Surroundings
 
 
 class _Kept(msgspec.Struct, frozen=True):

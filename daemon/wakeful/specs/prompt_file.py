@@ -14,7 +14,7 @@ import time
 from msgspec import Struct
 
 from wakeful.core.looking.patterns import contains
-from wakeful.specs.build import Surroundings
+from wakeful.specs.spec_builder import Surroundings
 from wakeful.specs.yaml_text import MAX_BYTES, shorten
 
 StatKey = tuple[int, int, int, int]

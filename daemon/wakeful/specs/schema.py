@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from wakeful.specs.build import RUN_KINDS
-from wakeful.specs.translate import MODELS, FileKind
+from wakeful.specs.model_errors import MODELS, FileKind
+from wakeful.specs.spec_builder import RUN_KINDS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _TITLES: dict[FileKind, str] = {

@@ -15,7 +15,7 @@ from wakeful.specs.notify_scalars import (
     NotifyEvents,
     NotifyUrl,
 )
-from wakeful.specs.scalars import (
+from wakeful.specs.value_parsers import (
     Argv,
     BaseUrl,
     Boolean,

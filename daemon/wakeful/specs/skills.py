@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 
 from wakeful.core.looking.patterns import contains
 from wakeful.core.spec.agent import Skill
-from wakeful.specs.build import Surroundings
 from wakeful.specs.problem import RefusedSpec
 from wakeful.specs.prompt_file import PromptFile, find_folder, read_file
+from wakeful.specs.spec_builder import Surroundings
 from wakeful.specs.yaml_text import read_mapping, shorten
 
 SKILL_FILE = "SKILL.md"

@@ -19,9 +19,9 @@ from msgspec import Struct
 from wakeful.core.looking.patterns import Excludes, Pattern
 from wakeful.core.spec.session import DEFAULT_EXCLUDES, TEMPLATE_MARK
 from wakeful.specs.command_words import find_code, takes_code
+from wakeful.specs.model_errors import Finding
 from wakeful.specs.problem import show_name
-from wakeful.specs.scalars import find_name_problem
-from wakeful.specs.translate import Finding
+from wakeful.specs.value_parsers import find_name_problem
 from wakeful.specs.yaml_text import Path, Value, shorten
 from wakeful.text.display import count
 

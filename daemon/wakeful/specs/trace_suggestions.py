@@ -19,7 +19,7 @@ from wakeful.core.looking.granted_places import find_cache
 from wakeful.core.looking.patterns import contains
 from wakeful.core.record.observations import Denied
 from wakeful.core.spec.session import DEFAULT_EXCLUDES, Confinement, SessionSpec
-from wakeful.specs.new import name_binding, quote, spell_in_list
+from wakeful.specs.new_spec import name_binding, quote, spell_in_list
 
 # The number of denied files in a folder from which the whole folder is suggested.
 _MOST_OF_A_FOLDER = 4

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from wakeful.core.deciding.core import Core
+from wakeful.core.deciding.working_state import Core
 from wakeful.core.looking.patterns import contains
 from wakeful.core.record.state import LastRun, OpenRun, Session
 from wakeful.core.spec.session import SessionSpec, observe_spec

@@ -25,7 +25,7 @@ from wakeful.core.spec.bindings import FileBinding
 from wakeful.core.spec.session import CommandRun, PromptRun, ScriptRun, SessionSpec, find_template
 from wakeful.errors import CallerError
 from wakeful.settings import SPECS_FOLDER
-from wakeful.specs.scalars import find_name_problem
+from wakeful.specs.value_parsers import find_name_problem
 from wakeful.specs.yaml_text import read_mapping
 from wakeful.trust.ledger import ABSENT, Ledger, Project, digest_content
 from wakeful.trust.path_trust import WAY_MARK, read_mark

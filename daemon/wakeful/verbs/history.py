@@ -3,7 +3,7 @@ erasures, replays."""
 
 from __future__ import annotations
 
-from wakeful.verbs.answers import PROGRESS, REPLAYED
+from wakeful.verbs.answer_fields import PROGRESS, REPLAYED
 from wakeful.verbs.verb import ANSWER, DRY_RUN, FILES, KEY, NAME, PREVIEW, Argument, Route, Verb, calls
 
 PATH = Argument("path", "file", help="An absolute path on the daemon's machine.")
@@ -94,6 +94,7 @@ VERBS = (
                 takes=(NAME,),
                 gives=(),
                 shape="bytes",
+                is_from_log=True,
             ),
         ),
         role="contributor",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wakeful.verbs.answers import CONTEXT, FACT, FOLLOWED, LIVE, NAMED_RECORD, RECORD, ROW, SESSION, WHY
+from wakeful.verbs.answer_fields import CONTEXT, FACT, FOLLOWED, LIVE, NAMED_RECORD, RECORD, ROW, SESSION, WHY
 from wakeful.verbs.verb import NAME, Argument, Field, Verb, reads
 
 # Two routes are shared: `log` and `history` use RECORDS, `facts` and `recall` use FACTS.
@@ -92,7 +92,7 @@ VERBS = (
             *PAGES,
         ),
         cli_module="session_table",
-        routes=(reads("/sessions", is_filtered=True),),
+        routes=(reads("/sessions", is_filtered=True, is_from_log=False),),
         answer=ROW,
         shape="list",
     ),
@@ -133,7 +133,7 @@ VERBS = (
             ),
         ),
         cli_module="verbs.top",
-        routes=(reads("/top", is_filtered=True),),
+        routes=(reads("/top", is_filtered=True, is_from_log=False),),
         answer=(
             Field("at", "moment", "the time of this answer"),
             Field("version", "text", "the daemon's version"),
@@ -291,7 +291,7 @@ VERBS = (
         cli_module="verbs.log",
         answer=(*NAMED_RECORD, *FOLLOWED),
         shape="lines",
-        routes=(reads("/follow", "query", is_filtered=True),),
+        routes=(reads("/follow", "query", is_filtered=True, is_from_log=False),),
         not_a_tool="a stream without an end: subscribe to a resource instead",
     ),
     Verb(
@@ -308,7 +308,7 @@ VERBS = (
         ),
         answer=LIVE,
         shape="events",
-        routes=(reads("/live", "query", is_filtered=True),),
+        routes=(reads("/live", "query", is_filtered=True, is_from_log=False),),
         not_a_tool="a stream without an end: subscribe to a resource instead",
     ),
     Verb(
@@ -452,7 +452,7 @@ VERBS = (
         ),
         arguments=(Argument("path", "file", metavar="[PATH]...", is_repeated=True, completion="file"),),
         cli_module="verbs.why",
-        routes=(reads("/plan", is_filtered=True),),
+        routes=(reads("/plan", is_filtered=True, is_from_log=False),),
         answer=(
             Field("now", "list", "without a path: the sessions owed, queued and running", is_optional=True),
             Field("slots", "object", "without a path: how many runs may run at once", is_optional=True),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wakeful.verbs.answers import NAMED_RECORD, WELL_BEING
+from wakeful.verbs.answer_fields import NAMED_RECORD, WELL_BEING
 from wakeful.verbs.looks import BOUNDS, PAGES
 from wakeful.verbs.verb import Argument, Field, Route, Verb, reads
 
@@ -101,7 +101,7 @@ VERBS = (
         words="return metrics for Prometheus",
         help="""Return metrics in the text format of Prometheus, or as OpenMetrics if `Accept` asks for it. A session is
         a label only if `metrics: {sessions: […]}` in wakeful.yaml names it.""",
-        routes=(reads("/metrics")._replace(shape="bytes"),),
+        routes=(reads("/metrics", is_from_log=False)._replace(shape="bytes"),),
         not_a_tool="numbers for Prometheus: wakeful_health and wakeful_top give the same as text",
     ),
     Verb(
@@ -170,7 +170,7 @@ VERBS = (
             ),
         ),
         cli_module="verbs.overviews",
-        routes=(reads("/graph", is_filtered=True),),
+        routes=(reads("/graph", is_filtered=True, is_from_log=False),),
         answer=(
             Field("focus", "text", "the id of the node in focus, or null"),
             Field("nodes", "list", "id, kind, label, and the session's name or the absolute path of each"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wakeful.verbs.answers import PERSON
+from wakeful.verbs.answer_fields import PERSON
 from wakeful.verbs.verb import NAME, Argument, Field, Route, Verb, reads
 
 PERSON_NAME = Argument("name", help="The person's name.")
@@ -82,7 +82,7 @@ VERBS = (
         ),
         arguments=(Argument("name", is_required=False, completion="session"),),
         cli_module="verbs.people",
-        routes=(reads("/presence", is_filtered=True), SAYS_PRESENT),
+        routes=(reads("/presence", is_filtered=True, is_from_log=False), SAYS_PRESENT),
         answer=(
             Field("person", "text", "the name of a person, or token:ID"),
             Field("session", "text", "the session's name"),

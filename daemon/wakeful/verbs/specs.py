@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from wakeful.verbs.answers import ATTACHED, DELIVERED, TRACE, TRUST_LIST, TRUST_SHOWN, TRUSTED
+from wakeful.verbs.answer_fields import ATTACHED, DELIVERED, TRACE, TRUST_LIST, TRUST_SHOWN, TRUSTED
 from wakeful.verbs.verb import ANSWER, HELD, NAME, Argument, Field, Route, Verb, calls, reads
 
 WEBHOOKS = (
-    reads("/webhooks")._replace(
+    reads("/webhooks", is_from_log=False)._replace(
         words="list every webhook binding, with its address and latest deliveries",
         takes=(),
         gives=(

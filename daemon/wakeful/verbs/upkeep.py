@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wakeful.verbs.answers import HEALTH, NOTIFIER, TOKEN
+from wakeful.verbs.answer_fields import HEALTH, NOTIFIER, TOKEN
 from wakeful.verbs.verb import SCOPES, Argument, Field, Route, Verb, reads
 
 # No token may call these routes, not even an admin token: it could create tokens that outlive it.
@@ -107,7 +107,7 @@ VERBS = (
             ),
         ),
         cli_module="verbs.doctor",
-        routes=(reads("/doctor"),),
+        routes=(reads("/doctor", is_from_log=False),),
         answer=HEALTH,
     ),
     Verb(

@@ -115,6 +115,9 @@ class Route(NamedTuple):
     # True if the answer omits the sessions that the caller may not see. People with a role for some sessions may then
     # call it.
     is_filtered: bool = False
+    # True if the answer comes from the log. It then waits until the log has every decision that `/sessions` showed.
+    # False for a route that answers from memory: it answers even while the disk hangs.
+    is_from_log: bool = False
     # True if the route affects the machine or every session. The daemon's owner is the only person who may call it.
     is_machine_wide: bool = False
     # A summary of the route, if it differs from the summary of its verb.
@@ -202,9 +205,16 @@ PREVIEW = Field("preview", "object", "with dry_run: what would be done", is_opti
 FILES = Field("files", "list", "each affected file, and what was done with it", is_optional=True)
 
 
-def reads(path: str, session: Place | None = None, *, is_for_runs: bool = False, is_filtered: bool = False) -> Route:
+def reads(
+    path: str,
+    session: Place | None = None,
+    *,
+    is_for_runs: bool = False,
+    is_filtered: bool = False,
+    is_from_log: bool = True,
+) -> Route:
     """Make a route that changes nothing."""
-    return Route("GET", path, "read", session, is_for_runs, is_filtered=is_filtered)
+    return Route("GET", path, "read", session, is_for_runs, is_filtered=is_filtered, is_from_log=is_from_log)
 
 
 def calls(

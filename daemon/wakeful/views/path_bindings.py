@@ -12,10 +12,10 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.holds import find_hold_words
 from wakeful.core.deciding.may_start import find_queue_words
 from wakeful.core.deciding.owed import owed_names
+from wakeful.core.deciding.working_state import Core
 from wakeful.core.looking.patterns import Excludes, Pattern, intersects
 from wakeful.core.looking.targets import find_hidden
 from wakeful.core.record.observations import Moment

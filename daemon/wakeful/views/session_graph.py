@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from wakeful.core.deciding.core import Core
+from wakeful.core.deciding.working_state import Core
 from wakeful.core.looking.observed_state import Bound
 from wakeful.core.looking.patterns import parse_under
 from wakeful.core.record.state import Session

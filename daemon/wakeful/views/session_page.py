@@ -15,14 +15,14 @@ from typing import Any
 from msgspec import Struct, structs
 
 from wakeful.core.calls.roles import PERSON, find_role, find_smaller
-from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.owed import is_new, version_now
+from wakeful.core.deciding.working_state import Core
 from wakeful.core.looking.granted_places import list_granted_reads
 from wakeful.core.looking.observed_state import Bound, TargetLook, bounds_of
 from wakeful.core.record.events import Hold
 from wakeful.core.record.knowledge import Fact
+from wakeful.core.record.lifecycle_stages import name_state
 from wakeful.core.record.observations import Moment, Usage
-from wakeful.core.record.stages import name_state
 from wakeful.core.record.state import Session, State
 from wakeful.core.spec.bindings import (
     FileBinding,

@@ -12,14 +12,14 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 
-from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.holds import find_doubt, find_hold_words
 from wakeful.core.deciding.may_start import QueueReason, find_queue_reason, say_queue_reason
 from wakeful.core.deciding.owed import owed_names
+from wakeful.core.deciding.working_state import Core
 from wakeful.core.looking.targets import ServiceTarget
 from wakeful.core.record.events import HoldWord
+from wakeful.core.record.lifecycle_stages import StateWord, name_state
 from wakeful.core.record.observations import Moment
-from wakeful.core.record.stages import StateWord, name_state
 from wakeful.core.record.state import Archived, Session
 from wakeful.core.spec.session import AnyRun, CommandRun, ScriptRun, find_template
 from wakeful.views.causes import view_last_run

@@ -15,10 +15,10 @@ from msgspec import Struct
 
 from wakeful.core.agents.turns import DownServer
 from wakeful.core.deciding.acting_agent import find_acting
-from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.dispatch import gather_causes
 from wakeful.core.deciding.loop_guard import AGENTS, COMMANDS, find_pause, name_binding
 from wakeful.core.deciding.may_start import find_queue_words
+from wakeful.core.deciding.working_state import Core
 from wakeful.core.looking.targets import FileTarget
 from wakeful.core.record.events import Cause
 from wakeful.core.record.observations import Moment

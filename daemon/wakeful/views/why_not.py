@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
-from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.may_start import WaitsForTime, judge_start
 from wakeful.core.deciding.owed import is_activation_owed, is_new
+from wakeful.core.deciding.working_state import Core
 from wakeful.core.looking.observed_state import Bound, TargetLook
 from wakeful.core.record.observations import Moment
 from wakeful.core.record.state import Session

@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from wakeful.agents.contract import ModelRequest, Say, ToolOffer
 from wakeful.agents.models.encoded_conversation import EncodedTurns, Result, Turn, UserTurn
-from wakeful.agents.models.faults import judge_event
 from wakeful.agents.models.model_traits import find_claude
+from wakeful.agents.models.provider_errors import judge_event
 from wakeful.agents.models.recorded_answer import Call, Part, RecordedAnswer, Text, Thought
 from wakeful.agents.models.wire_format import CompleteAnswer, Endpoint, HeardParts, Post, Reason, ToolsOnce, read_event
 from wakeful.core.agents.turns import TokenUsage

@@ -17,7 +17,7 @@ import httpx2
 import msgspec
 
 from wakeful import __version__
-from wakeful.agents.models.faults import MOST_WORDS, Trouble, judge_status, make_garbage
+from wakeful.agents.models.provider_errors import MOST_WORDS, Trouble, judge_status, make_garbage
 from wakeful.agents.models.wire_format import Post
 
 CONNECT_SECONDS = 10.0

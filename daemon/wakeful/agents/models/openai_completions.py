@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from wakeful.agents.contract import ModelRequest, Say, ToolOffer
 from wakeful.agents.models.encoded_conversation import EncodedTurns, Result, ShownImage, Turn, UserTurn
-from wakeful.agents.models.faults import judge_event
 from wakeful.agents.models.model_traits import OpenAITraits, find_openai
+from wakeful.agents.models.provider_errors import judge_event
 from wakeful.agents.models.recorded_answer import Call, RecordedAnswer, Text, Thought
 from wakeful.agents.models.wire_format import (
     CompleteAnswer,

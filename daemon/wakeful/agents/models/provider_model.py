@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Callable
 from wakeful.agents.contract import Model, ModelAnswer, ModelRequest, ProviderFault, Say
 from wakeful.agents.models.anthropic import Anthropic
 from wakeful.agents.models.encoded_conversation import Conversation
-from wakeful.agents.models.faults import Trouble
 from wakeful.agents.models.google import Google
 from wakeful.agents.models.openai_completions import OpenAICompletions
 from wakeful.agents.models.openai_responses import OpenAIResponses
+from wakeful.agents.models.provider_errors import Trouble
 from wakeful.agents.models.recorded_answer import RecordedAnswer, make_ids_distinct, make_parts_sendable, write_raw
 from wakeful.agents.models.wire_format import CompleteAnswer, Endpoint, Reason, WireFormat
 from wakeful.core.agents.turns import Answered, StopReason, ToolCall

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from wakeful.agents.contract import ModelRequest, Say, ToolOffer
 from wakeful.agents.models.encoded_conversation import Result, ShownImage, Turn
-from wakeful.agents.models.faults import make_garbage
+from wakeful.agents.models.provider_errors import make_garbage
 from wakeful.agents.models.recorded_answer import Call, Part, Text, Thought
 from wakeful.core.agents.turns import TokenUsage
 from wakeful.text.unicode import SendablePieces, make_sendable

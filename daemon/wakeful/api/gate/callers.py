@@ -18,9 +18,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, overload
 
+from wakeful.api.contract import RunIdentity
 from wakeful.api.gate.access_tokens import Token
 from wakeful.api.gate.people import People, Person
-from wakeful.api.service import RunIdentity
 from wakeful.core.record.observations import ProcessOwner
 from wakeful.core.record.state import Session, State
 from wakeful.core.spec.session import Role

@@ -17,7 +17,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from wakeful.api.bodies import decode_body, decode_name, read_body
+from wakeful.api.contract import Service
 from wakeful.api.gate.access_tokens import Token, Tokens, find_shown, is_token, refuse_in_address
+from wakeful.api.gate.browser_rules import NetworkPeer, add_headers
 from wakeful.api.gate.callers import (
     Caller,
     Peer,
@@ -28,22 +30,16 @@ from wakeful.api.gate.callers import (
     name_run,
     name_token,
 )
-from wakeful.api.gate.network import NetworkPeer, add_headers
 from wakeful.api.gate.network_callers import STRANGER, NetworkCallers
 from wakeful.api.gate.people import People
 from wakeful.api.gate.protocol import POSITION_HEADER, VERSION_HEADER
 from wakeful.api.gate.scopes import find_rule, judge_body, judge_request
 from wakeful.api.presence import Presence
 from wakeful.api.problems import Forbidden, Refusals, RefusedRequest, Unauthorised, answer_problem, name_problem
-from wakeful.api.service import Service
 from wakeful.core.calls.roles import PERSON
 from wakeful.core.record.observations import ProcessOwner
 from wakeful.errors import OperatorError, WakefulError
 from wakeful.verbs.verb import Route
-
-# The paths whose answers are read from the log. They wait until the log has the state that `/sessions` already showed.
-# `/sessions` and `/doctor` are not listed, because they must answer even while the disk hangs.
-FROM_THE_LOG = ("/sessions/", "/why", "/diff", "/export", "/costs", "/search")
 
 
 class Gate:
@@ -124,7 +120,7 @@ class Gate:
             judge_body(self._service, caller, rule, decode_body(body))
             receive = _repeat(body, receive)
         self._note_look(caller, rule, named, scope)
-        if scope["path"].startswith(FROM_THE_LOG):
+        if rule is not None and rule.is_from_log:
             await self._service.recorded_so_far()
         return receive
 

@@ -15,12 +15,12 @@ from starlette.datastructures import Headers
 from starlette.requests import cookie_parser
 from starlette.types import Scope
 
+from wakeful.api.contract import Service
 from wakeful.api.gate.access_tokens import Token, Tokens, find_shown, is_token, refuse_in_address
+from wakeful.api.gate.browser_rules import NetworkPeer, judge_content_type, judge_head
 from wakeful.api.gate.callers import Caller
 from wakeful.api.gate.logins import LoginThrottle
-from wakeful.api.gate.network import NetworkPeer, judge_content_type, judge_head
 from wakeful.api.problems import Forbidden, Unauthorised
-from wakeful.api.service import Service
 from wakeful.system.private_files import ChangesInTurn
 from wakeful.verbs.verb import Route
 

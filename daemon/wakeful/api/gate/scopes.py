@@ -20,14 +20,14 @@ from starlette.routing import Route as StarletteRoute
 from starlette.types import Scope as Asked
 
 from wakeful.api.bodies import decode_name
+from wakeful.api.contract import Service
 from wakeful.api.gate.access_tokens import Token
 from wakeful.api.gate.callers import Caller
 from wakeful.api.gate.people import Person, is_enough
 from wakeful.api.problems import Forbidden
-from wakeful.api.service import Service
 from wakeful.core.record.state import Session
 from wakeful.core.spec.session import Role
-from wakeful.verbs.answers import VERSION
+from wakeful.verbs.answer_fields import VERSION
 from wakeful.verbs.table import list_roles, list_routes
 from wakeful.verbs.verb import Argument, Field, Route
 

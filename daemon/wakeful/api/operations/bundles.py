@@ -16,17 +16,17 @@ from typing import Any, Literal
 
 import msgspec
 
+from wakeful.api.contract import Service, find_named
 from wakeful.api.gate.callers import Caller
 from wakeful.api.operations.history_calls import ArrivalRecord, Receipt, find_free_name, finish_erase, moving
 from wakeful.api.operations.participants import refuse_by_uid
-from wakeful.api.service import Service, find_named
 from wakeful.bundles.format import Manifest
 from wakeful.bundles.load import Loaded, inspect, restore_archive, verify_bundle
 from wakeful.bundles.load import load as take_bundle
 from wakeful.bundles.save import Saved
 from wakeful.bundles.save import save as cut_bundle
 from wakeful.bundles.scratch_files import OLDER, STAGED
-from wakeful.core.calls import values as calls
+from wakeful.core.calls import call_types as calls
 from wakeful.core.calls.history import FROM_BUNDLE
 from wakeful.core.record.events import PayloadErased
 from wakeful.core.record.state import Archived, Departed, Moving, Session
@@ -34,7 +34,7 @@ from wakeful.errors import CallerError
 from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import Conflict, Record
 from wakeful.history.positions import fold_at
-from wakeful.specs.scalars import find_name_problem
+from wakeful.specs.value_parsers import find_name_problem
 from wakeful.system.blobs import Blobs
 from wakeful.text.display import count
 from wakeful.trust.trust_review import describe

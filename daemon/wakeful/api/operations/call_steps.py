@@ -13,8 +13,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from wakeful.api.service import Service
-from wakeful.core.calls import values as calls
+from wakeful.api.contract import Service
+from wakeful.core.calls import call_types as calls
 
 # Fields that are added to an answer, or replace fields of it.
 More = dict[str, Any]

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
-from wakeful.api.service import Service
+from wakeful.api.contract import Service
 from wakeful.core.record.events import Cause, OutputsAdopted, RunFinished, RunStarted, SessionMerged, SessionRewound
 from wakeful.core.record.state import Session
 from wakeful.core.spec.bindings import FileBinding

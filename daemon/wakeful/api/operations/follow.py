@@ -13,8 +13,8 @@ from collections.abc import AsyncIterator, Iterator
 from time import monotonic
 from typing import NamedTuple
 
-from wakeful.api.live_words import Said
-from wakeful.api.service import FollowLine, LiveLine, RecordFilter, Service
+from wakeful.api.contract import FollowLine, LiveLine, RecordFilter, Service
+from wakeful.api.live_answers import Said
 from wakeful.core.deciding.may_start import STARTING, find_queue_reason
 from wakeful.core.record.state import Session
 from wakeful.eventlog.contract import LogReader, Record

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from wakeful.api.contract import Service, find_named
 from wakeful.api.operations.call_steps import CallSteps, Done, More, Preview
 from wakeful.api.operations.workspaces import (
     finish_files,
@@ -27,10 +28,9 @@ from wakeful.api.operations.workspaces import (
     prepare_workspace,
     say_place,
 )  # fmt: skip
-from wakeful.api.service import Service, find_named
 from wakeful.bundles.erasure import erase_from_archives, find_in_bundle
 from wakeful.bundles.format import BundleRefused
-from wakeful.core.calls import values as calls
+from wakeful.core.calls import call_types as calls
 from wakeful.core.record.erased_payloads import find_addresses, find_words, redact
 from wakeful.core.record.events import PayloadErased, PromptAssembled, RunFinished, SessionMerged, SessionRewound
 from wakeful.core.record.knowledge import RecordRange, merge_facts
@@ -43,7 +43,7 @@ from wakeful.eventlog.contract import Record
 from wakeful.history.conversation import SummaryWithoutModel, make_compress, summarise_fork
 from wakeful.history.positions import find_seq, fold_at, fold_position, fold_until, list_origins
 from wakeful.run_files.restore import Restore, carry_out, keep_record, plan_restore, say_write, view_done, view_restore
-from wakeful.specs.scalars import find_name_problem, parse_model_name
+from wakeful.specs.value_parsers import find_name_problem, parse_model_name
 from wakeful.system.blobs import DamagedBlob, UnknownBlob
 from wakeful.text.display import count
 from wakeful.views.differences import compare

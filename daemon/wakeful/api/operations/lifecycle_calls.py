@@ -17,17 +17,17 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from wakeful.api.contract import Service
 from wakeful.api.operations.call_steps import CallSteps, Done, More
-from wakeful.api.service import Service
-from wakeful.core.calls import values as calls
+from wakeful.core.calls import call_types as calls
 from wakeful.core.calls.lifecycle import NothingAsked
 from wakeful.core.record import events as ev
 from wakeful.core.record.state import Session
 from wakeful.errors import CallerError, OperatorError
 from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import LogReader, Record
-from wakeful.specs.new import Answers, render_open
-from wakeful.specs.scalars import find_name_problem
+from wakeful.specs.new_spec import Answers, render_open
+from wakeful.specs.value_parsers import find_name_problem
 from wakeful.views.times import say_time
 
 # The most records searched for an answer.

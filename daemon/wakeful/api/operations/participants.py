@@ -10,10 +10,10 @@ from __future__ import annotations
 from threading import Lock
 
 from wakeful.api.gate.callers import Caller, name_person
+from wakeful.core.calls.call_rules import refuse_by_role
+from wakeful.core.calls.call_types import Call
 from wakeful.core.calls.roles import find_called
-from wakeful.core.calls.rules import refuse_by_role
-from wakeful.core.calls.values import Call
-from wakeful.core.deciding.core import Core
+from wakeful.core.deciding.working_state import Core
 from wakeful.core.record.state import Session
 from wakeful.eventlog.codec import KINDS
 from wakeful.eventlog.contract import LogReader

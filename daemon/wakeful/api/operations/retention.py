@@ -11,8 +11,8 @@ import asyncio
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from wakeful.api.contract import Service
 from wakeful.api.operations.bundles import ARCHIVE, Answer, BundleWork, archive
-from wakeful.api.service import Service
 from wakeful.bundles.blob_archive import BlobArchive, Moved
 from wakeful.bundles.old_outputs import DueOutputs, find_due_outputs
 from wakeful.bundles.retention_rules import USUAL_OUTPUTS, Due, RetainedSession, choose_sessions, judge_session

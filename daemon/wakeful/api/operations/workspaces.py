@@ -13,8 +13,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from wakeful.api.service import Service
-from wakeful.core.calls import values as calls
+from wakeful.api.contract import Service
+from wakeful.core.calls import call_types as calls
 from wakeful.core.record.events import SessionMerged
 from wakeful.core.record.state import Session
 from wakeful.errors import CallerError

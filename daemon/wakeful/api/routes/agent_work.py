@@ -19,24 +19,24 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from wakeful.api.bodies import check_key, read_body, read_lines, take_key
+from wakeful.api.contract import Service
 from wakeful.api.gate.callers import Caller
-from wakeful.api.live_words import Said
+from wakeful.api.live_answers import Said
 from wakeful.api.operations.offered_tools import find_slow_servers
 from wakeful.api.problems import Forbidden
 from wakeful.api.requests import Handlers, answer_json, caller_of, service_of
 from wakeful.api.routes.context import assemble_for, assemble_for_sub, drop_changed_raw
-from wakeful.api.service import Service
 from wakeful.core.agents import steps as work
 from wakeful.core.agents.turns import Answered, Asked, Returned, SubWork
-from wakeful.core.calls import values as calls
+from wakeful.core.calls import call_types as calls
 from wakeful.core.deciding.acting_agent import find_hand_off_rule, merge_tools, narrow_for_sub
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.agent import AgentSpec, Skill, fit_window
 from wakeful.errors import CallerError
 from wakeful.history.conversation import GivenSummary, SummaryWithoutModel, choose_kept, make_compress
 from wakeful.model_context.assemble import Assembled
-from wakeful.model_context.parts import Room
 from wakeful.model_context.project_rules import read_nested_rules
+from wakeful.model_context.prompt_parts import Room
 from wakeful.model_context.recorded_turns import has_handed_off
 from wakeful.specs.prompt_file import digest_content
 from wakeful.specs.skills import SKILL_FILE, strip_front_matter

@@ -24,12 +24,12 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from wakeful.api.bodies import build, find_route_body, read_routed
+from wakeful.api.contract import Service
 from wakeful.api.gate.callers import Caller
 from wakeful.api.operations.bundles import ACTS, Act, Answer, BundleWork, load, save_to
 from wakeful.api.operations.retention import archive_all
 from wakeful.api.problems import BodyTooLarge, view_error, view_problem
 from wakeful.api.requests import Handlers, answer_lines, caller_of, find_session, service_of
-from wakeful.api.service import Service
 from wakeful.errors import CallerError, OperatorError, WakefulError
 from wakeful.system.private_files import make_private
 from wakeful.text.display import tell_nobody

@@ -20,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from wakeful.api.bodies import build, decode_body, find_body_type, read_body, take_key
+from wakeful.api.contract import Service, know_agent, refuse_refused
 from wakeful.api.gate.callers import Caller
 from wakeful.api.gate.scopes import refuse_member
 from wakeful.api.operations import history_calls, lifecycle_calls
@@ -28,10 +29,9 @@ from wakeful.api.operations.participants import refuse_by_uid
 from wakeful.api.problems import Forbidden, KeyInUse
 from wakeful.api.requests import answer_json, caller_of, service_of
 from wakeful.api.routes.people import presence_of
-from wakeful.api.service import Service, know_agent, refuse_refused
-from wakeful.core.calls import values as calls
+from wakeful.core.calls import call_types as calls
+from wakeful.core.calls.call_rules import CALL_RULES
 from wakeful.core.calls.roles import find_called
-from wakeful.core.calls.rules import CALL_RULES
 from wakeful.errors import CallerError, KeyReused
 from wakeful.history.repeated_calls import Named, find_first, say_repeated
 from wakeful.verbs.table import VERBS
@@ -54,7 +54,7 @@ def _find_steps(name: str) -> CallSteps:
         if _spell(kind) == name:
             return CallSteps(makes=(kind,))
     raise LookupError(
-        f"the verb {name} has a route of calls, but the union `Call` of core/calls/values.py has no call of its name"
+        f"the verb {name} has a route of calls, but the union `Call` in core/calls/call_types.py has no such call"
     )
 
 

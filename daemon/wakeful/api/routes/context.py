@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
+from wakeful.api.contract import Service, know_agent
 from wakeful.api.operations.offered_tools import read_offered
 from wakeful.api.requests import Handlers, answer_json, find_session, service_of
-from wakeful.api.service import Service, know_agent
 from wakeful.core.agents.model_text import estimate_definition, estimate_entry
 from wakeful.core.agents.turns import Answered, Asked, Entry, Returned, ToolCall
 from wakeful.core.deciding.run_start import is_run_due, preview_run
@@ -30,7 +30,7 @@ from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import LogReader
 from wakeful.model_context.assemble import Assembled, assemble, assemble_sub
 from wakeful.model_context.diffs import MOST_COMPARED
-from wakeful.model_context.parts import Part
+from wakeful.model_context.prompt_parts import Part
 from wakeful.run_files.replay_comparison import LARGEST_TEXT_BYTES
 from wakeful.views.causes import view_causes
 

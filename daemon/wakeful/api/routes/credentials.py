@@ -14,10 +14,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from wakeful.api.bodies import read_routed
+from wakeful.api.contract import Service, find_named
 from wakeful.api.gate.access_tokens import LONGEST_NOTE, Token, Tokens
 from wakeful.api.problems import WrongBody
 from wakeful.api.requests import Handlers, answer_json, change_credentials, service_of
-from wakeful.api.service import Service, find_named
 from wakeful.core.deciding.acting_agent import list_secrets_of_start, list_signing_secrets
 from wakeful.verbs.verb import SCOPES
 from wakeful.views.times import show_time, show_time_or_none

@@ -13,11 +13,11 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from wakeful.api.contract import Service
 from wakeful.api.openapi import describe_api
 from wakeful.api.problems import Refusals
 from wakeful.api.requests import JSON, Handlers, answer_json, caller_of, service_of, visible_to
 from wakeful.api.routes.webhooks import UnrecordedDeliveries
-from wakeful.api.service import Service
 from wakeful.monitoring.health import (
     Health,
     LogFacts,
@@ -27,9 +27,9 @@ from wakeful.monitoring.health import (
     narrow_health,
     view_health,
 )
+from wakeful.monitoring.last_verification import read_verified
 from wakeful.monitoring.metrics import list_process_families, list_session_families, list_state_families
 from wakeful.monitoring.metrics_text import OPEN_TYPE, PLAIN_TYPE, Family, counted, write_metrics
-from wakeful.monitoring.verified import read_verified
 from wakeful.views.times import show_time
 
 # The status of an unhealthy daemon. A probe reads only the status; 200 is healthy.

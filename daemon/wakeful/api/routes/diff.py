@@ -10,9 +10,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from wakeful.api.contract import Service, find_named
 from wakeful.api.problems import Forbidden
 from wakeful.api.requests import Handlers, answer_json, service_of, visible_to
-from wakeful.api.service import Service, find_named
 from wakeful.core.record.events import RunFinished, SessionMerged
 from wakeful.core.record.knowledge import close_line
 from wakeful.core.record.state import Session

@@ -18,6 +18,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from wakeful.api.contract import Service, find_named
 from wakeful.api.requests import (
     LINES,
     Handlers,
@@ -32,7 +33,6 @@ from wakeful.api.requests import (
     visible_to,
     write_next,
 )
-from wakeful.api.service import Service, find_named
 from wakeful.core.record.events import Outcome, RunFinished
 from wakeful.core.record.state import Session
 from wakeful.errors import CallerError

@@ -20,9 +20,9 @@ from starlette.responses import Response
 
 from wakeful.api.bodies import read_body
 from wakeful.api.gate.access_tokens import BrowserRights, Tokens
+from wakeful.api.gate.browser_rules import NetworkPeer
 from wakeful.api.gate.callers import Caller, name_person
 from wakeful.api.gate.logins import LIFE_SECONDS, Codes, LoginThrottle
-from wakeful.api.gate.network import NetworkPeer
 from wakeful.api.gate.network_callers import NetworkCallers, find_cookie, find_cookie_name
 from wakeful.api.problems import Forbidden, WrongBody
 from wakeful.api.requests import Handlers, answer_json, caller_of, change_credentials, service_of

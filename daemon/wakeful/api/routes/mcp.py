@@ -18,8 +18,8 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from wakeful.api.bodies import LARGEST_BODY_BYTES, read_body
+from wakeful.api.gate.browser_rules import judge_content_type
 from wakeful.api.gate.callers import Caller
-from wakeful.api.gate.network import judge_content_type
 from wakeful.api.problems import answer_problem
 from wakeful.api.requests import Handlers, caller_of
 from wakeful.client.async_client import Reply, read_lines

@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from wakeful.api.bodies import read_body
+from wakeful.api.contract import Service
 from wakeful.api.requests import Handlers, answer_json, service_of
-from wakeful.api.service import Service
 from wakeful.core.spec.notifier import Notifier, name_kind, say_target
 from wakeful.errors import CallerError
 from wakeful.notifications.ledger import MOST_ATTEMPTS, Ledger, is_troubled

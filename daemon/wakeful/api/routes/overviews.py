@@ -14,8 +14,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from wakeful.api.contract import Service, find_named
 from wakeful.api.requests import Handlers, answer_json, read_bound, read_number, service_of, visible_to
-from wakeful.api.service import Service, find_named
 from wakeful.bundles.format import BundleRefused
 from wakeful.bundles.load import read_payloads
 from wakeful.core.record.state import Archived

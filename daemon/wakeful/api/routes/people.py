@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from wakeful.api.bodies import read_body
+from wakeful.api.contract import Service, find_named
 from wakeful.api.gate.access_tokens import Tokens
 from wakeful.api.gate.people import People, Person, say_reach
 from wakeful.api.gate.scopes import list_calls, refuse_member
@@ -23,7 +24,6 @@ from wakeful.api.live_feed import view_present
 from wakeful.api.presence import Presence
 from wakeful.api.problems import Forbidden
 from wakeful.api.requests import Handlers, answer_json, caller_of, change_credentials, service_of, visible_to
-from wakeful.api.service import Service, find_named
 from wakeful.core.calls.roles import ROLES, find_role, find_smaller
 from wakeful.core.spec.session import Role
 from wakeful.errors import CallerError

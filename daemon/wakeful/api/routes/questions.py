@@ -14,10 +14,10 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
+from wakeful.api.contract import Service
 from wakeful.api.operations.lifecycle_calls import LastAnswer, find_last_answer, read_answer
 from wakeful.api.requests import Handlers, answer_json, find_session, service_of
 from wakeful.api.routes.context import BOUNDS
-from wakeful.api.service import Service
 from wakeful.core.deciding.dispatch import gather_causes
 from wakeful.core.looking.path_reports import Changed, Compared
 from wakeful.core.looking.targets import target_of

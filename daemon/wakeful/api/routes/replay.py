@@ -15,9 +15,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from wakeful.api.bodies import read_routed
+from wakeful.api.contract import Service, find_named
 from wakeful.api.problems import WrongBody
 from wakeful.api.requests import Handlers, answer_lines, service_of
-from wakeful.api.service import Service, find_named
 from wakeful.core.record.events import RunFinished
 from wakeful.core.record.state import Session
 from wakeful.errors import CallerError, InternalError

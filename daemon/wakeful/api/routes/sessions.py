@@ -20,6 +20,7 @@ import psutil
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from wakeful.api.contract import Service
 from wakeful.api.gate.people import list_roles
 from wakeful.api.operations.offered_tools import list_down
 from wakeful.api.operations.participants import ParticipantCache, find_accounts
@@ -37,7 +38,6 @@ from wakeful.api.requests import (
     write_next,
 )
 from wakeful.api.routes.trace import find_hint
-from wakeful.api.service import Service
 from wakeful.core.record.erased_payloads import ERASED
 from wakeful.core.record.events import SpecDeclared
 from wakeful.core.record.state import Session

@@ -20,6 +20,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from wakeful.api.contract import FollowLine, LiveLine, RecordFilter, Service, find_named
 from wakeful.api.event_stream import answer_events, wants_events, write_event
 from wakeful.api.gate.callers import VisibleSessions
 from wakeful.api.live_feed import LiveFeed, Sees
@@ -35,7 +36,6 @@ from wakeful.api.requests import (
     service_of,
     visible_to,
 )
-from wakeful.api.service import FollowLine, LiveLine, RecordFilter, Service, find_named
 from wakeful.core.record.state import Session
 from wakeful.core.spec.session import TEMPLATE_MARK, find_template
 from wakeful.errors import CallerError

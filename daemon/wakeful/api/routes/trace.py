@@ -16,8 +16,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from wakeful.api.contract import Service
 from wakeful.api.requests import Handlers, answer_json, find_session, read_number, service_of
-from wakeful.api.service import Service
 from wakeful.core.record.events import RunFinished
 from wakeful.core.record.observations import Traced
 from wakeful.core.record.state import Session

@@ -14,11 +14,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from wakeful.api.bodies import decode_name, read_routed
+from wakeful.api.contract import Service
 from wakeful.api.gate.callers import Caller
 from wakeful.api.operations.participants import refuse_by_uid
 from wakeful.api.requests import Handlers, answer_json, caller_of, service_of
-from wakeful.api.service import Service
-from wakeful.core.calls import values as calls
+from wakeful.core.calls import call_types as calls
 from wakeful.trust.trust_review import FilesToTrust
 
 

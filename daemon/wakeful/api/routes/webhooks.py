@@ -21,10 +21,10 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from wakeful.api.bodies import build, decode_body, read_body
+from wakeful.api.contract import Service, find_named
 from wakeful.api.problems import BodyTooLarge, RefusedRequest, answer_problem, name_problem
 from wakeful.api.requests import Handlers, answer_json, caller_of, service_of
-from wakeful.api.service import Service, find_named
-from wakeful.core.calls.values import Deliver
+from wakeful.core.calls.call_types import Deliver
 from wakeful.core.record.events import DeliveryReceived
 from wakeful.core.record.state import Moving, Session
 from wakeful.core.spec.bindings import WebhookBinding

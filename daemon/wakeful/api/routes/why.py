@@ -10,6 +10,7 @@ from typing import Any, assert_never
 from starlette.requests import Request
 from starlette.responses import Response
 
+from wakeful.api.contract import PathVerdict, Service, refuse_refused
 from wakeful.api.gate.access_tokens import Tokens, TokensUnreadable
 from wakeful.api.gate.callers import VisibleSessions
 from wakeful.api.operations.causal_chain import find_asked, find_chain, find_file_writer, why_run
@@ -20,9 +21,8 @@ from wakeful.api.routes.notify import view_notifiers
 from wakeful.api.routes.questions import say_refusal
 from wakeful.api.routes.sessions import find_problem
 from wakeful.api.routes.trace import find_hint
-from wakeful.api.service import PathVerdict, Service, refuse_refused
 from wakeful.api.tcp_port import TcpPort
-from wakeful.core.deciding.core import Core
+from wakeful.core.deciding.working_state import Core
 from wakeful.core.looking.path_reports import CannotTell, Excluded, Found, NearlyMatched, NotYetLooked
 from wakeful.core.record.events import SessionMerged
 from wakeful.core.record.observations import Enforceable

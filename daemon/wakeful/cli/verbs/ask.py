@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from wakeful.cli.agent_words import THOUGHT_LEAD, AgentWordsPrinter, LineWrapper
+from wakeful.cli.agent_text import THOUGHT_LEAD, AgentWordsPrinter, LineWrapper
 from wakeful.cli.client import Client, Options
 from wakeful.cli.exit_codes import FAILED, Failure
 from wakeful.cli.text import columns, escape, fit, paint

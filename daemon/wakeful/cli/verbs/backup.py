@@ -18,7 +18,7 @@ from wakeful.cli.progress import Bar
 from wakeful.cli.text import count, escape, paint
 from wakeful.client.refusals import DaemonAway
 from wakeful.eventlog.contract import Report
-from wakeful.monitoring.verified import Verified, write_verified
+from wakeful.monitoring.last_verification import Verified, write_verified
 from wakeful.service.offline_store import find_session, open_reader, restore
 
 

@@ -18,7 +18,7 @@ from wakeful.cli.exit_codes import Failure
 from wakeful.cli.text import escape, measure, pad, paint
 from wakeful.client.refusals import DaemonAway
 from wakeful.errors import OperatorError
-from wakeful.secrets.shapes import LONGEST_BYTES
+from wakeful.secrets.secret_encodings import LONGEST_BYTES
 from wakeful.secrets.store import SecretPlaces, find_name_problem, find_secret, list_names, remove_secret, save_secret
 
 _HEADINGS = ("NAME", "FROM", "USED BY")

@@ -43,7 +43,6 @@ from wakeful.settings import (
     read_settings,
     say_meant_model,
 )
-from wakeful.specs.build import Surroundings
 from wakeful.specs.check_warnings import Mistakes, UnkeptPromise, find_unkept
 from wakeful.specs.command_words import has_shell_sign
 from wakeful.specs.file_ownership import find_others
@@ -57,11 +56,12 @@ from wakeful.specs.folder_reading import (
     read_template,
     read_text,
 )
-from wakeful.specs.new import Answers, check_free, put_new, render_copy, write_new
+from wakeful.specs.model_errors import find_nearest
+from wakeful.specs.new_spec import Answers, check_free, put_new, render_copy, write_new
 from wakeful.specs.problem import Problem, RefusedSpec
-from wakeful.specs.scalars import find_local_zone
 from wakeful.specs.schema import json_schema
-from wakeful.specs.translate import find_nearest
+from wakeful.specs.spec_builder import Surroundings
+from wakeful.specs.value_parsers import find_local_zone
 from wakeful.text.display import ReportProgress, tell_nobody
 
 # The most sessions of a template that are named. The others are counted.

@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from wakeful.cli.agent_words import TEXT_LEAD, THOUGHT_LEAD, AgentWordsPrinter, LineWrapper
+from wakeful.cli.agent_text import TEXT_LEAD, THOUGHT_LEAD, AgentWordsPrinter, LineWrapper
 from wakeful.cli.client import Client, Options
 from wakeful.cli.daemon_location import find_history
 from wakeful.cli.exit_codes import Failure

@@ -13,12 +13,12 @@ from typing import Any
 from wakeful.core.agents import steps as work
 from wakeful.core.agents.prices import find_cost, find_worst_case
 from wakeful.core.agents.turns import SubSpent, SubWork
-from wakeful.core.calls import values as calls
+from wakeful.core.calls import call_types as calls
 from wakeful.core.calls.lifecycle import CallRule, check_level, check_size, emit_call, find_runnable
 from wakeful.core.deciding.acting_agent import find_owner
-from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.decision import Decision
 from wakeful.core.deciding.holds import find_ask_timeout, make_question_hold, say_ask_timeout
+from wakeful.core.deciding.working_state import Core
 from wakeful.core.record import events as ev
 from wakeful.core.record.knowledge import count_bytes
 from wakeful.core.record.state import OpenRun, Session

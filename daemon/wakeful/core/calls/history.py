@@ -14,13 +14,13 @@ import msgspec
 from msgspec.structs import replace
 
 from wakeful.core.agents.prices import find_meant_model
-from wakeful.core.calls import values as calls
+from wakeful.core.calls import call_types as calls
 from wakeful.core.calls.lifecycle import CallRule, check_size, emit_call, find_living, find_resting
 from wakeful.core.calls.roles import refuse_damaged
-from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.decision import Decision
-from wakeful.core.deciding.declare import declare, declare_again, new_id
 from wakeful.core.deciding.owed import start_versions
+from wakeful.core.deciding.spec_declaration import declare, declare_again, new_id
+from wakeful.core.deciding.working_state import Core
 from wakeful.core.deciding.written_files import begin_writing
 from wakeful.core.record import events as ev
 from wakeful.core.record.flat_state import flatten

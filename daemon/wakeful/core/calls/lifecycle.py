@@ -11,15 +11,15 @@ from typing import Any, NamedTuple, assert_never
 
 from msgspec.structs import replace
 
-from wakeful.core.calls import values as calls
+from wakeful.core.calls import call_types as calls
 from wakeful.core.calls.roles import refuse_damaged
 from wakeful.core.deciding.acting_agent import find_hand_off_rule
-from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.decision import Decision
-from wakeful.core.deciding.declare import declare, declare_again, new_id
 from wakeful.core.deciding.owed import start_versions
 from wakeful.core.deciding.rule_of_two import find_untrusted_source
 from wakeful.core.deciding.run_start import refuse_observing
+from wakeful.core.deciding.spec_declaration import declare, declare_again, new_id
+from wakeful.core.deciding.working_state import Core
 from wakeful.core.record import events as ev
 from wakeful.core.record.knowledge import count_bytes
 from wakeful.core.record.observations import Declaration
@@ -45,7 +45,7 @@ Judge = Callable[[Any, Core, Decision, calls.Called], str]
 
 
 class CallRule(NamedTuple):
-    """The rule of one call. `rules.py` joins the tables of the three families."""
+    """The rule of one call. `call_rules.py` joins the tables of the three families."""
 
     judge: Judge
     # The kinds of the first record that the call leaves in a session's log. A repeated call is found by them. Empty if

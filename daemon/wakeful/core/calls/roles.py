@@ -4,13 +4,13 @@ If a spec names no people, everyone who can reach the daemon is a maintainer of 
 person whom it does not name is a maintainer too, because the daemon assumes that they declared it. Roles are for
 people; the API judges calls of runs. The daemon checks the role before it judges a call. For a person who is not the
 daemon's owner, the API has a check of its own before that (api/gate/people.py), which a spec can only narrow.
-A module of its own, because `rules.py` imports the modules that judge calls, and those import this one.
+A module of its own, because `call_rules.py` imports the modules that judge calls, and those import this one.
 """
 
 from __future__ import annotations
 
-from wakeful.core.calls import values as calls
-from wakeful.core.deciding.core import Core
+from wakeful.core.calls import call_types as calls
+from wakeful.core.deciding.working_state import Core
 from wakeful.core.record.state import DamagedSession, Session
 from wakeful.core.spec.session import Role
 from wakeful.errors import CallerError

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from wakeful.core.agents.steps import ASKED_BY, HandOffRule
 from wakeful.core.agents.turns import DELEGATE
-from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.owed import list_addressed
+from wakeful.core.deciding.working_state import Core
 from wakeful.core.record.state import ACTIVATION, OpenRun, Session
 from wakeful.core.spec.agent import AgentSpec, ToolPolicy, prefer_model
 from wakeful.core.spec.bindings import ServiceBinding

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from wakeful.core.deciding.core import BusyReason, Core
 from wakeful.core.deciding.decision import Decision
 from wakeful.core.deciding.holds import find_sleep_words
 from wakeful.core.deciding.owed import is_first_owed, is_owed
+from wakeful.core.deciding.working_state import BusyReason, Core
 from wakeful.core.record.observations import Moment
 from wakeful.core.record.state import Session
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from wakeful.core.deciding.clock_slots import jitter_us, latest_slot, move_slot, next_slot_after, period_us, slot_us
-from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.decision import Decision
 from wakeful.core.deciding.owed import find_following_slot, upstream_position
+from wakeful.core.deciding.working_state import Core
 from wakeful.core.looking.observed_state import Bound, ClockLook
 from wakeful.core.record import events as ev
 from wakeful.core.record.state import Session, State

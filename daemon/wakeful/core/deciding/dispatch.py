@@ -11,7 +11,6 @@ from typing import Any, assert_never
 
 from wakeful.core.deciding.acting_agent import find_acting
 from wakeful.core.deciding.clock_bindings import record_skipped_slots
-from wakeful.core.deciding.core import Core, Lane
 from wakeful.core.deciding.decision import Decision
 from wakeful.core.deciding.holds import find_hold_deadline, find_hold_words, find_retry_deadline, say_length
 from wakeful.core.deciding.may_start import (
@@ -37,6 +36,7 @@ from wakeful.core.deciding.owed import (
 )
 from wakeful.core.deciding.run_end import try_finish_run
 from wakeful.core.deciding.run_start import make_start
+from wakeful.core.deciding.working_state import Core, Lane
 from wakeful.core.deciding.written_files import try_finish_writing
 from wakeful.core.looking.observed_state import Looked
 from wakeful.core.record import events as ev

@@ -14,8 +14,8 @@ from wakeful.core.deciding.acting_agent import (
     has_prompt,
     list_agent_keys,
 )
-from wakeful.core.deciding.core import Core, Deadline
 from wakeful.core.deciding.owed import is_activation_owed
+from wakeful.core.deciding.working_state import Core, Deadline
 from wakeful.core.record.events import Hold
 from wakeful.core.record.observations import Moment
 from wakeful.core.record.state import DamagedSession, OpenWake, Session

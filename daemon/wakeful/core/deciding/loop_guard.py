@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct
 
 from wakeful.core.deciding.acting_agent import find_acting
-from wakeful.core.deciding.core import Core
+from wakeful.core.deciding.working_state import Core
 from wakeful.core.looking.observed_state import Bound, TargetLook
 from wakeful.core.looking.patterns import contains, parse_under
 from wakeful.core.record.events import Cause

@@ -13,11 +13,11 @@ from typing import NamedTuple, assert_never
 from wakeful.core.deciding.acting_agent import find_acting
 from wakeful.core.deciding.busy_upstreams import find_holding_upstreams, find_root_words
 from wakeful.core.deciding.clock_slots import is_inside_window, window_opens_at
-from wakeful.core.deciding.core import Core, Deadline
 from wakeful.core.deciding.holds import find_ask_timeout, find_hold_of_start, make_question_hold, say_ask_timeout
 from wakeful.core.deciding.loop_guard import RUNS_IN_A_ROW, find_pace, find_pause, find_self_fed, name_binding
 from wakeful.core.deciding.owed import is_activation_owed
 from wakeful.core.deciding.rule_of_two import find_rule_of_two_breach
+from wakeful.core.deciding.working_state import Core, Deadline
 from wakeful.core.looking.observed_state import Bound
 from wakeful.core.record.events import Hold
 from wakeful.core.record.observations import Moment

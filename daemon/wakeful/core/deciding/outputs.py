@@ -14,8 +14,8 @@ from typing import Literal
 
 from wakeful.core.agents.steps import OwnFile
 from wakeful.core.deciding.acting_agent import find_unattributed_writer
-from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.decision import Decision
+from wakeful.core.deciding.working_state import Core
 from wakeful.core.looking.observed_state import TargetLook
 from wakeful.core.looking.patterns import parse_under
 from wakeful.core.record import events as ev

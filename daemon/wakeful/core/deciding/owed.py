@@ -12,9 +12,9 @@ from itertools import takewhile
 from wakeful.core.deciding.clock_slots import next_slot_after
 from wakeful.core.looking.observed_state import Bound, ClockLook, Looked, TargetLook
 from wakeful.core.looking.targets import find_commit
-from wakeful.core.record.deliveries import Delivery
 from wakeful.core.record.events import Cause
 from wakeful.core.record.state import ACTIVATION, OpenRun, Session, State, Unread, is_ahead
+from wakeful.core.record.webhook_deliveries import Delivery
 from wakeful.core.spec.bindings import (
     ClockBinding,
     CronBinding,

@@ -11,7 +11,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.decision import DAEMON, Decision
 from wakeful.core.deciding.loop_guard import could_commit, list_self_fed
 from wakeful.core.deciding.outputs import (
@@ -23,6 +22,7 @@ from wakeful.core.deciding.outputs import (
     stage_outputs,
 )
 from wakeful.core.deciding.owed import TOUCHED, is_owed
+from wakeful.core.deciding.working_state import Core
 from wakeful.core.looking.observed_state import Bound, Ended, TargetLook
 from wakeful.core.record import events as ev
 from wakeful.core.record.fold_runs import add_spent

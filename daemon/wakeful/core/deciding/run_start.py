@@ -14,10 +14,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from wakeful.core.deciding.acting_agent import find_acting, find_owner
-from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.loop_guard import find_pace, is_backlog
 from wakeful.core.deciding.owed import describe_causes, find_activation, is_owed, list_addressed, start_versions
 from wakeful.core.deciding.rule_of_two import find_rule_of_two_breach
+from wakeful.core.deciding.working_state import Core
 from wakeful.core.record import events as ev
 from wakeful.core.record.fold import fold
 from wakeful.core.record.fold_runs import OWN, find_interrupted_run

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.decision import Decision
 from wakeful.core.deciding.run_end import LONGEST_LAST_LOOK_SECONDS, are_looked_at, dirty_readers
+from wakeful.core.deciding.working_state import Core
 from wakeful.core.looking.observed_state import Writing
 from wakeful.core.record import events as ev
 from wakeful.core.record.state import Session

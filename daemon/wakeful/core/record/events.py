@@ -23,7 +23,6 @@ from wakeful.core.agents.turns import (
     ToolDefinition,
     WroteFile,
 )
-from wakeful.core.record.deliveries import DeliveryReceived as DeliveryReceived
 from wakeful.core.record.history_events import (
     CheckpointMarked as CheckpointMarked,
 )
@@ -72,6 +71,7 @@ from wakeful.core.record.history_events import (
 from wakeful.core.record.knowledge import Origin, Recollection, Workspace
 from wakeful.core.record.observations import ChangeWord, Enforced, KeptOutput, Output, StagedOutput, Traced, Usage
 from wakeful.core.record.todo import TodoItem
+from wakeful.core.record.webhook_deliveries import DeliveryReceived as DeliveryReceived
 from wakeful.core.spec.agent import AgentSpec
 from wakeful.core.spec.budget import Periods
 from wakeful.core.spec.notifier import NotifyEvent

@@ -9,7 +9,6 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from wakeful.core.record import events as ev
-from wakeful.core.record.deliveries import add_delivery
 from wakeful.core.record.fold_history import HISTORY_FOLDS, Fold, recall_past
 from wakeful.core.record.fold_runs import RUN_FOLDS
 from wakeful.core.record.knowledge import Fact
@@ -21,6 +20,7 @@ from wakeful.core.record.state import (
     Unread,
     advance_marks,
 )
+from wakeful.core.record.webhook_deliveries import add_delivery
 
 
 def fold(session: Session | None, event: ev.Event, *, seq: int, at: int, author: str) -> Session:

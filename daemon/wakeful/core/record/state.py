@@ -12,7 +12,6 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from wakeful.core.agents.steps import Progress
-from wakeful.core.record.deliveries import NO_DELIVERIES, Webhook
 from wakeful.core.record.events import Cause, Hold, Outcome, OutputsLanded, OutputsStaged, StopWord, TraceWord
 from wakeful.core.record.knowledge import (
     Checkpoint,
@@ -28,6 +27,7 @@ from wakeful.core.record.knowledge import (
 )
 from wakeful.core.record.observations import KeptOutput, Usage
 from wakeful.core.record.todo import TodoList
+from wakeful.core.record.webhook_deliveries import NO_DELIVERIES, Webhook
 from wakeful.core.spec.agent import AgentSpec
 from wakeful.core.spec.bindings import ADVANCING_KINDS
 from wakeful.core.spec.budget import Spent

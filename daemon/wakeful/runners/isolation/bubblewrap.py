@@ -25,7 +25,7 @@ from wakeful.core.spec.session import SessionSpec
 from wakeful.errors import OperatorError
 from wakeful.runners.contract import RunOrder
 from wakeful.runners.isolation.confined_spawn import Grant, Spawner
-from wakeful.runners.isolation.gaps import find_kernel_gaps, find_landlock_gaps
+from wakeful.runners.isolation.kernel_gaps import find_kernel_gaps, find_landlock_gaps
 from wakeful.runners.isolation.landlock import READ_FILE, SCOPE_ABI, TCP_ABI, WRITE, WRITE_FILE, Ruleset, probe_abi
 from wakeful.runners.isolation.opened_places import LinkLoop, open_beneath
 from wakeful.runners.isolation.privileges import KEPT_CAPABILITIES, forbid_new_privileges

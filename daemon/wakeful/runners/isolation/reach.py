@@ -21,7 +21,7 @@ from wakeful.core.spec.session import Confinement
 from wakeful.errors import OperatorError
 from wakeful.runners.contract import RunOrder
 from wakeful.runners.isolation.confined_spawn import Grant, Policy
-from wakeful.runners.isolation.gaps import find_kernel_gaps
+from wakeful.runners.isolation.kernel_gaps import find_kernel_gaps
 from wakeful.runners.isolation.landlock import READ, READ_DIR, READ_FILE, TCP_ABI, WRITE, probe_abi
 from wakeful.runners.isolation.opened_places import Hidden, make_beneath
 from wakeful.runners.isolation.path_answers import PathAnswers

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from threading import Event
 from typing import NamedTuple
 
-from wakeful.runners.process import proc
+from wakeful.runners.process import procfs
 from wakeful.runners.process.orphans import end_orphans
 from wakeful.runners.process.output_capture import Capture, OutputPipe
 from wakeful.runners.process.program import (
@@ -69,13 +69,13 @@ class AdoptedProcess(RunningProgram):
         self._sampling = around.loop.call_soon(self._sample, FIRST_SAMPLE_SECONDS)
 
     def _signal_group(self, number: int) -> None:
-        proc.signal_group(self._pidfd, number)
+        procfs.signal_group(self._pidfd, number)
 
     def _see(self, pids: Sequence[int]) -> None:
         super()._see(pids)
         used = [0.0, 0, 0]
         for pid in pids:
-            for index, amount in enumerate((proc.cpu_time(pid), *proc.read_io(pid))):
+            for index, amount in enumerate((procfs.cpu_time(pid), *procfs.read_io(pid))):
                 used[index] += amount
         # The usage of a process that has ended is no longer visible but still counts, so keep the highest totals.
         self._used = (max(self._used[0], used[0]), max(self._used[1], int(used[1])), max(self._used[2], int(used[2])))
@@ -90,10 +90,10 @@ class AdoptedProcess(RunningProgram):
             return
         loop = self._around.loop
         loop.remove_reader(self._pidfd)
-        if proc.read_status(self._pidfd) is not None:
+        if procfs.read_status(self._pidfd) is not None:
             self._take_end()
             return
-        self._reaping = proc.watch_reaping(self._pidfd)
+        self._reaping = procfs.watch_reaping(self._pidfd)
         loop.add_reader(self._reaping.fileno(), self._take_end)
         self._overdue = loop.call_later(SWEEP_SECONDS, self._take_end)
 
@@ -107,7 +107,7 @@ class AdoptedProcess(RunningProgram):
 
     def _take_end(self) -> None:
         self._stop_waiting()
-        loop, status = self._around.loop, proc.read_status(self._pidfd)
+        loop, status = self._around.loop, procfs.read_status(self._pidfd)
         self.is_over = True
         self._sampling.cancel()
         self._signal_group(signal.SIGKILL)

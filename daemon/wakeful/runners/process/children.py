@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping
 from types import FrameType
 
 from wakeful.errors import OperatorError
-from wakeful.runners.process import proc
-from wakeful.runners.process.proc import Reaped
+from wakeful.runners.process import procfs
 from wakeful.runners.process.process_mark import OWN, ProcessMark, mark_own, read_mark, read_run
+from wakeful.runners.process.procfs import Reaped
 
 _PR_SET_CHILD_SUBREAPER = 36
 # The most searches for new descendants of a run while it is being frozen.
@@ -36,7 +36,7 @@ def become_subreaper() -> ProcessMark | None:
         raise OperatorError(
             f"the system refused to make the daemon a child subreaper: {reason}; Linux 3.4 or newer is needed"
         )
-    proc.reserve_descriptors()
+    procfs.reserve_descriptors()
     origin = mark_own()
     _let_signals_reach_children()
     return origin
@@ -67,7 +67,7 @@ class Children:
         self._own: set[int] = set()
         self._pid = os.getpid()
         self._session = os.getsid(0)
-        self._since = time.clock_gettime(time.CLOCK_BOOTTIME) - proc.TICK_SECONDS
+        self._since = time.clock_gettime(time.CLOCK_BOOTTIME) - procfs.TICK_SECONDS
 
     def spawned(self, pid: int) -> None:
         """Record that the daemon spawned this child, whatever its mark. The code that spawned it waits for it."""
@@ -82,7 +82,7 @@ class Children:
 
         Called at the end of every run, while other threads compute, so it must be cheap.
         """
-        return [pid for pid in proc.orphans_of(self._pid) if pid not in self._own]
+        return [pid for pid in procfs.orphans_of(self._pid) if pid not in self._own]
 
     def end_run(self, mark: int, run_id: str, state: str, reaped: Callable[[Reaped], None]) -> list[int]:
         """Kill and reap the processes adopted from this run. Returns those still dying; repeat until there are none.
@@ -110,7 +110,7 @@ class Children:
         stopped: set[int] = set()
         for _ in range(_FREEZING_ROUNDS):
             own = [pid for pid in self.adopted() if read_run(pid, {mark: run_id}, state) == run_id]
-            fresh = [pid for one in own for pid in (one, *proc.descendants_of(one)) if pid not in stopped]
+            fresh = [pid for one in own for pid in (one, *procfs.descendants_of(one)) if pid not in stopped]
             for pid in fresh:
                 _stop(pid, mark)
             stopped.update(fresh)
@@ -124,7 +124,7 @@ class Children:
         """
         left = 0
         for pid in self.adopted():
-            stat = proc.read_stat(pid)
+            stat = procfs.read_stat(pid)
             try:
                 if stat is None or not self._is_ours_to_end(stat, live, oldest_start, state):
                     continue
@@ -136,7 +136,7 @@ class Children:
         return left
 
     def _is_ours_to_end(
-        self, stat: proc.ProcessStat, live: Mapping[int, str], oldest_start: float | None, state: str
+        self, stat: procfs.ProcessStat, live: Mapping[int, str], oldest_start: float | None, state: str
     ) -> bool:
         # A run has a kernel session of its own, and none of its processes can enter the daemon's. A child older than
         # the daemon was started by its launcher.
@@ -153,7 +153,7 @@ class Children:
         if read_mark(self._pid) is None or read_run(stat.pid, live, state) is not None:
             return False
         # The child dropped its mark on purpose. It may belong to any live run that is older than it.
-        return not stat.is_alive or oldest_start is None or stat.started + proc.TICK_SECONDS < oldest_start
+        return not stat.is_alive or oldest_start is None or stat.started + procfs.TICK_SECONDS < oldest_start
 
 
 def _stop(pid: int, mark: int) -> None:
@@ -174,7 +174,7 @@ def _stop(pid: int, mark: int) -> None:
 def _end(pid: int, reaped: Callable[[Reaped], None]) -> bool:
     try:
         os.kill(pid, signal.SIGKILL)
-        ending = proc.reap(pid)
+        ending = procfs.reap(pid)
     except (ProcessLookupError, ChildProcessError):
         return True
     if ending is not None:

@@ -16,10 +16,10 @@ from collections.abc import Callable, Collection, Mapping
 from threading import Event
 from time import monotonic
 
-from wakeful.runners.process import proc
+from wakeful.runners.process import procfs
 from wakeful.runners.process.cgroup import Cgroups
-from wakeful.runners.process.proc import ProcessStat
 from wakeful.runners.process.process_mark import read_mark, read_run
+from wakeful.runners.process.procfs import ProcessStat
 
 GRACE_SECONDS = 2.0
 _FIRST_PAUSE_SECONDS = 0.02
@@ -73,8 +73,12 @@ def end_strays(cgroups: Cgroups, spared: Collection[int]) -> None:
             cgroups.kill(mark)
             cgroups.remove(mark)
     for _ in range(_STRAY_ROUNDS):
-        members = {pid: stat for pid in cgroups.loose() if (stat := proc.read_stat(pid)) is not None and stat.is_alive}
-        kin = _self_and_ancestors({pid: stat for pid in proc.every_pid() if (stat := proc.read_stat(pid)) is not None})
+        members = {
+            pid: stat for pid in cgroups.loose() if (stat := procfs.read_stat(pid)) is not None and stat.is_alive
+        }
+        kin = _self_and_ancestors(
+            {pid: stat for pid in procfs.every_pid() if (stat := procfs.read_stat(pid)) is not None}
+        )
         roots = (stat for pid, stat in members.items() if pid not in kin and stat.parent not in members)
         strays = [stat for stat in roots if (sign := read_mark(stat.pid)) is not None and sign not in spared]
         if not strays:
@@ -86,7 +90,9 @@ def end_strays(cgroups: Cgroups, spared: Collection[int]) -> None:
 
 def _find(runs: Mapping[int, str], state: str, cgroups: Cgroups | None) -> dict[str, list[ProcessStat]]:
     """Find the live processes of each run: marked, in the run's control group, or descended from such a process."""
-    everyone = {pid: stat for pid in proc.every_pid() if (stat := proc.read_stat(pid)) is not None and stat.is_alive}
+    everyone = {
+        pid: stat for pid in procfs.every_pid() if (stat := procfs.read_stat(pid)) is not None and stat.is_alive
+    }
     spared = _self_and_ancestors(everyone)
     owner = {pid: run_id for pid in everyone if (run_id := read_run(pid, runs, state)) is not None}
     if cgroups is not None:
@@ -153,7 +159,7 @@ def _open_confirmed(stat: ProcessStat) -> int | None:
         fd = os.pidfd_open(stat.pid)
     except ProcessLookupError:
         return None
-    now = proc.read_stat(stat.pid)
+    now = procfs.read_stat(stat.pid)
     if now is None or now.started != stat.started:
         os.close(fd)
         return None

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 
 from msgspec import Struct
 
-from wakeful.runners.process.proc import SHORTAGES, read_file
+from wakeful.runners.process.procfs import SHORTAGES, read_file
 
 # The lowest mark. Marks are microseconds in [2^60, 2^61), far above any limit set on purpose.
 _LOWEST = 1 << 60

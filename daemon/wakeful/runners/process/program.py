@@ -25,14 +25,14 @@ from msgspec.structs import replace
 
 from wakeful.core.record.observations import Usage
 from wakeful.core.spec.session import RunLimits
-from wakeful.runners.process import proc
+from wakeful.runners.process import procfs
 from wakeful.runners.process.cgroup import Cgroups
 from wakeful.runners.process.children import Children
 from wakeful.runners.process.output_capture import NOTHING_SECRET, Capture, OutputPipe
-from wakeful.runners.process.proc import Reaped
 from wakeful.runners.process.process_mark import marking
+from wakeful.runners.process.procfs import Reaped
 from wakeful.runners.process.resource_limits import launch_sparing, spare_processes
-from wakeful.secrets.known import KnownSecrets
+from wakeful.secrets.known_secrets import KnownSecrets
 from wakeful.secrets.redact import Redactor
 from wakeful.system.blocking_pool import Pool
 
@@ -207,10 +207,10 @@ class RunningProgram(ABC):
     def _see(self, pids: Sequence[int]) -> None:
         """Record the peak memory of live processes, because a zombie shows none, and rusage is unreliable (`Spent`)."""
         for pid in pids:
-            self._spent.see_memory(proc.peak_memory(pid))
+            self._spent.see_memory(procfs.peak_memory(pid))
 
     def _sample(self, pause: float) -> None:
-        self._see((self.pid, *proc.descendants_of(self.pid))[:_SAMPLED_PROCESSES])
+        self._see((self.pid, *procfs.descendants_of(self.pid))[:_SAMPLED_PROCESSES])
         pause = min(2 * pause, _LONGEST_SAMPLE_SECONDS)
         self._sampling = self._around.loop.call_later(pause, self._sample, pause)
 
@@ -361,7 +361,7 @@ class Process(RunningProgram):
 
     def _reap_program(self) -> tuple[int | None, int | None]:
         try:
-            reaped = proc.reap(self.pid)
+            reaped = procfs.reap(self.pid)
         except ChildProcessError:
             reaped = None
         self._around.children.gone(self.pid)
@@ -423,14 +423,14 @@ def _signal_inside(leader: int, number: int) -> None:
 
     bubblewrap's first process in the namespace gets the signal too, but has no handler, so the kernel drops it.
     """
-    for pid in proc.descendants_of(leader):
+    for pid in procfs.descendants_of(leader):
         try:
             fd = os.pidfd_open(pid)
         except ProcessLookupError:
             continue
         try:
             # The group is compared after opening, because the pid may belong to another process by now.
-            found = proc.read_stat(pid)
+            found = procfs.read_stat(pid)
             if found is not None and found.group == leader:
                 signal.pidfd_send_signal(fd, number)
         except ProcessLookupError:
@@ -463,7 +463,7 @@ def _enter(cgroups: Cgroups, mark: int, pid: int, limits: RunLimits) -> None:
     # freed pid only after it has given out all others.
     entered = {pid}
     for _ in range(_LAYERS):
-        for child in set(proc.descendants_of(pid)) - entered:
+        for child in set(procfs.descendants_of(pid)) - entered:
             entered.add(child)
             with contextlib.suppress(OSError):
                 cgroups.enter(mark, child)

@@ -20,7 +20,7 @@ from typing import TypeVar
 from wakeful.core.record.observations import Usage
 from wakeful.core.spec.budget import Amounts
 from wakeful.core.spec.session import RunLimits
-from wakeful.runners.process import proc
+from wakeful.runners.process import procfs
 from wakeful.runners.process.problems import describe_overspent
 
 Launched = TypeVar("Launched")
@@ -121,7 +121,7 @@ def count_oom_kills() -> int | None:
 
 def find_crowd(most: int, pid: int) -> str | None:
     """Describe that a run without a process limit of its own has more than `most` processes; None if it has not."""
-    if len(proc.descendants_of(pid)) < most:
+    if len(procfs.descendants_of(pid)) < most:
         return None
     return (
         f"it had more than {most:,} processes at a time; if it needs them, say run.limits.processes in its spec, "
@@ -135,9 +135,12 @@ def find_excess(limits: RunLimits, pids: Sequence[int], counted_cpu_seconds: flo
     `counted_cpu_seconds` is the CPU time from the control group, which includes processes that have ended."""
     if limits.processes is not None and len(pids) > limits.processes:
         return f"it had more than {limits.processes} processes (run.limits.processes)"
-    if limits.memory_bytes is not None and sum(map(proc.own_memory, pids)) > limits.memory_bytes:
+    if limits.memory_bytes is not None and sum(map(procfs.own_memory, pids)) > limits.memory_bytes:
         return describe_memory(limits)
-    if limits.cpu_seconds is not None and max(counted_cpu_seconds, sum(map(proc.cpu_time, pids))) > limits.cpu_seconds:
+    if (
+        limits.cpu_seconds is not None
+        and max(counted_cpu_seconds, sum(map(procfs.cpu_time, pids))) > limits.cpu_seconds
+    ):
         return f"it used more than {limits.cpu_seconds:g} s of CPU time (run.limits.cpu)"
     return None
 
@@ -180,7 +183,7 @@ def find_unenforced(limits: RunLimits) -> tuple[str, ...]:
 def _count_of_user(uid: int) -> int:
     """Count the user's processes. Each thread counts as one, as the kernel counts them."""
     count = 0
-    for pid in proc.every_pid():
+    for pid in procfs.every_pid():
         try:
             if os.stat(f"/proc/{pid}").st_uid == uid:
                 count += len(os.listdir(f"/proc/{pid}/task"))

@@ -2,7 +2,7 @@
 
 `CommandRunner` makes a `LiveRun` per launched ticket, or per run that it adopts, and drops it when it reports.
 Everything happens on the loop except blocking work: a preparation that is not quick, and the saving at the end
-(`saving.py`). Threads of the runner's pool do that work. Such a thread reads the order and what was prepared, and
+(`run_results.py`). Threads of the runner's pool do that work. Such a thread reads the order and what was prepared, and
 passes its result to the loop. It touches no timer, no process and no other run.
 """
 
@@ -31,7 +31,7 @@ from wakeful.runners.outputs.staging import Staging
 from wakeful.runners.outputs.undeclared_changes import Writer, Writers
 from wakeful.runners.outputs.workspace_outputs import WorkspaceArea
 from wakeful.runners.preparation import Preparation, Prepared, Ticket, is_staged
-from wakeful.runners.process import proc, resource_limits
+from wakeful.runners.process import procfs, resource_limits
 from wakeful.runners.process.adopted_program import AdoptedProcess, LeftProcess
 from wakeful.runners.process.environment import check_program, program_of
 from wakeful.runners.process.output_capture import Capture
@@ -46,7 +46,7 @@ from wakeful.runners.process.problems import (
 )
 from wakeful.runners.process.program import Ending, Process, Spent, Surroundings
 from wakeful.runners.run.kept_runs import KeptRuns, KeptRunState, LeftRun
-from wakeful.runners.run.saving import (
+from wakeful.runners.run.run_results import (
     Saved,
     empty_temporary,
     has_nothing_to_save,
@@ -252,7 +252,7 @@ class LiveRun:
         so_far = self._spent.usage(time.monotonic() - self._started)
         if self._process is None or self._process.is_over:
             return LiveUsage(**asdict(so_far))
-        live = [_observe(pid) for pid in (self._process.pid, *proc.descendants_of(self._process.pid))]
+        live = [_observe(pid) for pid in (self._process.pid, *procfs.descendants_of(self._process.pid))]
         return LiveUsage(
             cpu_seconds=so_far.cpu_seconds + sum(one.cpu_seconds for one in live),
             max_rss_bytes=max([so_far.max_rss_bytes, *(one.max_rss_bytes for one in live)]),
@@ -359,7 +359,7 @@ class LiveRun:
         if order.limits != resource_limits.NO_LIMITS:
             counted = self._around.cgroups.cpu_seconds(self.mark) if self._around.cgroups is not None else 0.0
             excess = resource_limits.find_excess(
-                order.limits, (process.pid, *proc.descendants_of(process.pid)), counted
+                order.limits, (process.pid, *procfs.descendants_of(process.pid)), counted
             )
             if excess is not None:
                 if self._stopping is None and self._problem is None:

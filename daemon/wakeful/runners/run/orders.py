@@ -10,7 +10,7 @@ import posixpath
 import msgspec
 from msgspec.structs import replace
 
-from wakeful.core.deciding.core import Core
+from wakeful.core.deciding.working_state import Core
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.agent import AgentSpec
 from wakeful.core.spec.bindings import (

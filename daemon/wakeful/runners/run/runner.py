@@ -24,7 +24,7 @@ from wakeful.core.record.observations import Enforceable, ProcessEnded, ProcessO
 from wakeful.errors import OperatorError
 from wakeful.runners.contract import LiveUsage, Report, RunOrder, StopWord
 from wakeful.runners.isolation import trace as tracing
-from wakeful.runners.isolation.gaps import find_kernel_gaps
+from wakeful.runners.isolation.kernel_gaps import find_kernel_gaps
 from wakeful.runners.isolation.landlock import probe_abi
 from wakeful.runners.isolation.reach import Protected, find_unenforced, resolve_protected
 from wakeful.runners.isolation.shield import can_shield
@@ -36,13 +36,13 @@ from wakeful.runners.process.children import Children
 from wakeful.runners.process.connection_holder import find_end, find_holder
 from wakeful.runners.process.environment import select_inherited
 from wakeful.runners.process.orphans import end_orphans
-from wakeful.runners.process.proc import read_status
 from wakeful.runners.process.process_mark import ProcessMark, mark_of, read_sign
+from wakeful.runners.process.procfs import read_status
 from wakeful.runners.process.program import Surroundings
 from wakeful.runners.run.kept_runs import KeptRuns, LeftRun
 from wakeful.runners.run.live_run import LiveRun, Shared
 from wakeful.runners.run.probe_launch import ProbePlaces, launch_probe
-from wakeful.secrets.known import KnownSecrets
+from wakeful.secrets.known_secrets import KnownSecrets
 from wakeful.system.blobs import Blobs
 from wakeful.system.blocking_pool import Pool
 

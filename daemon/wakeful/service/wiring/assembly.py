@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 
-from wakeful.api.live_words import LiveWords
+from wakeful.api.live_answers import LiveWords
 from wakeful.core.spec.http_settings import HttpSettings, choose_http
 from wakeful.core.spec.session import Settings
 from wakeful.errors import OperatorError

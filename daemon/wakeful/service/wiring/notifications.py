@@ -10,7 +10,7 @@ import socket
 import time
 from collections.abc import Iterator
 
-from wakeful.core.deciding.core import Core
+from wakeful.core.deciding.working_state import Core
 from wakeful.eventlog.contract import LogReader
 from wakeful.monitoring.findings import Finding
 from wakeful.monitoring.metrics_text import Family, Sample
@@ -20,7 +20,7 @@ from wakeful.notifications.delivery_loop import Notifications
 from wakeful.notifications.ledger import Ledger, LedgerFiles
 from wakeful.runners.isolation.written_places import WrittenPlaces
 from wakeful.runners.process.environment import select_inherited
-from wakeful.secrets.known import KnownSecrets
+from wakeful.secrets.known_secrets import KnownSecrets
 from wakeful.service.log_printer import LogPrinter
 from wakeful.service.reports import ObservationPort
 from wakeful.settings import Places

@@ -15,15 +15,15 @@ from dataclasses import dataclass
 
 from wakeful.bundles.blob_archive import BlobArchive
 from wakeful.bundles.scratch_files import remove_unfinished
-from wakeful.core.deciding.core import Core
+from wakeful.core.deciding.working_state import Core
 from wakeful.core.record.state import DamagedSession, Session
 from wakeful.core.spec.session import Settings
 from wakeful.eventlog.contract import DaemonLog
 from wakeful.runners.isolation.reach import Protected
-from wakeful.runners.process.proc import can_tell_ends
+from wakeful.runners.process.procfs import can_tell_ends
 from wakeful.runners.run.kept_runs import KeptRuns
 from wakeful.runners.run.run_folders import open_run_folders
-from wakeful.secrets.known import KnownSecrets, RedactingFormatter
+from wakeful.secrets.known_secrets import KnownSecrets, RedactingFormatter
 from wakeful.secrets.store import SecretPlaces, take_places
 from wakeful.service.log_printer import LogPrinter, Repeats, RepeatsFilter, Style
 from wakeful.service.lookups import list_needed_secrets
@@ -32,7 +32,7 @@ from wakeful.service.reports import (
     WrittenSpecs,
 )
 from wakeful.settings import Places, find_settings_file, settings_home
-from wakeful.sources.hints.choice import HintsSwitch
+from wakeful.sources.hints.watcher_choice import HintsSwitch
 from wakeful.system.blobs import Blobs
 from wakeful.system.journal import WARNING, find_journal
 from wakeful.system.systemd import HandedOver, find_keeper

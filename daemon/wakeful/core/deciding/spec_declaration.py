@@ -8,8 +8,8 @@ from __future__ import annotations
 import hashlib
 
 from wakeful.core.deciding.clock_bindings import first_positions, update_clocks
-from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.decision import DAEMON, Decision
+from wakeful.core.deciding.working_state import Core
 from wakeful.core.record import events as ev
 from wakeful.core.record.observations import Declaration
 from wakeful.core.record.state import Session

@@ -19,11 +19,11 @@ from msgspec import Struct
 from wakeful.core.spec.bindings import RESERVED_BINDINGS
 from wakeful.core.spec.session import find_template
 from wakeful.errors import CallerError
-from wakeful.specs.build import MESSAGE, RUN_KINDS, Surroundings
 from wakeful.specs.folder_reading import AGENTS, SUFFIX, read_text
 from wakeful.specs.problem import RefusedSpec
-from wakeful.specs.scalars import find_name_problem
+from wakeful.specs.spec_builder import MESSAGE, RUN_KINDS, Surroundings
 from wakeful.specs.templates import FOR_EACH
+from wakeful.specs.value_parsers import find_name_problem
 from wakeful.specs.yaml_text import Marks, read_mapping, read_marks
 
 # Text that YAML reads back unchanged without quotes. All other text is quoted.

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from wakeful.api.live_words import LiveWords, Said
-from wakeful.core.calls.values import Call, Reply, Work
-from wakeful.core.deciding.core import Core
+from wakeful.api.live_answers import LiveWords, Said
+from wakeful.core.calls.call_types import Call, Reply, Work
+from wakeful.core.deciding.working_state import Core
 from wakeful.core.looking.path_reports import Bounds, Compared, PathMeaning
 from wakeful.core.record.observations import Enforceable, Moment, ProcessOwner, Usage
 from wakeful.core.record.state import Session
@@ -25,7 +25,7 @@ from wakeful.eventlog.contract import DaemonLog, Record
 from wakeful.monitoring.measures import Monitoring
 from wakeful.notifications.delivery_loop import Notifications
 from wakeful.run_files.replay import Replays
-from wakeful.secrets.known import Known
+from wakeful.secrets.known_secrets import Known
 from wakeful.system.blobs import Blobs
 from wakeful.trust.trust_review import TrustReview
 from wakeful.workspaces.fork_workspaces import Workspaces

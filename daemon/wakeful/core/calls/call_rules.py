@@ -6,10 +6,10 @@ Separate from `roles.py`, because views and agents need the roles, but never the
 from __future__ import annotations
 
 from wakeful.core.calls.agent_steps import AGENT_CALLS
+from wakeful.core.calls.call_types import Call
 from wakeful.core.calls.history import HISTORY_CALLS
 from wakeful.core.calls.lifecycle import LIFECYCLE_CALLS, CallRule
 from wakeful.core.calls.roles import PERSON, find_role
-from wakeful.core.calls.values import Call
 from wakeful.core.record.state import Session
 from wakeful.errors import CallerError
 

@@ -1,6 +1,7 @@
 """The named parts of a model's context, with their estimated tokens, and the most tokens of each part.
 
-It is a module of its own because changes.py, opening.py and assemble.py use it, and import each other in this order.
+It is a module of its own because changes.py, run_opening.py and assemble.py use it, and import each other in this
+order.
 """
 
 from __future__ import annotations

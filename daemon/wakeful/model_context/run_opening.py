@@ -18,7 +18,7 @@ from wakeful.core.record.todo import MARKS, TodoList, count_items
 from wakeful.core.spec.session import PromptRun
 from wakeful.model_context.changes import describe_changes
 from wakeful.model_context.diffs import ReadChanged
-from wakeful.model_context.parts import Part, Room
+from wakeful.model_context.prompt_parts import Part, Room
 from wakeful.model_context.recorded_turns import MAILBOX, Turns, Word
 from wakeful.text.display import count
 from wakeful.views.times import say_time

@@ -9,16 +9,16 @@ import itertools
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from wakeful.core.calls.call_rules import CALL_RULES, refuse_by_role
+from wakeful.core.calls.call_types import Called
 from wakeful.core.calls.roles import find_called, refuse_damaged
-from wakeful.core.calls.rules import CALL_RULES, refuse_by_role
-from wakeful.core.calls.values import Called
 from wakeful.core.deciding.acting_agent import has_prompt, list_secrets_of_start
 from wakeful.core.deciding.clock_bindings import update_clocks
-from wakeful.core.deciding.core import Core
 from wakeful.core.deciding.decision import Decision
-from wakeful.core.deciding.declare import declare, new_id
 from wakeful.core.deciding.outputs import land_outputs
 from wakeful.core.deciding.run_end import begin_run_end, finish_run
+from wakeful.core.deciding.spec_declaration import declare, new_id
+from wakeful.core.deciding.working_state import Core
 from wakeful.core.deciding.written_files import end_writing
 from wakeful.core.looking.observed_state import TargetLook
 from wakeful.core.record import events as ev

@@ -45,6 +45,7 @@ from wakeful.core.spec.session import (
     Window,
 )
 from wakeful.specs.command_words import find_program
+from wakeful.specs.model_errors import Finding, find_tool_problem
 from wakeful.specs.models import (
     AmountKeys,
     AnyBindingKeys,
@@ -66,8 +67,7 @@ from wakeful.specs.models import (
     SessionKeys,
     WebhookKeys,
 )
-from wakeful.specs.scalars import find_binding_name_problem, is_zone
-from wakeful.specs.translate import Finding, find_tool_problem
+from wakeful.specs.value_parsers import find_binding_name_problem, is_zone
 from wakeful.specs.yaml_text import Path, shorten
 
 MESSAGE = "message"
