@@ -183,7 +183,7 @@ def read_known_prices() -> Mapping[str, Price]:
     return _read_price_list().prices
 
 
-def say_meant_model(prices: Prices, model: ModelSpec) -> str | None:
+def warn_about_model_name(prices: Prices, model: ModelSpec) -> str | None:
     """Return a warning if a model's name is probably misspelt. None if not.
 
     A model with its own `base_url` is not checked, because a server may use any names.

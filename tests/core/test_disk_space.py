@@ -5,10 +5,10 @@ import pytest
 from core.simulated_world import World
 from core.spec_builders import read, session, write
 from wakeful.core.calls import call_types as calls
-from wakeful.core.record.observations import RoomSeen
+from wakeful.core.record.observations import DiskSpaceSeen
 from wakeful.core.spec.limits import HOLD_BELOW_BYTES, find_mark, judge_room
 
-SHORT = RoomSeen("room on disk: 1.0 MB free beside the log, 100 MB wanted")
+SHORT = DiskSpaceSeen("room on disk: 1.0 MB free beside the log, 100 MB wanted")
 
 
 def test_no_run_starts_without_room_and_all_go_on_with_it() -> None:
@@ -20,7 +20,7 @@ def test_no_run_starts_without_room_and_all_go_on_with_it() -> None:
     world.rest()
     assert (world.starts("s"), world.queued("s")) == (1, SHORT.words)
     assert world.session("s").wake is not None
-    world.observe(RoomSeen(None))
+    world.observe(DiskSpaceSeen(None))
     world.rest()
     assert (world.starts("s"), world.queued("s")) == (2, None)
 
@@ -37,7 +37,7 @@ def test_a_run_under_way_ends_and_nothing_follows_it_before_there_is_room() -> N
     world.rest()
     assert world.outcomes("up")[-1] == "succeeded"
     assert (world.starts("down"), world.queued("down")) == (1, SHORT.words)
-    world.observe(RoomSeen(None))
+    world.observe(DiskSpaceSeen(None))
     world.rest()
     assert world.starts("down") == 2
 
@@ -50,7 +50,7 @@ def test_an_activation_waits_for_room_as_for_a_slot() -> None:
     world.call(calls.Activate(name="s"))
     world.rest()
     assert (world.starts("s"), world.queued("s")) == (1, SHORT.words)
-    world.observe(RoomSeen(None))
+    world.observe(DiskSpaceSeen(None))
     world.rest()
     assert world.starts("s") == 2
 
@@ -64,7 +64,7 @@ def test_what_waited_starts_in_the_order_of_the_queue() -> None:
     world.write("in", "2")
     world.advance(1)
     world.look()
-    world.observe(RoomSeen(None))
+    world.observe(DiskSpaceSeen(None))
     assert (world.is_running("high"), world.is_running("low")) == (True, False)
 
 

@@ -258,7 +258,7 @@ MUTANTS = (
     Mutant(43, "a fork is gone with the daemon", "core/observation_handlers.py", "        is_unfiled = not session.declaration.is_filed and session.name not in specs\n", "        is_unfiled = False\n"),
     Mutant(43, "a detached fork runs", "core/deciding/holds.py", "    if session.lineage.detached:\n", "    if False:\n"),
     Mutant(43, "a renamed fork has no spec", "core/calls/lifecycle.py", "    if not session.declaration.is_filed and session.spec is not None:\n", "    if False:\n"),
-    Mutant(44, "a conversation that begins anew holds the branch that was left", "core/record/fold_runs.py", "cut_line(session.lineage.line, session.id,", "cut_line((), session.id,"),
+    Mutant(44, "a conversation that begins anew holds the branch that was left", "core/record/fold_runs.py", "cut_lineage(session.lineage.line, session.id,", "cut_lineage((), session.id,"),
     Mutant(44, "a conversation that begins anew counts nothing", "core/record/fold_runs.py", "messages=came.recent, size_bytes=came.recent_bytes)", "messages=0, size_bytes=0)"),
     Mutant(43, "a fork loses its edges to a file it never had", "core/observation_handlers.py", " for name in observation.removed if not _is_unfiled(core, name)}", " for name in observation.removed}"),
     Mutant(43, "a fork that is open again does not see its upstreams run", "core/deciding/spec_declaration.py", "        core.touch_around(decision, session.name)\n", ""),

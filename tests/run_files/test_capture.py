@@ -77,8 +77,8 @@ def test_what_is_kept_later_is_listed_by_its_digest_and_counts_at_once(world: Wo
     entries = capture.take(str(world.root), world.look(*"abc"), is_later=True)
     assert [entry.not_kept for entry in entries] == [None, None, "the run has more than is kept"]
     assert world.blobs.sizes().blobs == 0 and capture.relied_on == set()
-    wanted = capture.hand_over()
-    assert capture.hand_over() == [] and [keep_wanted(world.blobs, one) for one in wanted] == [
+    wanted = capture.take_pending()
+    assert capture.take_pending() == [] and [keep_wanted(world.blobs, one) for one in wanted] == [
         entry.address for entry in entries[:2]
     ]
     assert world.blobs.get(entries[0].address) == b"a"
@@ -89,7 +89,7 @@ def test_what_moved_on_before_its_turn_is_not_kept(world: World, became: str) ->
     path = world.write("a", "one")
     capture = Capture(world.blobs, Limits())
     capture.take(str(world.root), world.look("a"), is_later=True)
-    (wanted,) = capture.hand_over()
+    (wanted,) = capture.take_pending()
     match became:
         case "gone":
             path.unlink()
@@ -108,7 +108,7 @@ def test_outputs_that_are_late_are_said_to_be_and_tried_all_the_same_but_few_sma
     capture.outputs_until = time.monotonic() - 1
     entries = capture.take(str(world.root), world.look(*names))
     assert [entry.not_kept for entry in entries] == [None] * 16 + [LATE] * 4
-    assert [os.path.basename(one.path) for one in capture.hand_over()] == names[16:]
+    assert [os.path.basename(one.path) for one in capture.take_pending()] == names[16:]
 
 
 def test_an_input_whose_digest_only_reading_tells_is_read_while_the_run_lasts(world: World) -> None:
@@ -118,7 +118,7 @@ def test_an_input_whose_digest_only_reading_tells_is_read_while_the_run_lasts(wo
     capture = Capture(world.blobs, Limits())
     capture.inputs_until = time.monotonic() - 1
     (late,) = capture.take(str(world.root), world.look("link"), is_later=True)
-    assert late.not_kept == LATE and capture.hand_over() == []
+    assert late.not_kept == LATE and capture.take_pending() == []
     (entry,) = Capture(world.blobs, Limits()).take(str(world.root), world.look("link"), is_later=True)
     assert world.blobs.get(entry.address) == b"behind the link"
 

@@ -22,7 +22,7 @@ from wakeful.secrets.store import (
     list_names,
     remove_secret,
     save_secret,
-    take_places,
+    take_secret_places,
 )
 
 VALUE = b"correct horse battery"
@@ -119,7 +119,7 @@ def test_a_value_too_short_to_be_hidden_is_refused_when_set_and_when_found(place
 
 def test_the_daemons_variables_are_taken_out_of_its_environment() -> None:
     environ = {"WAKEFUL_SECRET_DB": "a value of some length", "WAKEFUL_SECRET_EMPTY": "", "HOME": "/home/me"}
-    places = take_places("/nowhere", environ)
+    places = take_secret_places("/nowhere", environ)
     assert environ == {"HOME": "/home/me"}
     assert find_secret(places, "db").value == b"a value of some length"
     assert list_names(places) == {"DB": "environment"}

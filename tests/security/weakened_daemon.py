@@ -68,7 +68,7 @@ def count_nobody() -> None:
 
 def spend_every_descriptor() -> None:
     """Without the count of descriptors: the limit of open files does not matter."""
-    connections.find_most = lambda: (connections.MOST_CONNECTIONS, connections.MOST_PARTING)
+    connections.find_most = lambda: (connections.MOST_CONNECTIONS, connections.MOST_REFUSED_OPEN)
 
 
 def pace_from_the_twentieth_start() -> None:

@@ -108,7 +108,7 @@ class Record(Protocol):
         """
 
 
-class RunOver(Exception):
+class RunEnded(Exception):
     """The daemon has ended this run: nothing more may be started."""
 
     def __init__(self, words: str, *, is_limit: bool = False) -> None:
@@ -129,7 +129,7 @@ class _TooLong(Exception):
         self.refused_tokens = refused_tokens
 
 
-class _TextAlone:
+class _TextOnly:
     """Passes on only the text of answers, and no thoughts."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
@@ -174,7 +174,7 @@ class Loop:
         self._take_offers()
         self._post = record
         self._say = say
-        self._hearing: Hearing = hearing or _TextAlone(say)
+        self._hearing: Hearing = hearing or _TextOnly(say)
         self._pause = pause
         self._entries: list[Entry] = []
         # Entries that are added when the pending calls of the last run are done.
@@ -232,10 +232,10 @@ class Loop:
         except _TooLong as found:
             try:
                 await self._record()
-            except RunOver as ended:
+            except RunEnded as ended:
                 return Ending(ended.words, is_limit=ended.is_limit)
             return Ending(is_long=True, refused_tokens=found.refused_tokens)
-        except RunOver as ended:
+        except RunEnded as ended:
             return Ending(ended.words, is_limit=ended.is_limit)
 
     def _take_offers(self) -> None:
@@ -255,7 +255,7 @@ class Loop:
         self._size_tokens += estimate_entry(entry)
 
     async def _record(self, *steps: work.PostedStep) -> bool:
-        """Record the waiting steps, then these. Raises RunOver if the daemon ends the run.
+        """Record the waiting steps, then these. Raises RunEnded if the daemon ends the run.
 
         True if the daemon removed a secret from the conversation.
         """
@@ -266,7 +266,7 @@ class Loop:
         for step in recorded.redacted:
             self._take_over(step)
         if recorded.end is not None:
-            raise RunOver(recorded.end, is_limit=recorded.is_limit)
+            raise RunEnded(recorded.end, is_limit=recorded.is_limit)
         return bool(recorded.redacted)
 
     def _take_over(self, step: work.SentStep) -> None:
@@ -327,9 +327,9 @@ class Loop:
             raise _Redacted
 
     async def _halt(self, words: str) -> None:
-        """Record why the run stops, and end it. Raises RunOver."""
+        """Record why the run stops, and end it. Raises RunEnded."""
         await self._record(work.Halt(words=words))
-        raise RunOver(words, is_limit=True)
+        raise RunEnded(words, is_limit=True)
 
     # -- the model ----------------------------------------------------------------------------
 
@@ -476,7 +476,7 @@ class Loop:
             )
 
     async def _carry_out(self, call: ToolCall) -> ToolResult:
-        """Carry out a call, after recording it. Raises RunOver if a person must be asked first."""
+        """Carry out a call, after recording it. Raises RunEnded if a person must be asked first."""
         if call.name == ASK_PERSON and self._may_ask:
             return await self._ask_person(call)
         policy = self._tools.policy_of(call.name)
@@ -504,9 +504,9 @@ class Loop:
         if not isinstance(question, str) or not question.strip():
             return ToolResult("ask_person takes a question: a text with words", is_error=True)
         await self._record(work.AskPerson(call=call.id, name=call.name, text=question.strip()))
-        raise RunOver(question)
+        raise RunEnded(question)
 
     async def _ask_permission(self, call: ToolCall) -> None:
         words = f"may it call {call.name} {call.arguments}?"
         await self._record(work.AskPerson(call=call.id, name=call.name, text=words, is_permission=True))
-        raise RunOver(words)
+        raise RunEnded(words)

@@ -17,7 +17,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from wakeful.agents.contract import Model, Tool
-from wakeful.agents.loop import Ending, Loop, Record, RunOver
+from wakeful.agents.loop import Ending, Loop, Record, RunEnded
 from wakeful.agents.tools.bound_files import Refused
 from wakeful.agents.tools.tool import Arguments, CheckedTool
 from wakeful.agents.tools.tool_set import ToolBox
@@ -85,7 +85,7 @@ class Delegation:
         self._say(f"\n[sub-agent {given.agent} ends]\n")
         if record.run_end is not None:
             # The call gets no return. The next run resumes its work, or closes the call as interrupted.
-            raise RunOver(record.run_end, is_limit=record.is_limit)
+            raise RunEnded(record.run_end, is_limit=record.is_limit)
         return _say_result(given.agent, ending, loop.last_words)
 
 

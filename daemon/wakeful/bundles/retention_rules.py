@@ -101,7 +101,7 @@ def choose_sessions(standings: Iterable[RetainedSession], general: Retention, no
         for one in standings
         if one.held is None and (why := _judge_alone(one, one.retention or general, now)) is not None
     }
-    due |= _relieve(standings, due, general)
+    due |= _choose_by_total_size(standings, due, general)
     return tuple(Due(one.session, one.name, due[one.session]) for one in standings if one.session in due)
 
 
@@ -133,7 +133,9 @@ def _judge_alone(one: RetainedSession, retention: Retention, now: int) -> str | 
     return None
 
 
-def _relieve(standings: Sequence[RetainedSession], due: dict[str, str], general: Retention) -> dict[str, str]:
+def _choose_by_total_size(
+    standings: Sequence[RetainedSession], due: dict[str, str], general: Retention
+) -> dict[str, str]:
     """Choose further sessions to archive until the others fit the daemon's size limit. Held sessions always stay."""
     more: dict[str, str] = {}
     if general.size_bytes is None:

@@ -28,12 +28,12 @@ from wakeful.core.record.observations import (
     DaemonStarted,
     DaemonStopping,
     Declaration,
+    DiskSpaceSeen,
     FilesWritten,
     LandingEnded,
     NotificationEnded,
     OutputsKept,
     ProcessEnded,
-    RoomSeen,
     RunAttached,
     RunRecovered,
     SecretsSeen,
@@ -54,7 +54,7 @@ Observation = (
     | SettingsRead
     | TargetsHinted
     | TargetLooked
-    | RoomSeen
+    | DiskSpaceSeen
     | SecretsSeen
     | StrictnessSeen
     | ClockTicked
@@ -99,7 +99,7 @@ def _take_settings_read(observation: SettingsRead, core: Core, decision: Decisio
             decision.touch(session.id)
 
 
-def _take_room_seen(observation: RoomSeen, core: Core, decision: Decision) -> None:
+def _take_disk_space_seen(observation: DiskSpaceSeen, core: Core, decision: Decision) -> None:
     """Record whether there is disk space. No session is touched: waiting sessions are in the queue, and every decision
     offers them slots."""
     core.looked.shortage = observation.words
@@ -427,7 +427,7 @@ TAKES: dict[type[Observation], Callable[[Any, Core, Decision], None]] = {
     DaemonStarted: _take_daemon_started,
     DaemonStopping: _take_daemon_stopping,
     SettingsRead: _take_settings_read,
-    RoomSeen: _take_room_seen,
+    DiskSpaceSeen: _take_disk_space_seen,
     StrictnessSeen: _take_strictness_seen,
     SecretsSeen: _take_secrets_seen,
     AgentsRead: _take_agents_read,

@@ -104,7 +104,7 @@ def _read_said(
                     if asker != session.knowledge.asker:
                         others.add(run)
                     continue
-                case ev.MessageAdded(asker=str() as asker) if session.is_apart(asker):
+                case ev.MessageAdded(asker=str() as asker) if session.needs_own_conversation(asker):
                     continue
             if record.kind != "run_started" and (record.kind not in RUN_KINDS or record.run not in others):
                 yield record

@@ -15,7 +15,7 @@ from wakeful.core.agents.model_text import quote_line
 from wakeful.core.deciding.owed import list_new_deliveries
 from wakeful.core.looking.path_reports import Changed, Compared, Delivered, Side
 from wakeful.core.record.events import Cause, RunFinished
-from wakeful.core.record.knowledge import close_line
+from wakeful.core.record.knowledge import close_lineage
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.record.webhook_deliveries import Delivery
 from wakeful.errors import OperatorError
@@ -73,7 +73,7 @@ class FileSides:
     def _list_records(self) -> Iterator[str]:
         """Yield the addresses of file records, newest first. Branches that a rewind abandoned are not searched."""
         left = MOST_RUNS
-        for stretch in reversed(close_line(self._session.lineage.line, self._session.id, self._session.seq)):
+        for stretch in reversed(close_lineage(self._session.lineage.line, self._session.id, self._session.seq)):
             for record in self._log.read(
                 stretch.session,
                 from_seq=stretch.first,

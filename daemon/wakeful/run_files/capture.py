@@ -142,7 +142,7 @@ class Capture:
             return self._list_later(root, paths, names, sights)
         return tuple([self._take_one(root, *one, is_later) for one in zip(paths, names, sights, strict=True)])
 
-    def hand_over(self) -> list[WantedContent]:
+    def take_pending(self) -> list[WantedContent]:
         """Return the contents that are to be kept later. Each is returned once."""
         wanted, self._wanted = self._wanted, []
         return wanted

@@ -353,7 +353,7 @@ class Keeper:
         try:
             return saved | {snapshot.name: self._keep_one(capture, root, snapshot) for snapshot in snapshots}
         finally:
-            self._backlog.add(capture.hand_over())
+            self._backlog.add(capture.take_pending())
 
     def _keep_one(self, capture: Capture, root: str, snapshot: _Snapshot) -> Found:
         found = Found(version=snapshot.version, is_stale=snapshot.is_stale)

@@ -47,17 +47,17 @@ def keep_listing(
     if last is None or len(last.parts) != count:
         last = None
     parts = list(last.parts) if last is not None else [""] * count
-    fell_to = _place_moved(members, last, count)
-    moved = set(fell_to.values()) if last is not None else set(range(count))
+    part_of_path = _place_moved(members, last, count)
+    moved = set(part_of_path.values()) if last is not None else set(range(count))
     unsettled_before = last.unsettled if last is not None else frozenset()
     # Read the changed paths first. Contents that an earlier run could not keep get what is left of the limits.
     wanted = (*sorted(moved), *sorted(unsettled_before - moved))
     groups: dict[int, dict[str, SeenPath]] = {number: {} for number in wanted}
     if groups:
-        still = [path for path in members if path not in fell_to]
-        fell_to |= zip(still, _place(still, count), strict=True)
+        still = [path for path in members if path not in part_of_path]
+        part_of_path |= zip(still, _place(still, count), strict=True)
         for path, sight in members.items():
-            if (group := groups.get(fell_to[path])) is not None:
+            if (group := groups.get(part_of_path[path])) is not None:
                 group[path] = sight
     unsettled = set()
     for number, group in groups.items():

@@ -24,7 +24,14 @@ from wakeful.core.spec.session import PromptRun
 from wakeful.errors import CallerError
 from wakeful.run_files.file_record import RunFiles, read_record
 from wakeful.run_files.replay_comparison import compare_files, compare_output
-from wakeful.run_files.replay_folder import Missing, bring_programs, copy_scratch, lay_out, redirect, refuse_outside
+from wakeful.run_files.replay_folder import (
+    Missing,
+    copy_programs,
+    copy_scratch,
+    redirect,
+    refuse_outside,
+    write_recorded_files,
+)
 from wakeful.run_files.webhook_payloads import lay_out_payloads
 from wakeful.runners.contract import Runner, RunOrder
 from wakeful.system.blobs import Blobs
@@ -173,9 +180,9 @@ def prepare(blobs: Blobs, recorded: Recorded, wish: ReplayOptions, folder: str) 
     files = read_record(blobs, recorded.finished.files)
     copy = f"{folder}/root"
     make_private(copy)
-    missing = lay_out(blobs, files, run.spec, run.versions, copy)
+    missing = write_recorded_files(blobs, files, run.spec, run.versions, copy)
     lack = copy_scratch(recorded.scratch, f"{folder}/scratch/{recorded.session.id}")
-    brought = bring_programs(run.spec, wish.command, copy) if wish.command is not None else []
+    brought = copy_programs(run.spec, wish.command, copy) if wish.command is not None else []
     # A person allowed the recorded run to be observed instead of confined. The replay uses the spec's own isolation.
     spec = recorded.session.spec if run.trace == "observed" and recorded.session.spec is not None else run.spec
     run_id = f"replay-{os.path.basename(folder)}"

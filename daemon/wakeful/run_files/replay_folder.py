@@ -49,7 +49,9 @@ def refuse_outside(spec: SessionSpec) -> None:
             )
 
 
-def lay_out(blobs: Blobs, files: RunFiles, spec: SessionSpec, versions: dict[str, str], copy: str) -> list[Missing]:
+def write_recorded_files(
+    blobs: Blobs, files: RunFiles, spec: SessionSpec, versions: dict[str, str], copy: str
+) -> list[Missing]:
     """Write the files that the run found into `copy`, an empty folder. Returns the inputs that are not available."""
     missing = [_miss_commits(binding) for binding in spec.bindings if isinstance(binding, CommitsBinding)]
     for one in files.bindings:
@@ -113,7 +115,7 @@ def copy_scratch(scratch: str, copy: str) -> Missing | None:
     return None
 
 
-def lead_from(root: str, copy: str) -> Callable[[str], str]:
+def make_path_replacer(root: str, copy: str) -> Callable[[str], str]:
     """Return a function that replaces every mention of root in a text by the path of the copy."""
     mention = re.compile(re.escape(root.rstrip("/")) + r"(?![^/\s'\":;,)])")
     return lambda text: mention.sub(lambda _: copy, text)
@@ -125,7 +127,7 @@ def redirect(spec: SessionSpec, copy: str, command: tuple[str, ...] | None) -> S
     run = spec.run
     if run is None:
         raise CallerError(f"{spec.name} had nothing to run")
-    lead = lead_from(spec.root, copy)
+    lead = make_path_replacer(spec.root, copy)
     moved: dict[str, Any] = {"env": {name: lead(value) for name, value in run.env.items()}}
     moved["check"] = None if run.check is None else tuple(lead(word) for word in run.check)
     match run:
@@ -141,7 +143,7 @@ def redirect(spec: SessionSpec, copy: str, command: tuple[str, ...] | None) -> S
     return replace(spec, root=copy, run=run)
 
 
-def bring_programs(spec: SessionSpec, command: Iterable[str], copy: str) -> list[str]:
+def copy_programs(spec: SessionSpec, command: Iterable[str], copy: str) -> list[str]:
     """Copy the present files of root that another command names, except bound files. Returns their names.
 
     So a changed program is tried on the recorded data, and not on today's.

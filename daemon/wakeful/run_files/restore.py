@@ -145,12 +145,12 @@ def _follow(traces: dict[str, _Trace], run: int | str, written: list[_Written]) 
     for before, after, is_stale in written:
         for name in before.keys() | after.keys():
             found, left = before.get(name), after.get(name)
-            trace = traces.setdefault(name, _Trace(_doubt(name) if is_stale else found))
+            trace = traces.setdefault(name, _Trace(_make_unknown_entry(name) if is_stale else found))
             if not is_same(found, left):
                 trace.left, trace.run, trace.is_changed = left, run, True
 
 
-def _doubt(name: str) -> Entry:
+def _make_unknown_entry(name: str) -> Entry:
     """Return an entry for a path that may or may not have had a file before the run."""
     return Entry(path=show_name(name), kind="?", not_kept="others had changed something there just before the run")
 

@@ -61,7 +61,7 @@ class SecretPlaces(Struct, frozen=True):
         return f"SecretPlaces({self.folder!r}, {self.credentials!r}, {sorted(self.variables)})"
 
 
-def take_places(folder: str, environ: MutableMapping[str, str]) -> SecretPlaces:
+def take_secret_places(folder: str, environ: MutableMapping[str, str]) -> SecretPlaces:
     """Return the places in which this daemon looks for secrets.
 
     Removes the variables with secrets from the environment, so that no child process inherits them.

@@ -19,8 +19,8 @@ from wakeful.core.deciding.working_state import Core
 from wakeful.core.observation_handlers import Observation
 from wakeful.core.record.observations import (
     AgentsRead,
+    DiskSpaceSeen,
     ProcessEnded,
-    RoomSeen,
     RunAttached,
     RunRecovered,
     SettingsRead,
@@ -255,7 +255,7 @@ class SpecReports:
         return {key for agent in agents if agent is not None for key in gather_team(self._core, agent).secrets}
 
 
-class RoomReports:
+class DiskSpaceReports:
     """Reports of the free space on the disk that holds the log."""
 
     def __init__(self, observe: ObservationPort, core: Core, printer: LogPrinter) -> None:
@@ -263,7 +263,7 @@ class RoomReports:
         self._core = core
         self._printer = printer
 
-    def report(self, observation: RoomSeen) -> None:
+    def report(self, observation: DiskSpaceSeen) -> None:
         was_short = self._core.looked.shortage is not None
         self._observe(observation)
         if observation.words is not None and not was_short:

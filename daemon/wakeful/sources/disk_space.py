@@ -9,7 +9,7 @@ import asyncio
 import os
 from collections.abc import Callable
 
-from wakeful.core.record.observations import RoomSeen
+from wakeful.core.record.observations import DiskSpaceSeen
 from wakeful.core.spec.limits import find_mark, judge_room
 
 LOOK_SECONDS = 2.0
@@ -26,7 +26,7 @@ class DiskSpaceWatch:
     file system.
     """
 
-    def __init__(self, folder: str, report: Callable[[RoomSeen], None]) -> None:
+    def __init__(self, folder: str, report: Callable[[DiskSpaceSeen], None]) -> None:
         self._folder = folder
         self._report = report
         self._words: str | None = None
@@ -42,7 +42,7 @@ class DiskSpaceWatch:
         words = judge_room(free, total, is_short=self._words is not None)
         if words != self._words:
             self._words = words
-            self._report(RoomSeen(words))
+            self._report(DiskSpaceSeen(words))
         return LOOK_NEAR_SECONDS if free < find_mark(total) * NEAR_FACTOR else LOOK_SECONDS
 
     async def keep(self) -> None:

@@ -29,7 +29,7 @@ from wakeful.views.path_bindings import Reached, means_path
 from wakeful.views.records import Recorded, say_cost, say_spent, view_runs
 from wakeful.views.session_rows import FAILURES, list_row
 from wakeful.views.times import say_shown, say_time, shorten, show_time, show_time_or_none
-from wakeful.views.why_not import NextSlot, find_changed, find_next_slot, find_next_try, say_silence
+from wakeful.views.why_not import NextSlot, explain_no_wake, find_changed, find_next_slot, find_next_try
 
 PATHS_SHOWN = 5
 _PACED = "paced, "
@@ -133,7 +133,7 @@ def _say_now(core: Core, session: Session, moment: Moment, row: dict[str, Any]) 
         return [f"It waits: {row['queued']}."]
     if isinstance(session, DamagedSession):
         return ["Nothing it waits for is looked at, since it cannot run."]
-    if not session.is_shut and (said := say_silence(core, session, moment, row)):
+    if not session.is_shut and (said := explain_no_wake(core, session, moment, row)):
         return said
     if has_failed(session):
         return ["Nothing newer came since that run; it runs by itself when something it waits for changes."]

@@ -19,7 +19,7 @@ from wakeful.core.record.state import Session
 from wakeful.views.times import say_time, shorten
 
 
-def say_silence(core: Core, session: Session, moment: Moment, row: dict[str, Any]) -> list[str]:
+def explain_no_wake(core: Core, session: Session, moment: Moment, row: dict[str, Any]) -> list[str]:
     """Explain for a session at rest without a wake what changed without waking it, and why.
 
     Empty if nothing changed.

@@ -27,7 +27,7 @@ from wakeful.core.spec.bindings import (
     WebhookBinding,
 )
 from wakeful.core.spec.session import SessionSpec
-from wakeful.run_files.replay_folder import lead_from, redirect
+from wakeful.run_files.replay_folder import make_path_replacer, redirect
 
 
 class MovedSpec(Struct, frozen=True, kw_only=True):
@@ -51,7 +51,7 @@ def move_spec(spec: SessionSpec, root: str) -> MovedSpec:
         identities[binding.identity] = moved.identity
     led = redirect(spec, root, None) if spec.run is not None else replace(spec, root=root)
     if led.run is not None and led.run.cwd is not None:
-        led = replace(led, run=replace(led.run, cwd=lead_from(spec.root, root)(led.run.cwd)))
+        led = replace(led, run=replace(led.run, cwd=make_path_replacer(spec.root, root)(led.run.cwd)))
     return MovedSpec(spec=replace(led, bindings=tuple(kept)), detached=tuple(detached), identities=identities)
 
 
@@ -85,7 +85,7 @@ def _move(binding: AnyBinding, old: str, new: str) -> AnyBinding | None:
         case CommitsBinding() if binding.repo is not None:
             return replace(binding, repo=_join(old, binding.repo))
         case ProbeBinding():
-            lead = lead_from(old, new)
+            lead = make_path_replacer(old, new)
             return replace(binding, argv=tuple(lead(word) for word in binding.argv))
         case (
             CommitsBinding()

@@ -29,8 +29,8 @@ FEWEST_CONNECTIONS = 4
 # The places of the TCP port, as a share of the control socket's. They come in addition to those.
 TCP_SHARE = 1 / 2
 # The most refused clients whose connections are still open. Each holds a descriptor of the share above.
-MOST_PARTING = 16
-PARTING_SHARE = 1 / 4
+MOST_REFUSED_OPEN = 16
+REFUSED_SHARE = 1 / 4
 
 
 class Connections:
@@ -38,7 +38,7 @@ class Connections:
 
     def __init__(self, name_run: Callable[[str], str]) -> None:
         self._name_run = name_run
-        self.most, self.most_parting = find_most()
+        self.most, self.most_refused_open = find_most()
         self.kept = max(FEWEST_KEPT, int(self.most * KEPT_SHARE))
         self._uid = os.geteuid()
         self._held: Counter[tuple[str, int]] = Counter()
@@ -76,7 +76,7 @@ class Connections:
                 "end what holds them, or wait"
             )
         if self._find_holder(peer)[0] == "process":
-            return self._find_greed(peer)
+            return self._find_overuse(peer)
         if self._held[self._find_holder(peer)] >= MOST_OF_ONE_RUN:
             return (
                 f"the daemon is busy: {self._say_holder(self._find_holder(peer))} has "
@@ -89,7 +89,7 @@ class Connections:
             )
         return None
 
-    def _find_greed(self, peer: Peer) -> str | None:
+    def _find_overuse(self, peer: Peer) -> str | None:
         """Return why a program of a person may not take one of the last places. None if it may have a place.
 
         The last places are for other programs, such as the commands that show what is wrong.
@@ -152,7 +152,7 @@ class TcpConnections:
     read, so all connections are equal. The time limits of protocol.py bound them."""
 
     def __init__(self) -> None:
-        most, self.most_parting = find_most()
+        most, self.most_refused_open = find_most()
         self.most = max(FEWEST_CONNECTIONS, int(most * TCP_SHARE))
         self.total = 0
         self._refused = 0
@@ -178,7 +178,7 @@ def find_most() -> tuple[int, int]:
     """Compute the most connections that the limit on open files allows, and the most refused clients in addition."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
-        return MOST_CONNECTIONS, MOST_PARTING
+        return MOST_CONNECTIONS, MOST_REFUSED_OPEN
     share = int((soft - len(os.listdir("/dev/fd"))) * DESCRIPTOR_SHARE)
-    parting = max(0, min(MOST_PARTING, int(share * PARTING_SHARE)))
+    parting = max(0, min(MOST_REFUSED_OPEN, int(share * REFUSED_SHARE)))
     return max(FEWEST_CONNECTIONS, min(MOST_CONNECTIONS, share - parting)), parting

@@ -39,7 +39,7 @@ PlacedT_contra = TypeVar("PlacedT_contra", contravariant=True)
 class PlaceCounts(Protocol[PlacedT_contra]):
     """The limits on connections, implemented in connections.py."""
 
-    most_parting: int
+    most_refused_open: int
 
     @property
     def total(self) -> int: ...
@@ -139,7 +139,7 @@ class Listener(Generic[PeerT]):
             if self._tls is None:
                 connection.send(write_answer("busy", words, self._version))
             connection.shutdown(socket.SHUT_WR)
-        if len(self._parting) < self._connections.most_parting:
+        if len(self._parting) < self._connections.most_refused_open:
             self._parting[connection] = self._loop.call_later(PARTING_SECONDS, self._part, connection)
         else:
             connection.close()

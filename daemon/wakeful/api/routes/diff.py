@@ -14,7 +14,7 @@ from wakeful.api.contract import Service, find_named
 from wakeful.api.problems import Forbidden
 from wakeful.api.requests import Handlers, answer_json, service_of, visible_to
 from wakeful.core.record.events import RunFinished, SessionMerged
-from wakeful.core.record.knowledge import close_line
+from wakeful.core.record.knowledge import close_lineage
 from wakeful.core.record.state import Session
 from wakeful.errors import CallerError
 from wakeful.eventlog.codec import decode
@@ -85,7 +85,7 @@ def _compare_contents(service: Service, a: Session, b: Session) -> dict[str, Any
 
 def _list_writes(log: LogReader, session: Session, *, newest_first: bool = True) -> Iterator[Wrote]:
     """Yield the records of files along the line that led to this state. Branches that a rewind left do not count."""
-    line = close_line(session.lineage.line, session.id, session.seq)
+    line = close_lineage(session.lineage.line, session.id, session.seq)
     for stretch in reversed(line) if newest_first else line:
         for record in log.read(
             stretch.session, from_seq=stretch.first, to_seq=stretch.last, kinds=WRITES, newest_first=newest_first

@@ -41,7 +41,7 @@ from wakeful.settings import (
     find_settings_file,
     name_notifiers,
     read_settings,
-    say_meant_model,
+    warn_about_model_name,
 )
 from wakeful.specs.check_warnings import Mistakes, UnkeptPromise, find_unkept
 from wakeful.specs.command_words import has_shell_sign
@@ -287,7 +287,7 @@ def _warn_about_models(specs: Path, reading: FolderReading) -> list[Problem]:
         Problem(_file_of(reading, f"agents/{name}"), *locate(str(specs / AGENTS / f"{name}{SUFFIX}"), place), words)
         for name, agent in sorted(reading.agents.items())
         for place, model in _place_models(agent)
-        if (words := say_meant_model(prices, model)) is not None
+        if (words := warn_about_model_name(prices, model)) is not None
     ]
 
 

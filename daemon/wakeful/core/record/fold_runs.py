@@ -17,7 +17,7 @@ from wakeful.core.agents.steps import WRITING_TOOLS, OwnFile, Progress
 from wakeful.core.agents.turns import SubSpent, SubWork, TokenUsage, WroteFile
 from wakeful.core.record import events as ev
 from wakeful.core.record.fold_history import Fold
-from wakeful.core.record.knowledge import Conversation, RecordRange, StoredConversation, close_line, cut_line
+from wakeful.core.record.knowledge import Conversation, RecordRange, StoredConversation, close_lineage, cut_lineage
 from wakeful.core.record.state import LastRun, OpenRun, OpenWake, Question, SelfFed, Session, Stop, advance_marks
 from wakeful.core.spec.budget import UNITS, Budget, Periods, Spent, charge
 from wakeful.core.spec.session import PromptRun, SessionSpec, observe_spec
@@ -111,7 +111,7 @@ def _enter_talk(session: Session, event: ev.RunStarted, seq: int) -> Session:
     left = StoredConversation(
         conversation=replace(
             session.knowledge.conversation,
-            stretches=close_line(session.knowledge.conversation.stretches, session.id, seq - 1),
+            stretches=close_lineage(session.knowledge.conversation.stretches, session.id, seq - 1),
         ),
         memory=session.knowledge.memory,
         size_tokens=session.knowledge.size_tokens,
@@ -172,7 +172,7 @@ def _begin_anew(session: Session) -> Session:
     """
     came = session.knowledge.conversation
     if session.knowledge.dealt_from:
-        stretches = cut_line(session.lineage.line, session.id, session.knowledge.dealt_from + 1)
+        stretches = cut_lineage(session.lineage.line, session.id, session.knowledge.dealt_from + 1)
         came = replace(came, stretches=stretches, summary=None, messages=came.recent, size_bytes=came.recent_bytes)
     return replace(
         session,

@@ -154,13 +154,13 @@ class Recollection(Struct, frozen=True, kw_only=True):
     todo: TodoList = ()
 
 
-def close_line(line: tuple[RecordRange, ...], session: str, seq: int) -> tuple[RecordRange, ...]:
+def close_lineage(line: tuple[RecordRange, ...], session: str, seq: int) -> tuple[RecordRange, ...]:
     """Return a session's line up to and including `seq` of its own log. An empty line stands for its own whole log."""
     *before, last = line or (RecordRange(session, 1),)
     return (*before, replace(last, last=seq))
 
 
-def cut_line(line: tuple[RecordRange, ...], session: str, first: int) -> tuple[RecordRange, ...]:
+def cut_lineage(line: tuple[RecordRange, ...], session: str, first: int) -> tuple[RecordRange, ...]:
     """Return the part of a line that is in the session's own log from `first` on, without abandoned branches."""
     own = (
         one

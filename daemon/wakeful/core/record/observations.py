@@ -96,7 +96,7 @@ class DaemonStopping(Struct, frozen=True):
     spared: frozenset[str] = frozenset()
 
 
-class RoomSeen(Struct, frozen=True):
+class DiskSpaceSeen(Struct, frozen=True):
     """Why new runs wait for space on the disk of the log, as text. None if there is enough space."""
 
     words: str | None

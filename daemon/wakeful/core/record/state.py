@@ -23,7 +23,7 @@ from wakeful.core.record.knowledge import (
     RecordRange,
     StoredConversation,
     Workspace,
-    close_line,
+    close_lineage,
 )
 from wakeful.core.record.observations import KeptOutput, Usage
 from wakeful.core.record.todo import TodoList
@@ -385,13 +385,13 @@ class Session(Struct, frozen=True, kw_only=True):
     def recollect(self) -> Recollection:
         """Return the knowledge that a fork from this position, or a rewind to it, takes over."""
         return Recollection(
-            line=close_line(self.lineage.line, self.id, self.seq),
+            line=close_lineage(self.lineage.line, self.id, self.seq),
             facts=self.knowledge.facts,
             memory=self.knowledge.memory,
             handoff=self.knowledge.handoff,
             conversation=replace(
                 self.knowledge.conversation,
-                stretches=close_line(self.knowledge.conversation.stretches, self.id, self.seq),
+                stretches=close_lineage(self.knowledge.conversation.stretches, self.id, self.seq),
             ),
             good=self.marks.good,
             conflicts=self.lineage.conflicts,
@@ -419,7 +419,7 @@ class Session(Struct, frozen=True, kw_only=True):
         """Does a question wait for its answer?"""
         return any(one.asker is not None for one in self.list_unread())
 
-    def is_apart(self, asker: str) -> bool:
+    def needs_own_conversation(self, asker: str) -> bool:
         """Does a question of this person need another conversation? A shared conversation takes every question."""
         is_shared = self.spec is not None and self.spec.conversation == "continue"
         return asker != self.knowledge.asker and not (self.knowledge.asker is None and is_shared)

@@ -487,7 +487,9 @@ class SqliteLog:
 
     def verify(self, session: str | None = None, progress: Progress | None = None) -> Report:
         is_tool = self._writer is None and self._lock is None
-        return verification.verify_store(self._files.database, self._files.anchor, session, progress, is_apart=is_tool)
+        return verification.verify_store(
+            self._files.database, self._files.anchor, session, progress, may_use_process=is_tool
+        )
 
     def backup(self, path: Path, progress: Progress | None = None) -> Report:
         return backup.back_up(self._files, path, progress)

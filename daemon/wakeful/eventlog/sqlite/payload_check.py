@@ -68,9 +68,9 @@ def check_payloads(database: Path, session: str | None) -> PayloadFindings:
 
 
 @contextmanager
-def start_check(database: Path, session: str | None, *, is_apart: bool) -> Iterator[PendingCheck]:
-    """Start the check, in a second process if `is_apart`. `result` waits for it."""
-    if not is_apart or (os.cpu_count() or 1) < 2:
+def start_check(database: Path, session: str | None, *, may_use_process: bool) -> Iterator[PendingCheck]:
+    """Start the check, in a second process if `may_use_process`. `result` waits for it."""
+    if not may_use_process or (os.cpu_count() or 1) < 2:
         yield PendingCheck(database, session, None)
         return
     # A separate program, because a fork would share the open connections of this process. -P keeps the current folder

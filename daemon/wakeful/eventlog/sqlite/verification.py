@@ -62,13 +62,13 @@ def verify_store(
     session: str | None = None,
     progress: Progress | None = None,
     *,
-    is_apart: bool = False,
+    may_use_process: bool = False,
 ) -> Report:
     """Check one session, or the whole store.
 
     For the whole store, also check the anchor, the flushes and SQLite's own structure. A backup has no anchor. With
-    `is_apart`, a second process may check a part of a large store. A daemon may not start one, because it keeps track
-    of its child processes.
+    `may_use_process`, a second process may check a part of a large store. A daemon may not start one, because it keeps
+    track of its child processes.
     """
     counts = _Counts(progress=progress)
     # The anchor is read before the store, because a live store only grows meanwhile.
@@ -76,10 +76,10 @@ def verify_store(
     connection = connect_reader(database)
     try:
         connection.execute("BEGIN")  # one consistent state of a store that may be growing
-        is_large = is_apart and _count_about(connection) >= payload_check.WORTH_RECORDS
+        is_large = may_use_process and _count_about(connection) >= payload_check.WORTH_RECORDS
         with (
             ThreadPoolExecutor(1) as beside,
-            payload_check.start_check(database, session, is_apart=is_large) as payloads,
+            payload_check.start_check(database, session, may_use_process=is_large) as payloads,
         ):
             structure = beside.submit(_check_structure_beside, database) if session is None else None
             findings, found = _check_sessions(connection, session, counts, payloads)

@@ -63,7 +63,7 @@ def mark_own() -> ProcessMark | None:
 
 
 @contextmanager
-def marking(mark: int) -> Iterator[None]:
+def mark_children(mark: int) -> Iterator[None]:
     """Give `mark` to every process that the daemon spawns inside the block. The caller must not await inside it."""
     before = resource.getrlimit(_LIMIT)
     hard = before[1]

@@ -29,7 +29,7 @@ from wakeful.runners.process import procfs
 from wakeful.runners.process.cgroup import Cgroups
 from wakeful.runners.process.children import Children
 from wakeful.runners.process.output_capture import NOTHING_SECRET, Capture, OutputPipe
-from wakeful.runners.process.process_mark import marking
+from wakeful.runners.process.process_mark import mark_children
 from wakeful.runners.process.procfs import Reaped
 from wakeful.runners.process.resource_limits import launch_sparing, spare_processes
 from wakeful.secrets.known_secrets import KnownSecrets
@@ -272,7 +272,7 @@ class Process(RunningProgram):
         try:
             # The whole daemon has the run's mark for a moment, whichever thread spawns. The loop waits meanwhile, so
             # nothing else is spawned.
-            with marking(self._mark):
+            with mark_children(self._mark):
                 popen, is_spared = launch_sparing(lambda: launch(spawn))
         except BaseException:
             os.close(output)

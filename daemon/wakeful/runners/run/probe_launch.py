@@ -20,7 +20,7 @@ from wakeful.core.looking.targets import ProbeTarget
 from wakeful.runners.contract import RunOrder
 from wakeful.runners.preparation import Preparation, Prepared
 from wakeful.runners.process.environment import check_program, fill_folder, make_folders
-from wakeful.runners.process.process_mark import mark_of, marking
+from wakeful.runners.process.process_mark import mark_children, mark_of
 from wakeful.runners.process.program import Surroundings
 
 # The prefix of those WAKEFUL_ variables of a run that a probe gets too.
@@ -67,7 +67,7 @@ async def launch_probe(
                 )
 
             # Do not await in this block: until it ends, every process that the daemon spawns gets the probe's mark.
-            with marking(mark_of(around.state, order.run_id)):
+            with mark_children(mark_of(around.state, order.run_id)):
                 popen = prepared.launch(spawn)
             around.children.spawned(popen.pid)
             try:

@@ -31,8 +31,8 @@ from wakeful.service.reactor import Reactor, ReactorPorts, Signal
 from wakeful.service.reports import (
     DefectReports,
     DelayedLooks,
+    DiskSpaceReports,
     ProgramTrust,
-    RoomReports,
     RunReports,
     SessionReports,
 )
@@ -114,7 +114,7 @@ def build_daemon(
         specs=specs,
         landing=landing,
         strictness=strictness,
-        room=DiskSpaceWatch(shared.state, RoomReports(observe, core, printer).report),
+        room=DiskSpaceWatch(shared.state, DiskSpaceReports(observe, core, printer).report),
         clock=Clock(observe, shared.loop, read_wall, on_jump=printer.say),
         runner=runner,
         starter=starter,

@@ -24,7 +24,7 @@ from wakeful.runners.process.procfs import can_tell_ends
 from wakeful.runners.run.kept_runs import KeptRuns
 from wakeful.runners.run.run_folders import open_run_folders
 from wakeful.secrets.known_secrets import KnownSecrets, RedactingFormatter
-from wakeful.secrets.store import SecretPlaces, take_places
+from wakeful.secrets.store import SecretPlaces, take_secret_places
 from wakeful.service.log_printer import LogPrinter, Repeats, RepeatsFilter, Style
 from wakeful.service.lookups import list_needed_secrets
 from wakeful.service.reports import (
@@ -79,7 +79,7 @@ def build_shared_parts(
 ) -> SharedParts:
     core, observe = Core(sessions), ObservationPort()
     known = _build_secrets(
-        core, observe, take_places(str(settings_home(os.environ) / "wakeful" / "secrets"), os.environ)
+        core, observe, take_secret_places(str(settings_home(os.environ) / "wakeful" / "secrets"), os.environ)
     )
     printer = LogPrinter(
         is_terminal=sys.stdout.isatty(),
