@@ -71,7 +71,7 @@ class Summary(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 _TEXTS = {"type": "array", "items": {"type": "string"}}
 OFFER = ToolOffer(
     name=SUMMARISE,
-    description="InstallSteps in the summary.",
+    description="Return the summary.",
     parameters={
         "type": "object",
         "properties": {
