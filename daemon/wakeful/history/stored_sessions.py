@@ -63,7 +63,7 @@ def _fold_tail(
 ) -> Session | None:
     if isinstance(records, StoreDamaged):
         raise records
-    # The snapshot is of a release with another fold, so all records are folded, once.
+    # If a release with another fold made the snapshot, all records are folded once.
     whole: Iterable[Record] = log.read(session_id) if base is None and is_from_snapshot else records
     return fold_records(log, session_id, base, whole)
 
@@ -84,8 +84,10 @@ def _find_damage(log: LogVerification, session_id: str, error: Exception) -> str
 
 
 def salvage(log: LogReader, session_id: str, words: str, taken: set[str]) -> DamagedSession:
-    """Fold a damaged session as far as its records can be read. If its name is unknown or taken, its name is made from
-    its id."""
+    """Fold a damaged session as far as its records can be read.
+
+    If its name is unknown or taken, its name is made from its id.
+    """
     session = _fold_readable(log, session_id)
     name = session.name if session is not None else _find_name(log, session_id)
     if not name or name in taken:

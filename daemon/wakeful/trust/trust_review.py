@@ -1,5 +1,4 @@
-"""The service behind `trust` and `add`: shows what waits for trust and how it differs, trusts it, attaches or detaches
-a project.
+"""The service behind `trust` and `add`: shows what waits for trust, records trust, and attaches or detaches projects.
 
 The API calls it for people; runs never do. A person trusts exactly what was shown. Every answer that shows something
 has a digest, and trusting names that digest, so a file that changes in between is not trusted.
@@ -41,14 +40,15 @@ from wakeful.trust.spec_reader import (
 
 # A longer file is mentioned, but its content is not shown.
 LONGEST_SHOWN_BYTES = 256 * 1024
-# A spec that came in a bundle has no file.
+# The label of a spec that came in a bundle and so has no file.
 BUNDLED = "the spec in its bundle"
 
 
 @dataclass(frozen=True, slots=True)
 class FilesToTrust:
-    """The files about to be trusted: contents by path, the sessions they declare, and the names of the files for the
-    record.
+    """The files about to be trusted.
+
+    It has the contents by path, the sessions that they declare, and the names of the files for the record.
     """
 
     files: dict[str, bytes | None]
@@ -295,7 +295,7 @@ class TrustReview:
 
 
 def read_trusted(path: str) -> bytes | None:
-    """Read the present content for a path of the ledger. None if there is none."""
+    """Read the present content for a path of the ledger. None if there is no such file."""
     try:
         if REACH_MARK in path:
             return show_reach(path.partition(REACH_MARK)[2])
