@@ -76,7 +76,7 @@ _decode_merged = msgspec.json.Decoder(_Merged).decode
 
 
 class References:
-    """The blobs named so far, each once. `missing` counts those that the caller did not find."""
+    """The blobs named so far, each once. `missing` counts the blobs that the caller did not find."""
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs

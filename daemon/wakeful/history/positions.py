@@ -191,10 +191,9 @@ class StateHashes:
 
 
 def decode_snapshot(session_id: str, snapshot: Snapshot | None) -> Session | None:
-    """Decode the state of a snapshot. None if it cannot be used.
+    """Decode the state of a snapshot. None if the snapshot cannot be used.
 
-    That is the case if a release with another fold made it, or if its row is damaged, so that the state is of another
-    session or seq.
+    Either a release with another fold made it, or its row is damaged: then the state is of another session or seq.
     """
     base = decode_state(snapshot.state) if snapshot is not None else None
     return (

@@ -27,7 +27,7 @@ _COMPARED: dict[type[Struct], tuple[str, ...]] = {
     calls.Remember: ("key", "value"),
     calls.Forget: ("key",),
 }
-# The calls whose key may be in the log of another session than the one that they name now.
+# The calls whose key may be in the log of a session other than the one that they name now.
 _ANYWHERE = (calls.SleepAll, calls.ResumeAll, calls.Rename, calls.Fork)
 
 

@@ -116,7 +116,7 @@ def _fold_readable(log: LogReader, session_id: str) -> Session | None:
 
 
 def _find_name(log: LogReader, session_id: str) -> str:
-    """Find the name in the newest readable record that has one. Empty if there is none."""
+    """Find the name in the newest readable record that has a name. Empty if no such record exists."""
     with contextlib.suppress(StoreDamaged):
         for event in _read_naming(log, session_id):
             return event.new if isinstance(event, SessionRenamed) else event.spec.name

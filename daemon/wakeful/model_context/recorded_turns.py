@@ -179,7 +179,7 @@ class _Erasures:
 def read_messages(log: LogReader, session: Session, run: OpenRun, told: int) -> list[Word]:
     """Read the messages that this run must handle, oldest first. Blocking.
 
-    They begin after the last message that a finished run has seen or this conversation contains (`told`), and end with
+    They begin after the last message that a finished run has seen or this conversation contains (`told`). They end with
     the last message of the run's mailbox version. Comparing positions ensures that a message is shown only once.
     """
     last = int(run.versions.get(MAILBOX, str(session.mailbox.position)))

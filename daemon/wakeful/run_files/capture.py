@@ -220,7 +220,7 @@ class Capture:
         return facts | {"digest": digest.hex(), "size": len(content)}
 
     def _take_link(self, root: str, name: str, sight: SeenPath, is_later: bool) -> dict[str, Any]:
-        """Record the text of a link. Also keep the file behind it, if the look read that file and it lies below root.
+        """Record the text of a link. Also keep the file behind the link, if the look read it and it is below root.
 
         A run may leave a link to a file that it cannot read itself. The daemon could read that file, and must not copy
         it for the run.

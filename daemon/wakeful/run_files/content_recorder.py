@@ -2,9 +2,9 @@
 
 `RunStarter` calls `save_outputs` before the process is started and `begin` after it. The runner's report goes through
 `end`. The core delays `run_finished` until `OutputsKept`: for a short time, and never for the inputs, which are named
-by their digests and kept later (pending_contents.py). Threads read and write the contents. The loop only lists the
-paths, and keeps the few outputs that others changed since the last run, because the run would overwrite them before a
-thread could read them. After an error, a message is printed and the run is recorded without its files.
+by their digests and kept later (pending_contents.py). Threads read and write the contents. The loop lists the paths. It
+also keeps the few outputs that others changed since the last run: the run would overwrite them before a thread could
+read them. After an error, a message is printed and the run is recorded without its files.
 """
 
 from __future__ import annotations

@@ -23,10 +23,10 @@ GONE = "it changed before it was read, or was removed since"
 
 
 class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """One path, relative to root, or absolute if it lies outside.
+    """One path, relative to root, or absolute if it is outside of root.
 
-    `kind` is f (file), x (executable file), l (link), p (FIFO), s (socket), c or b (device). `digest` is that of the
-    content; for a link, that of the file behind it. It is empty if there is no content to keep.
+    `kind` is f (file), x (executable file), l (link), p (FIFO), s (socket), c or b (device). `digest` is the digest of
+    the content. For a link, it is the digest of the file behind it. It is empty if there is no content to keep.
     """
 
     path: str

@@ -1,7 +1,7 @@
 """A queue of contents that a record already names and that are not kept yet.
 
 `Keeper` adds the contents that runs found. No run waits for them. A single thread keeps them in order, so that the
-outputs of a run never queue behind the inputs of others, and it yields to more urgent threads. A content can get lost
+outputs of a run never queue behind the inputs of others. It yields to more urgent threads. A content can get lost
 before it is kept: its file changes, the daemon stops, or the disk is full. A later reader then gets "not kept".
 """
 

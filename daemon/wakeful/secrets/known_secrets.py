@@ -269,7 +269,7 @@ class RedactingFormatter(logging.Formatter):
 
 
 def _pack(value: Any) -> bytes:
-    """Encode a value so that its texts stand unescaped in the bytes, ready to be searched."""
+    """Encode a value so that its texts are unescaped in the bytes and can be searched."""
     try:
         return msgspec.msgpack.encode(value)
     except UnicodeEncodeError:

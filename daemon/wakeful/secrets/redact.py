@@ -198,7 +198,7 @@ class Redactor:
         return lead + self._openings.find(data[lead:])
 
     def _find_cut(self, data: bytes, cut: int) -> int:
-        """Return `cut`, or the beginning of the secret that lies across it."""
+        """Return `cut`, or the beginning of the secret that crosses it."""
         for span in reversed(self._find_spans(data)):
             if span.start < cut < span.end:
                 cut = span.start

@@ -99,7 +99,7 @@ class Ledger:
             self._write(replace(self.pages, trusted={**self.pages.trusted, **digests}, doubted=doubted))
 
     def doubt(self, path: str, words: str, digest: str | None) -> None:
-        """Stop following the present text at this path. `digest` is that of the text that was in force before."""
+        """Stop following the present text at this path. `digest` is the digest of the text that was in force before."""
         with self._lock:
             trusted = {**self.pages.trusted, path: digest or ABSENT}
             self._write(replace(self.pages, trusted=trusted, doubted={**self.pages.doubted, path: words}))

@@ -171,7 +171,7 @@ class PathOpener:
 class PathTrust:
     """Stores the folders and links on the paths to specs in the ledger.
 
-    It doubts those that a run may have put there.
+    It doubts the folders and links that a run may have put there.
     """
 
     def __init__(self, ledger: Ledger, runs: RunsBySpan) -> None:
@@ -216,8 +216,8 @@ class PathTrust:
     def find_doubt(self, path: str, stat_key: tuple[int, int, int, int] | None, guarded: str | None) -> str | None:
         """Explain why the text that was just read at this path may be a run's work. None if it cannot be.
 
-        `stat_key` is that of the file that was read, or None if the file is gone. `guarded` is as in `judge`, or None
-        if nothing shields this file.
+        `stat_key` belongs to the file that was read, or is None if the file is gone. `guarded` is as in `judge`, or
+        None if nothing shields this file.
         """
         with PathOpener() as hold:
             steps = follow_way(path, hold.look)

@@ -38,7 +38,7 @@ DEFAULTS_MARK = "#defaults"
 ATTACHED = "attached with wakeful add"
 # The separator between the path of a spec and an undeclared place that its programs reach.
 REACH_MARK = "#reach:"
-# Lists the places that the programs of a spec reach now beyond those that it declares.
+# Lists the undeclared places that the programs of a spec reach now.
 FindReach = Callable[[SessionSpec, AgentSpec | None], tuple[str, ...]]
 
 
@@ -197,7 +197,7 @@ class SpecFolderReader:
         self._main.keep()
 
     def find_changed_program(self, name: str) -> str | None:
-        """Explain why a run of this session must not start now. None if it may.
+        """Explain why a run of this session must not start now. None if it may start.
 
         A program is checked when its run starts, not only when specs are read.
         """
@@ -226,7 +226,7 @@ class SpecFolderReader:
         return [one for _, one in sorted(apart._new_standings.items())], reading.refused
 
     def find_reach(self, spec: SessionSpec, agent: AgentSpec | None) -> tuple[str, ...]:
-        """List the places that the programs of a spec reach here beyond those that it declares."""
+        """List the undeclared places that the programs of a spec reach here."""
         return self._around.find_reach(spec, agent)
 
     # -- folders ------------------------------------------------------------------------------
@@ -595,5 +595,5 @@ def _digest_defaults(reader: ProjectReader) -> str:
 
 
 def show_defaults(value: object) -> bytes | None:
-    """Show defaults as text that can be compared line by line. None if there are none."""
+    """Show defaults as text that can be compared line by line. None if there are no defaults."""
     return msgspec.json.format(msgspec.json.encode(value, order="sorted"), indent=2) if value else None

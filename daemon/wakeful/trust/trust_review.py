@@ -137,7 +137,7 @@ class TrustReview:
         }
 
     def list_reach(self, spec: SessionSpec, agent: AgentSpec | None) -> list[str]:
-        """List the places that the programs of a spec would reach here beyond those that it declares."""
+        """List the undeclared places that the programs of a spec would reach here."""
         return sorted(self._spec_reader.find_reach(spec, agent))
 
     def _find(self, name: str) -> PinnedSpec:
@@ -314,7 +314,7 @@ def _list_labels(standing: PinnedSpec) -> list[str]:
 
 
 def _list_reach(standing: PinnedSpec) -> list[str]:
-    """List the places that the programs of a pinned spec reach beyond those that it declares."""
+    """List the undeclared places that the programs of a pinned spec reach."""
     return sorted(standing.label(path.partition(REACH_MARK)[2]) for path in standing.files if REACH_MARK in path)
 
 

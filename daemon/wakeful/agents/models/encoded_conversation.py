@@ -2,7 +2,7 @@
 
 The input is only what the log has, so a conversation can continue with another provider, even in the middle of a turn.
 An answer is sent with its signatures to the provider that gave it, and as text and calls to any other. The output is
-always valid: every call has exactly one result, right after its answer and in order, whatever was recorded.
+always valid, even if the log is not: every call has exactly one result, right after its answer and in order.
 
 Entries are only ever appended. So the turns up to the last answer are converted once and cached, and so is their
 encoded form (`EncodedTurns`): a turn costs the same however long the conversation is. Used by provider_model.py.

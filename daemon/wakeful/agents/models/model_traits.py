@@ -20,7 +20,7 @@ _ADAPTIVE = (
     "claude-fable-5", "claude-mythos-5", "claude-mythos-preview", "claude-sonnet-4-6", "claude-sonnet-5",
     "claude-opus-4-6", "claude-opus-4-7", "claude-opus-4-8", "claude-opus-5", "claude-haiku-5-5",
 )  # fmt: skip
-# Among the adaptive models, those that accept no `effort`, and those that accept a temperature.
+# The adaptive models that accept no `effort`, and the adaptive models that accept a temperature.
 _WITHOUT_EFFORT = ("claude-mythos-preview",)
 _WITH_TEMPERATURE = ("claude-mythos-preview", "claude-sonnet-4-6", "claude-opus-4-6")
 # The models that bind a thought to the conversation before it, and refuse the thought if that conversation was changed.

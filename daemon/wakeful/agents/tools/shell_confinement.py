@@ -137,7 +137,7 @@ def find_obstacle() -> str | None:
 
 @contextlib.contextmanager
 def make_domain(narrowing: Narrowing) -> Iterator[CommandConfinement]:
-    """Make a command's domain. Opens every path once, and skips those that do not exist. Blocking."""
+    """Make a command's domain. Opens every path once, and skips paths that do not exist. Blocking."""
     obstacle = find_obstacle()
     if obstacle is not None:
         raise OperatorError(obstacle)
