@@ -46,11 +46,11 @@ from wakeful.core.spec.agent import ModelSettings
 
 ATTEMPTS = 2
 SUMMARY_TOKENS = 2_000
-# The summary at the start of a conversation has at most the tenth part of the model's window
+# The summary at the start of a conversation has at most one tenth of the model's window
 # (model_context/prompt_parts.py).
 SUMMARY_PART = 10
 _WORDS_A_TOKEN = 0.6
-# The most tokens of one request. Models read longer texts less well, whatever their window.
+# The most tokens of one request. Models read longer texts less well, however large their window is.
 MOST_TOLD_TOKENS = 120_000
 # The fewest tokens of one request, however small the window. Smaller pieces are not worth a request.
 LEAST_TOLD_TOKENS = 300
@@ -109,7 +109,10 @@ async def shorten(
     most_tokens: int,
     pause: Callable[[float], Awaitable[Any]] = asyncio.sleep,
 ) -> Shortened:
-    """Summarise the conversation, and let the daemon replace it by one whose requests have at most `most_tokens`."""
+    """Summarise the conversation, and let the daemon replace it by a shorter one.
+
+    Its requests have at most `most_tokens`.
+    """
     summariser = Summariser(beginning, models, record, say, most_tokens, pause)
     found = await summariser.summarise(entries)
     if summariser.stopped is not None and not summariser.stopped.is_limit:
@@ -137,7 +140,7 @@ async def shorten(
 async def _keep_facts(
     beginning: work.Beginning, link: DaemonClient, told: Sequence[FoundFact], found: dict[str, FoundFact], turn: int
 ) -> list[str]:
-    """Set the facts of the summary, then those that only a part had and whose keys are not set yet.
+    """Set the facts of the summary. Then set facts that only a part's summary has, if their keys are not set yet.
 
     So an old part never overwrites a newer fact. Returns the facts that the daemon refused.
     """
@@ -158,7 +161,10 @@ async def _keep_facts(
 
 
 class Summariser:
-    """Makes one summary. `facts` has all facts of the parts, `by` names its models, `turn` is its last request."""
+    """Makes one summary.
+
+    `facts` has all facts of the parts, `by` names the models used, `turn` numbers the last request.
+    """
 
     def __init__(
         self,
@@ -218,7 +224,8 @@ class Summariser:
     async def _map(self, pieces: deque[Piece]) -> list[Summary]:
         """Summarise each piece.
 
-        A piece that no model summarises is condensed without a model. If the run has to stop, so are all that remain.
+        A piece that no model summarises is condensed without a model. If the run has to stop, all remaining pieces are
+        condensed without a model.
         """
         parts: list[Summary] = []
         while pieces:
@@ -251,9 +258,9 @@ class Summariser:
         return parts[0]
 
     def _group(self, parts: Sequence[Summary]) -> list[list[Summary]]:
-        """Group neighbours that fit into one request. A group has at least two, so that every round makes fewer.
+        """Group neighbouring summaries that fit into one request.
 
-        Only the last group may have one.
+        A group has at least two summaries, so that every round reduces their number. Only the last group may have one.
         """
         groups: list[list[Summary]] = []
         used = 0
@@ -276,7 +283,8 @@ class Summariser:
         told = "\n\n".join(f"Summary of part {number}:\n{text}" for number, text in enumerate(fitting, 1))
         made = await self._ask_until_stopped(f"{_REDUCE}\n\n{told}", merged.open_questions)
         if made is None:
-            # Drop its facts, because facts of parts must not overwrite newer ones. They are in `self.facts`.
+            # Drop the merged facts, because facts of older parts must not overwrite newer ones. `self.facts` still has
+            # them.
             return replace(merged, facts=())
         # In a very small window the summaries were cut, and the model has not read all. Add their full lists.
         return made if fitting == texts else merge_summaries([replace(merged, summary="", facts=()), made])
@@ -284,7 +292,7 @@ class Summariser:
     # -- one request --------------------------------------------------------------------------
 
     async def _ask_until_stopped(self, text: str, questions: Sequence[str] = ()) -> Summary | None:
-        """Ask like `_ask`. None if the run has to stop, and then nothing more is asked."""
+        """Ask like `_ask`. None if the run has to stop. After that, nothing more is asked."""
         if self.stopped is not None:
             return None
         try:
@@ -294,7 +302,10 @@ class Summariser:
             return None
 
     async def _ask(self, text: str, questions: Sequence[str] = ()) -> Summary | None:
-        """Ask for a summary that still has these questions, open or settled. None if no model made a summary."""
+        """Ask for a summary that names each of these questions, as open or as settled.
+
+        None if no model made a summary.
+        """
         best: Summary | None = None
         by = ""
         for attempt in range(ATTEMPTS):

@@ -101,7 +101,7 @@ class Hearing(Protocol):
         ...
 
     async def settle(self) -> None:
-        """Wait a moment until the text that must be shown before the answer is recorded was posted."""
+        """Wait a moment for the post of the text that followers must see before the answer is recorded."""
 
 
 class Model(Protocol):
@@ -121,8 +121,8 @@ class Model(Protocol):
 class ToolResult(Struct, frozen=True):
     """The result of a call, as the model gets it. The model also reads errors, so that it can correct the call.
 
-    `images` are contents of files that `image.find_image` recognises. `around` goes to the daemon with a page of a
-    text, so that it finds secrets that lie across the page's ends.
+    `images` are contents of files that `image.find_image` recognises. `around` is the text around a page. The daemon
+    uses it to find secrets that cross an end of the page.
     """
 
     text: str

@@ -76,7 +76,8 @@ class LiveTextStream:
             try:
                 await self._link.post("/work/words", {"words": words})
             except WakefulError:
-                # Followers do not get this text, but it will be on record. Mark that some is missing before the next.
+                # Followers do not get this text, but it will be on record. Insert a mark before the next text that some
+                # is missing.
                 if self._held:
                     self._held.insert(0, words[-1] | {"kind": "lost", "text": ""})
 

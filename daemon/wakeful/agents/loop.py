@@ -104,7 +104,7 @@ class Record(Protocol):
     async def tell(self, *steps: work.PostedStep) -> None:
         """Post steps without waiting for their record.
 
-        If the daemon ends the run because of these steps, the next call that waits for its record returns that.
+        If the daemon ends the run because of these steps, the next call that waits for its record returns that end.
         """
 
 
@@ -162,8 +162,8 @@ class Loop:
     ) -> None:
         """Start with the conversation of `beginning`.
 
-        `models` are those of the agent, in its order. `say` shows text as it comes. `most_tokens` is set if less than
-        the agent's window fits. `hearing` receives the text of answers; by default `say` receives it.
+        `models` are those of the agent, in its order. `say` shows text as it comes. `most_tokens`, if given, lowers the
+        agent's limit of tokens for one request. `hearing` receives the text of answers; by default `say` receives it.
         """
         self._beginning = beginning
         self._agent: AgentSpec = beginning.agent
@@ -257,7 +257,7 @@ class Loop:
     async def _record(self, *steps: work.PostedStep) -> bool:
         """Record the waiting steps, then these. Raises RunEnded if the daemon ends the run.
 
-        True if the daemon removed a secret from the conversation.
+        Returns True if the daemon removed a secret from the conversation.
         """
         gathered = self._gather(steps)
         if not gathered:
@@ -270,9 +270,9 @@ class Loop:
         return bool(recorded.redacted)
 
     def _take_over(self, step: work.SentStep) -> None:
-        """Replace a text that held the value of a secret by the text that was recorded.
+        """Replace a text that contained the value of a secret by the text that was recorded.
 
-        A post has at most one answer, which is the last one.
+        A post has at most one answer, and that is the last answer of the conversation.
         """
         places = range(len(self._entries) - 1, -1, -1)
         match step:
@@ -299,7 +299,10 @@ class Loop:
         self._entries[place] = entry
 
     async def _tell(self, step: work.PostedStep) -> None:
-        """Post the waiting steps and this one without waiting. The work meanwhile must have no effect."""
+        """Post the waiting steps and this one, without waiting for their record.
+
+        Until then, work must have no effect.
+        """
         await self._post.tell(*self._gather((step,)))
 
     def _gather(self, steps: Sequence[work.PostedStep]) -> Sequence[work.PostedStep]:
@@ -372,7 +375,7 @@ class Loop:
             self._say(f"\n[{gone.name} does not answer; {self._models[0].name} goes on]\n")
 
     async def _try(self, request: ModelRequest) -> ModelAnswer | ProviderFault:
-        """Make one attempt: prepare the request while its record is written, and send it when that is on disk."""
+        """Make one attempt: prepare the request while its record is written, and send it when the record is on disk."""
         model = self._models[0]
         step = work.RequestTurn(
             turn=self._turn,
@@ -401,7 +404,7 @@ class Loop:
             return fault
 
     def _take_definitions(self) -> tuple[ToolDefinition, ...]:
-        """Return the definitions of the tools for the record. Empty if they are recorded and have not changed since."""
+        """Return the definitions of the tools for the record. Empty if the present definitions are already recorded."""
         definitions, self._unrecorded = self._unrecorded, ()
         return definitions
 
@@ -426,7 +429,7 @@ class Loop:
                 await self._halt(f"{answered.model} would not answer: {answered.text or 'without words'}")
         return Ending()
 
-    # -- its tools ----------------------------------------------------------------------------
+    # -- calls of tools -----------------------------------------------------------------------
 
     async def _carry_out_all(self, calls: Sequence[ToolCall]) -> None:
         for call in calls:

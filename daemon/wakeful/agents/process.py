@@ -40,7 +40,7 @@ from wakeful.core.spec.agent import AgentSpec, ModelSpec
 from wakeful.errors import OperatorError
 from wakeful.system.installation import NotInstalled, advise_agents
 
-# The exit code if the agent is not done. The reason is on record. (In sysexits: try again later.)
+# The exit code if the agent is not done. The reason is on record. (75 is EX_TEMPFAIL in sysexits: try again later.)
 EXIT_HALTED = 75
 FAREWELL_SECONDS = 5.0
 OUT_OF_TIME = "it was ended from outside: its timeout, or a limit of its session"
@@ -76,7 +76,7 @@ async def _begin(
 ) -> work.Beginning:
     """Fetch the conversation from the daemon. `window` is the context window of the model, if it was found before.
 
-    A daemon that needs the window asks for it first.
+    If the daemon needs the window, it asks for it before it sends the conversation.
     """
     key, asked = f"{environ['WAKEFUL_RUN']}.begin.{again}", work.Begin(asks_window=window is None, window=window)
     match await link.post("/work/begin", asked, key=key):
@@ -158,7 +158,10 @@ class LoopRun:
         self._last_summary: str | None = None
 
     async def run(self) -> Ending:
-        """Run to the end. SIGTERM, which a run's timeout sends, stops the run early. It still leaves a hand-off."""
+        """Run to the end.
+
+        SIGTERM, which a run's timeout sends, stops the run early. A stopped run still leaves a hand-off.
+        """
         thinking = asyncio.create_task(self._think(), name="think")
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, thinking.cancel)
         try:
@@ -201,7 +204,10 @@ class LoopRun:
         )
 
     async def _think(self) -> Ending:
-        """Run the loop, and compress the conversation whenever it is too long. Halts if a summary makes no room."""
+        """Run the loop, and compress the conversation whenever it is too long.
+
+        Halts if it cannot be made short enough.
+        """
         ending = Ending(is_long=True) if self._beginning.is_long else await self._loop.run()
         for again in itertools.count(1):
             if not ending.is_long:
@@ -267,7 +273,7 @@ class LoopRun:
 
 
 def find_most_tokens(most_tokens: int, ending: Ending) -> int:
-    """Return the most tokens of the next requests. After a refusal it is clearly less than the refused size."""
+    """Return the limit of tokens for the next requests. After a refusal it is clearly below the refused size."""
     return (
         most_tokens if ending.refused_tokens is None else min(most_tokens, int(ending.refused_tokens * REFUSED_SHARE))
     )

@@ -104,7 +104,7 @@ def make_server_environment(server: McpServer, beginning: work.Beginning, enviro
 
 
 def make_home(environ: Mapping[str, str]) -> str:
-    """Make the home folder of external programs, kept between runs. They cannot reach the user's own. Blocking."""
+    """Make the home folder of external programs, kept between runs. They cannot reach the user's own home. Blocking."""
     home = Path(environ["WAKEFUL_SCRATCH"]) / HOME
     home.mkdir(mode=0o700, exist_ok=True)
     return str(home)
@@ -119,7 +119,7 @@ async def make_box(
 ) -> ToolBox:
     """Make the tools: those of every agent, the shell, those of its servers, and `delegate`.
 
-    Waits for the servers, up to a limit. `record` is for the steps of sub-agents. None if there can be none.
+    Waits for the servers, up to a limit. `record` records the steps of sub-agents. With None there are no sub-agents.
     """
     await servers.wait(beginning.failing)
     for one in servers.down:
@@ -234,7 +234,10 @@ def read_secret(name: str | None, environ: Mapping[str, str]) -> str | None:
 
 
 class Recorder:
-    """Records the steps of one run (loop.Record). `tell` sends lines of a request that the next `__call__` ends."""
+    """Records the steps of one run (loop.Record).
+
+    `tell` sends lines of a request, and the next `__call__` ends the request.
+    """
 
     def __init__(self, link: DaemonClient, run_id: str) -> None:
         self._link = link
@@ -244,7 +247,8 @@ class Recorder:
 
     async def keep(self, content: bytes) -> str | None:
         try:
-            # With a key the client may repeat the request. It is harmless, because the content determines the address.
+            # With a key the client may repeat the request. A repetition is harmless, because the content determines the
+            # address.
             return str(
                 (await self._link.post("/work/images", {"content": content}, key=f"{self._run_id}.image"))["address"]
             )

@@ -40,7 +40,10 @@ class DelegateArguments(Arguments, frozen=True):
 
 
 class Delegation:
-    """Runs sub-agents. `make_models` and `make_tools` make those of a sub-agent. `say` shows its text as it comes."""
+    """Runs sub-agents.
+
+    `make_models` and `make_tools` make a sub-agent's models and tools. `say` shows its text as it comes.
+    """
 
     def __init__(
         self,
@@ -76,7 +79,7 @@ class Delegation:
         number = next(self._numbers)
         wanted = {"call": call_id, "agent": given.agent, "text": given.text}
         answer = await self._link.post("/work/subagent", wanted, key=f"{self._run_id}.sub.{number}")
-        # A run_id of its own, because the ids of its calls may be the same as those of the caller's calls.
+        # Give the sub-agent a run_id of its own, because its call ids may be the same as those of the caller's calls.
         beginning = replace(msgspec.convert(answer, work.Beginning), run_id=f"{self._run_id}.{number}")
         record = SubRecord(self._record, SubWork(call=call_id, agent=given.agent))
         self._say(f"\n[sub-agent {given.agent}]\n")
@@ -112,7 +115,7 @@ class SubRecord:
     def __init__(self, record: Record, sub: SubWork) -> None:
         self._record = record
         self._sub = sub
-        # The reason why the whole run is over, and whether that is a limit.
+        # The reason why the whole run is over, and whether that reason is a limit.
         self.run_end: str | None = None
         self.is_limit = False
 

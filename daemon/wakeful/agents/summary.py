@@ -1,7 +1,7 @@
-"""The summary of a conversation: the text that is summarised, the tool by which a model hands it in, and the merging.
+"""Summaries of a conversation: the text to summarise, the tool with which a model returns a summary, and their merging.
 
-Pure. compaction.py asks for summaries. The conversation is written as text uncut, in pieces that each fit into one
-request. A piece keeps its entries apart, so that it can be condensed without a model if no model answers, also for the
+Pure. compaction.py asks for summaries. The whole conversation is written as text, in pieces that each fit into one
+request. A piece keeps its entries apart, so that it can be condensed without a model: if no model answers, or for the
 hand-off of a run that had to stop. core/agents/rule_summary.py writes the headings of a summary's lists, and parses
 them again.
 """
@@ -35,7 +35,7 @@ SUMMARISE = "summarise"
 # The most characters of prose in a summary that was merged without a model. The lists are not cut.
 LONGEST_PROSE = 12_000
 _RETURNED = " RETURNED"
-# More letters than an estimated token ever has.
+# An upper limit for the letters of an estimated token.
 _MOST_LETTERS_A_TOKEN = 5
 
 
@@ -46,7 +46,7 @@ class FoundFact(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Summary(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The summary as the model hands it in."""
+    """A summary as the model returns it."""
 
     summary: str
     decisions: tuple[str, ...] = ()
@@ -98,7 +98,7 @@ OFFER = ToolOffer(
 
 
 def read_answer(answer: Answered) -> Summary | None:
-    """Read the summary from an answer. None if there is none, or it cannot be parsed."""
+    """Read the summary from an answer. None if the answer has no summary, or one that cannot be parsed."""
     for call in answer.calls:
         if call.name == SUMMARISE:
             try:
@@ -176,7 +176,7 @@ Piece = tuple[SummaryPiece, ...]
 
 
 def list_whole(beginning: work.Beginning, entries: Sequence[Entry]) -> Sequence[Entry]:
-    """Return the conversation with the turns that did not fit the model, in place of the mark for them.
+    """Return the conversation. Turns that did not fit the model are there again, in place of the mark for them.
 
     The summary at its beginning is left out.
     """

@@ -39,11 +39,12 @@ class Moved(msgspec.Struct, frozen=True):
 
 
 class BlobArchive:
-    """The zip files of one folder, which need not be there yet."""
+    """The zip files of one folder, which may not exist yet."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        # The addresses in each file, cached by its size and time, because a person may add or remove files.
+        # The addresses in each file. The cache is valid for the file's size and time, because a person may add or
+        # remove files.
         self._names: dict[Path, tuple[tuple[int, int], frozenset[str]]] = {}
 
     def holds(self, address: str) -> bool:
@@ -58,13 +59,14 @@ class BlobArchive:
                 yield path, str(damaged)
 
     def read(self, address: str) -> bytes | None:
-        """Read a blob's content, unchecked like that of any open blob. None if no file has it.
+        """Read a blob's content, without checking it: `Blobs.get` does that. None if no file has the blob.
 
         Raises ArchiveDamaged if the entry, or a file that may have the entry, cannot be read.
         """
         path = self._find(address)
         if path is None:
-            # The blob may be in a file that cannot be read. None would wrongly mean that it was never kept.
+            # The blob may be in a file that cannot be read. Returning None would wrongly mean that the blob was never
+            # kept.
             for _, wrong in self.find_damage():
                 raise ArchiveDamaged(f"{address} is not among the open blobs, and {wrong}")
             return None
@@ -77,7 +79,10 @@ class BlobArchive:
             ) from error
 
     def move(self, blobs: Blobs, addresses: Iterable[str], name: str) -> Moved | None:
-        """Write these blobs to a new file, read them back, then remove them from `blobs`. None if none exists."""
+        """Write these blobs to a new file, read them back, then remove them from `blobs`.
+
+        None if no such blob exists.
+        """
         make_private(self._folder)
         path = self._find_free(name)
         partial = path.with_name(f".{path.name}.partial")

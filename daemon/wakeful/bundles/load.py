@@ -227,7 +227,7 @@ class _Check:
         )  # fmt: skip
 
 
-# Taking in
+# Importing
 
 
 def take_in(

@@ -1,9 +1,9 @@
 """Finds the blobs of old runs that may move to the archive.
 
-These are outputs, the contents of files that the runs read and wrote, and payloads of deliveries from before their end.
-Retention calls this once a day, off the loop. bundles/retention_rules.py decides which runs exceed a limit. A blob
-stays if a run that stays, a workspace's base or a merge names it, in any session, including loaded ones. This module
-only reads, and moves nothing.
+These are outputs, the contents of files that the runs read and wrote, and payloads of deliveries that came before the
+runs ended. Retention calls this once a day, off the loop. bundles/retention_rules.py decides which runs exceed a limit.
+A blob stays if a run that stays, a workspace's base or a merge names it, in any session, including loaded ones. This
+module only reads, and moves nothing.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ _decode_merged = msgspec.json.Decoder(_Merged).decode
 
 
 class References:
-    """The blobs named so far, each once. `missing` counts those that the caller did not find."""
+    """The blobs named so far, each once. `missing` counts the blobs that the caller did not find."""
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
@@ -119,7 +119,7 @@ class References:
                 self._name(address)
 
     def _add_images(self, payload: bytes) -> None:
-        """Add the images of a tool's result. A result without images, nearly every one, is not decoded."""
+        """Add the images of a tool's result. Nearly every result has no images, and such a result is not decoded."""
         if b'"images"' not in payload:
             return
         try:
@@ -155,7 +155,7 @@ class References:
             self._add_files(branched.record)
             merged = _decode_merged(self._blobs.get(branched.record))
         except (msgspec.DecodeError, UnknownBlob, OperatorError):
-            return  # not an event of this release, or the list is missing, which is counted when it is opened
+            return  # not an event of this release, or the list is missing: `save` counts it when it opens the blob
         for marked in merged.marked:
             self._name(marked.get("address", ""))
         if merged.base is not None and self._name(merged.base):
@@ -179,7 +179,7 @@ class References:
                         if entry.address is not None:
                             self._name(entry.address)
         except (UnknownBlob, OperatorError, msgspec.DecodeError):
-            # The list is missing or damaged, so its contents are unknown. It is counted when it is opened.
+            # The list is missing or damaged, so its contents are unknown. `save` counts it when it opens the blob.
             return
 
     def _name(self, address: str) -> bool:

@@ -18,7 +18,7 @@ from wakeful.text.display import count
 
 _MICROSECONDS = 1_000_000
 _DAY_SECONDS = 86_400
-# Seconds for which the output of a run that did not succeed stays. People come back for these outputs.
+# Seconds for which the output of a run that did not succeed stays. People look at such outputs later.
 FAILED_KEEP_SECONDS = 90.0 * _DAY_SECONDS
 # The limits for the outputs of a session whose spec sets none.
 USUAL_OUTPUTS = Retention(keep_seconds=30.0 * _DAY_SECONDS, size_bytes=1_000_000_000)

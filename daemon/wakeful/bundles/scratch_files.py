@@ -1,4 +1,4 @@
-"""Moves scratch files into a bundle and out of one. Their names are the only ones in a bundle that become paths.
+"""Copies scratch files into a bundle and out of one. Of all names in a bundle, only theirs become paths.
 
 A save takes only regular files and reports those it skipped. A load refuses the bundle if a file name could leave the
 folder, collide with another one, or mean something else on another system. The folder is filled under a temporary name
@@ -71,7 +71,7 @@ def judge_name(path: str) -> str | None:
 def find_files(folder: Path, screen: SecretFinder | None = None) -> tuple[list[FileLine], list[str]]:
     """Find the regular files below a folder, sorted by name, and list the files that were skipped.
 
-    Skipped are links, devices, unsuitable names, and files that hold a secret.
+    Links, devices, unsuitable names, and files that hold a secret are skipped.
     """
     found: list[FileLine] = []
     passed: list[str] = []

@@ -88,8 +88,10 @@ def _make_message(record: Record) -> Iterator[Message]:
 def _read_said(
     log: LogReader, session: Session, kinds: tuple[str, ...], stretches: Sequence[RecordRange] | None = None
 ) -> Iterator[Record]:
-    """Yield the records of the present conversation. A stretch may also have questions of other people and the answers
-    to them, which are left out."""
+    """Yield the records of the present conversation.
+
+    A stretch may also have questions of other people and the answers to them. These are left out.
+    """
     for stretch in find_stretches(session) if stretches is None else stretches:
         others: set[int | None] = set()
         for record in log.read(
@@ -124,8 +126,10 @@ def _read_text(record: Record) -> str | None:
 
 
 def make_compress(log: LogReader, session: Session, keep: int, summariser: Summariser) -> Compress:
-    """Make the call that replaces all messages except the newest by a summary. Raises CallerError if there are no older
-    ones."""
+    """Make the call that replaces all messages except the newest by a summary.
+
+    Raises CallerError if there are no older messages.
+    """
     messages = read_conversation(log, session)
     old, kept = (messages[:-keep], messages[-keep:]) if keep else (messages, [])
     if not old:

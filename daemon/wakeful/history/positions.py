@@ -35,8 +35,10 @@ def read_moment(text: str, now: int) -> int:
 
 
 def find_seq(log: LogReader, session: Session, position: str, now: int) -> int:
-    """Find the seq of a position. For a TIME, it is the newest record at that time. Raises CallerError if there is
-    none."""
+    """Find the seq of a position. For a TIME, it is the newest record at that time.
+
+    Raises CallerError if there is no such record.
+    """
     if position.isascii() and position.isdigit():
         return _check_seq(session, position)
     mark = session.lineage.checkpoints.get(position)
@@ -62,8 +64,10 @@ def find_seq(log: LogReader, session: Session, position: str, now: int) -> int:
 
 
 def list_origins(log: LogReader, session: Session) -> list[RecordRange]:
-    """List the records that a fork or a loaded session came from, nearest first: those of its parent up to the fork,
-    those of the parent's parent, and so on."""
+    """List the records that a fork or a loaded session came from, nearest first.
+
+    These are the parent's records up to the fork, then those of the parent's parent, and so on.
+    """
     origins: list[RecordRange] = []
     origin = session.lineage.origin
     while origin is not None:
@@ -77,11 +81,12 @@ def list_origins(log: LogReader, session: Session) -> list[RecordRange]:
 
 
 def fold_position(log: LogReader, session: Session, position: str, now: int) -> Session:
-    """Fold the session at a position. If the position is before the session was forked or loaded, the result is its
-    parent at that position, with the parent's id.
+    """Fold the session at a position.
 
-    `~SEQ` is a record of the parent. A checkpoint, or a time before the session was opened, is also searched in the
-    parent."""
+    If the position is before the session was forked or loaded, the result is its parent at that position, with the
+    parent's id. `~SEQ` is a record of the parent. A checkpoint, or a time before the session was opened, is also
+    searched in the parent.
+    """
     origins = list_origins(log, session)
     if position.startswith("~") and position[1:].isdigit():
         if not origins:
@@ -143,8 +148,10 @@ def fold_until(log: LogReader, session: Session, seq: int) -> Session:
 
 
 def fold_at(log: LogReader, session_id: str, seq: int) -> Session:
-    """Fold a session, by its id, as it was when `seq` was its newest record. Raises PastGone if a needed payload is
-    gone."""
+    """Fold a session, by its id, as it was when `seq` was its newest record.
+
+    Raises PastGone if a needed payload is gone.
+    """
     snapshot = log.snapshot(session_id, at_or_before=seq)
     base = decode_snapshot(session_id, snapshot)
     past = fold_records(
@@ -156,8 +163,10 @@ def fold_at(log: LogReader, session_id: str, seq: int) -> Session:
 
 
 class StateHashes:
-    """Computes the hash of a session's state after each record. Seqs must be requested in ascending order, so that each
-    record is folded once."""
+    """Computes the hash of a session's state after each record.
+
+    Seqs must be requested in ascending order, so that each record is folded once.
+    """
 
     def __init__(self, log: LogReader, session_id: str) -> None:
         self._log = log
@@ -182,8 +191,10 @@ class StateHashes:
 
 
 def decode_snapshot(session_id: str, snapshot: Snapshot | None) -> Session | None:
-    """Decode the state of a snapshot. None if a release with another fold made it, or if its row is damaged, so that
-    the state is of another session or seq."""
+    """Decode the state of a snapshot. None if the snapshot cannot be used.
+
+    Either a release with another fold made it, or its row is damaged: then the state is of another session or seq.
+    """
     base = decode_state(snapshot.state) if snapshot is not None else None
     return (
         base
@@ -203,8 +214,11 @@ class PastGone(OperatorError):
 
 
 def fold_records(log: LogReader, session_id: str, base: Session | None, records: Iterable[Record]) -> Session | None:
-    """Fold records on top of `base`. For an erased payload, its stand-in is folded. The payloads of archived records
-    are in a bundle; the record of the archive has the state after them. Raises PastGone if a payload is missing."""
+    """Fold records on top of `base`. Raises PastGone if a payload is missing.
+
+    For an erased payload, its stand-in is folded. The payloads of archived records are in a bundle. The record of the
+    archive has the state after them.
+    """
     past, missing = base, 0
     stand_ins: dict[int, bytes] | None = None
     for record in records:

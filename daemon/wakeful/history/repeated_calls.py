@@ -19,7 +19,7 @@ from wakeful.errors import KeyReused
 from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import Appended, LogReader, Record
 
-# The fields of a call that its first record has unchanged.
+# The fields of a call that are unchanged in its first record.
 _COMPARED: dict[type[Struct], tuple[str, ...]] = {
     calls.Send: ("text",),
     calls.Ask: ("text",),
@@ -27,12 +27,12 @@ _COMPARED: dict[type[Struct], tuple[str, ...]] = {
     calls.Remember: ("key", "value"),
     calls.Forget: ("key",),
 }
-# The calls whose key may be in the log of another session than the one that they name now.
+# The calls whose key may be in the log of a session other than the one that they name now.
 _ANYWHERE = (calls.SleepAll, calls.ResumeAll, calls.Rename, calls.Fork)
 
 
 class Named(Struct, frozen=True, kw_only=True):
-    """The parts of a call that matter for its key. It has several kinds if a request may become any of them."""
+    """The parts of a call that matter for its key. `kinds` has several kinds if a request may become any of them."""
 
     kinds: tuple[type[calls.Call], ...]
     name: str
@@ -50,7 +50,7 @@ def name_call(call: calls.Call, digest: bytes | None = None) -> Named:
 
 
 def find_first(log: LogReader, state: State, named: Named, key: str) -> Record | None:
-    """Find the first record of the call that was carried out with this key. None if there is none.
+    """Find the first record of the call that was carried out with this key. None if there is no such call.
 
     Raises KeyReused if another call used the key.
     """
@@ -76,8 +76,10 @@ def find_first(log: LogReader, state: State, named: Named, key: str) -> Record |
 
 
 def _refuse_another_body(landed: Appended, record: Record, named: Named, key: str) -> None:
-    """Raise KeyReused if the first call had other arguments. A log of an earlier release has no digests, so a few
-    fields are compared instead."""
+    """Raise KeyReused if the first call had other arguments.
+
+    A log of an earlier release has no digests, so a few fields are compared instead.
+    """
     if landed.digest is not None and named.digest is not None:
         is_same = landed.digest == named.digest
     else:

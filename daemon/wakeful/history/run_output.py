@@ -93,8 +93,10 @@ def _say_gone(session: Session, run: int) -> str:
 
 
 def find_in_output(output: RunOutput, text: str) -> Found:
-    """Search a stored output. Line numbers are those of `wakeful output`, in which one line stands for the dropped
-    part."""
+    """Search a stored output.
+
+    Line numbers are those of `wakeful output`, in which one line stands for the dropped part.
+    """
     left_out = output.total_bytes - len(output.head) - len(output.tail)
     if left_out <= 0:
         return find_lines(output.head + output.tail, text)

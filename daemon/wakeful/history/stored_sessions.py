@@ -63,7 +63,7 @@ def _fold_tail(
 ) -> Session | None:
     if isinstance(records, StoreDamaged):
         raise records
-    # The snapshot is of a release with another fold, so all records are folded, once.
+    # If a release with another fold made the snapshot, all records are folded once.
     whole: Iterable[Record] = log.read(session_id) if base is None and is_from_snapshot else records
     return fold_records(log, session_id, base, whole)
 
@@ -84,8 +84,10 @@ def _find_damage(log: LogVerification, session_id: str, error: Exception) -> str
 
 
 def salvage(log: LogReader, session_id: str, words: str, taken: set[str]) -> DamagedSession:
-    """Fold a damaged session as far as its records can be read. If its name is unknown or taken, its name is made from
-    its id."""
+    """Fold a damaged session as far as its records can be read.
+
+    If its name is unknown or taken, its name is made from its id.
+    """
     session = _fold_readable(log, session_id)
     name = session.name if session is not None else _find_name(log, session_id)
     if not name or name in taken:
@@ -114,7 +116,7 @@ def _fold_readable(log: LogReader, session_id: str) -> Session | None:
 
 
 def _find_name(log: LogReader, session_id: str) -> str:
-    """Find the name in the newest readable record that has one. Empty if there is none."""
+    """Find the name in the newest readable record that has a name. Empty if no such record exists."""
     with contextlib.suppress(StoreDamaged):
         for event in _read_naming(log, session_id):
             return event.new if isinstance(event, SessionRenamed) else event.spec.name

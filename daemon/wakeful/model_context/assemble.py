@@ -173,7 +173,7 @@ def assemble(
     opening = open_run(turns)
     fitting = fit(opening)
     if fitting != turns.entries:
-        # The turns left out may include openings with facts, so the new opening repeats these.
+        # The turns that are left out may contain openings with facts. So the new opening repeats the facts.
         opening = open_run(turns.shorten())
         fitting = fit(opening)
     return Assembled(
@@ -236,7 +236,10 @@ def make_instructions(
 
 
 def list_skills(spec: SessionSpec, agent: AgentSpec) -> str | None:
-    """List the names and descriptions of the agent's skills. None if there are none, or the tool `skill` is denied."""
+    """List the names and descriptions of the agent's skills.
+
+    None if the agent has no skills, or the tool `skill` is denied.
+    """
     if not agent.skills or "deny" in (agent.tools.get(SKILL), spec.tools.get(SKILL)):
         return None
     return "\n".join((_SKILLS, "", *(f"- {skill.name}: {escape(skill.description)}" for skill in agent.skills)))
@@ -283,7 +286,10 @@ MOST_LEFT_OUT_BYTES = 16 * 1024 * 1024
 
 
 def fit_entries(entries: tuple[Entry, ...], tokens: int) -> tuple[Entry, ...]:
-    """Return the newest turns that fit into `tokens`, after a mark for those left out. The last turn always stays."""
+    """Return the newest turns that fit into `tokens`, after a mark for the turns left out.
+
+    The last turn always stays.
+    """
     turns = split_turns(entries)
     kept: list[Sequence[Entry]] = []
     for turn in reversed(turns):
@@ -302,7 +308,7 @@ def fit_entries(entries: tuple[Entry, ...], tokens: int) -> tuple[Entry, ...]:
 
 
 def find_left_out(entries: tuple[Entry, ...], fitting: tuple[Entry, ...]) -> tuple[Entry, ...]:
-    """Return the turns that the mark stands for, with their texts and calls only.
+    """Return the turns that `fit_entries` left out, with their texts and calls only.
 
     They go to the summariser and never back to a provider, so `raw` is dropped. One answer of the daemon holds them
     all, so beyond MOST_LEFT_OUT_BYTES the oldest are condensed without a model.

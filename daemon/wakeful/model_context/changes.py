@@ -20,7 +20,7 @@ from wakeful.text.display import count
 
 _MOST_COMMITS = 20
 _ID_DIGITS = 12
-# The fewest tokens that must be left for a diff to be shown, if need be cut. A smaller piece is useless.
+# A diff is shown only if at least this many tokens are left. If necessary it is cut. A smaller piece is useless.
 _LEAST_TOKENS = 100
 
 

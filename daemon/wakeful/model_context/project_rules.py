@@ -24,7 +24,7 @@ from wakeful.system.openat2 import open_beneath
 
 # The names of rules files. The first that exists in a folder is used.
 FILES = ("AGENTS.md", "CLAUDE.md")
-# The most folders searched for rules. Nobody keeps rules in more, and each costs a system call.
+# The most folders searched for rules. No project keeps rules in more folders, and each folder costs a system call.
 MOST_FOLDERS = 64
 LARGEST_BYTES = 64 << 10
 
@@ -46,9 +46,10 @@ def read_rules(spec: SessionSpec, causes: Iterable[Cause], tokens: int, redact: 
 def read_nested_rules(
     spec: SessionSpec, causes: Iterable[Cause], folder: str, tokens: int, redact: Callable[[str], str]
 ) -> dict[str, str]:
-    """Read and quote, by path, the rules on the path to a bound folder, except those that `read_rules` returned.
+    """Read and quote the rules of the folders on the path to a bound folder, except those that `read_rules` returned.
 
-    `folder` is relative to the root. Empty if no binding reaches the folder. Blocking.
+    `folder` is relative to the root. Returns the quoted rules by the paths of their files. Empty if no binding reaches
+    the folder. Blocking.
     """
     place = posixpath.normpath(posixpath.join(spec.root, folder))
     patterns = [
@@ -94,7 +95,7 @@ def list_folders(spec: SessionSpec, causes: Iterable[Cause]) -> list[str]:
 
 
 def _list_way(root: str, place: str) -> list[str]:
-    """List every folder below the root on the path to a folder, that folder itself last."""
+    """List every folder below the root on the path to a folder, including that folder as the last."""
     parts = posixpath.relpath(place, root).split("/") if place != root else []
     return ["/".join(parts[: depth + 1]) for depth in range(len(parts))][:MOST_FOLDERS]
 

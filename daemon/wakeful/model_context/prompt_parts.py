@@ -25,7 +25,10 @@ class Part(Struct, frozen=True):
 
 
 class Room(Struct, frozen=True, kw_only=True):
-    """The most tokens of each part. The prompt, the objective and the agent's role are never cut, so have no entry."""
+    """The most tokens of each part.
+
+    The prompt, the objective and the agent's role are never cut, so they have no limit.
+    """
 
     rules: int
     facts: int

@@ -80,13 +80,16 @@ class Turns(Struct, frozen=True, kw_only=True):
     new_conflicts: frozenset[int] = frozenset()
     # The runs that have an opening, as pairs of session and run number.
     opened: frozenset[tuple[str, int]] = frozenset()
-    # For a conversation with a person: the session's work has left a hand-off since the last opening here.
+    # Only for a conversation with a person: has the session's work left a hand-off since the last opening here?
     has_new_handoff: bool = False
     # Texts asked since the last answer, while its calls are pending. They come after the returns of those calls.
     later: tuple[Asked, ...] = ()
 
     def shorten(self) -> Turns:
-        """Return a copy for a model that is not shown all turns. Its next opening repeats what openings contained."""
+        """Return a copy for a model that is not shown all turns.
+
+        The next opening repeats the contents of the earlier openings.
+        """
         return replace(self, told_at=None, is_shortened=True)
 
     def close(self) -> Turns:
@@ -130,7 +133,10 @@ def read_turns(log: LogReader, blobs: Blobs, session: Session, *, is_fresh: bool
 
 
 def _has_new_handoff(log: LogReader, session: Session, turns: Turns) -> bool:
-    """Is there a hand-off newer than the last opening? Those of the session's work, another conversation, count too."""
+    """Is there a hand-off newer than the last opening?
+
+    Hand-offs of the session's work count too, although that work is another conversation.
+    """
     if turns.told_at is None or turns.told_at[0] != session.id:
         return True
     newest = next(
@@ -158,7 +164,7 @@ def read_sub_turns(log: LogReader, blobs: Blobs, session: Session, call_id: str)
 
 
 class _Erasures:
-    """Finds the replacements of erased payloads. Those of a session are read when its first erased payload is met."""
+    """Finds the replacements of erased payloads. The replacements of a session are read when they are first needed."""
 
     def __init__(self, log: LogReader) -> None:
         self._log = log
@@ -173,7 +179,7 @@ class _Erasures:
 def read_messages(log: LogReader, session: Session, run: OpenRun, told: int) -> list[Word]:
     """Read the messages that this run must handle, oldest first. Blocking.
 
-    They begin after the last message that a finished run has seen or this conversation contains (`told`), and end with
+    They begin after the last message that a finished run has seen or this conversation contains (`told`). They end with
     the last message of the run's mailbox version. Comparing positions ensures that a message is shown only once.
     """
     last = int(run.versions.get(MAILBOX, str(session.mailbox.position)))
@@ -234,7 +240,7 @@ class _Turn:
     openings: list[Asked] = field(default_factory=list)
 
     def close(self) -> list[Entry]:
-        """Return the answer, a return for every call in their order, and the openings made meanwhile."""
+        """Return the answer, a return for every call in the order of the calls, and the openings made meanwhile."""
         return [self.answer, *map(self._find_return, self.answer.calls), *self.openings]
 
     def leave(self) -> tuple[list[Entry], tuple[ToolCall, ...]]:
@@ -261,7 +267,7 @@ class _Turn:
 
 
 class _Start(Struct, frozen=True, kw_only=True):
-    """The state when a run started, which its opening then contains.
+    """The state when a run started. The run's opening then contains it.
 
     It has the run's causes, the place of the start in the log, the number of words and conflicts before it, and the
     position of the newest message.
@@ -371,7 +377,7 @@ class _Reader:
         )
 
     def begin_anew(self) -> None:
-        """Forget the turns and what openings contained, because the model no longer sees them.
+        """Forget the turns and the contents of openings, because the model no longer sees them.
 
         The next opening repeats the contents, except what a finished run has handled.
         """

@@ -148,13 +148,14 @@ def _say_last(session: Session, run: OpenRun) -> str | None:
     return f"# The last run\n\nRun {last.run} failed: {quote_line(last.reason or 'no reason is known')}"
 
 
-# -- what is known ----------------------------------------------------------------------------
+# -- facts, memory and to-do list -------------------------------------------------------------
 
 
 def _find_known(session: Session, turns: Turns) -> tuple[Iterable[Fact], Sequence[Conflict]]:
     """Return the facts and conflicts that are new since the last opening, without the facts that the model set itself.
 
-    All facts and conflicts if the model may no longer see that opening, or the opening is in another session's log.
+    Return all facts and conflicts if the model may no longer see that opening, or if the opening is in another
+    session's log.
     """
     if not turns.entries or turns.told_at is None or turns.told_at[0] != session.id:
         return session.knowledge.facts.values(), session.lineage.conflicts
@@ -215,7 +216,7 @@ def _list_todo(items: TodoList) -> tuple[Part, ...]:
 
 
 def _take_lines(lines: Sequence[str], tokens: int) -> tuple[list[str], int]:
-    """Return the first lines that fit, and the number of those that do not."""
+    """Return the first lines that fit, and the number of lines that do not fit."""
     taken: list[str] = []
     for line in lines:
         tokens -= estimate_tokens(line) + 1
@@ -235,7 +236,7 @@ def quote_summary(summary: str, tokens: int) -> str:
     return "# Summary of what was said before\n\n" + quote_block(summary, "summary", tokens, "history shows all of it")
 
 
-# -- what was said ----------------------------------------------------------------------------
+# -- messages ---------------------------------------------------------------------------------
 
 
 def _add_notes(session: Session, messages: Sequence[Word], turns: Turns, has_talk: bool) -> list[Word]:

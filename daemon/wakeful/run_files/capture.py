@@ -112,7 +112,7 @@ class Capture:
 
     def __init__(self, blobs: Blobs, limits: Limits) -> None:
         self.blobs = blobs
-        # Monotonic times. A file that is not read by then is recorded as not read in time.
+        # Monotonic times. A file that is not read before that time is recorded as not read in time.
         self.inputs_until = inf
         self.outputs_until = inf
         # The addresses of the outputs that are kept. Some of them may not be flushed yet.
@@ -202,7 +202,8 @@ class Capture:
             raise NotKept(NO_FILE)
         mode = _read_mode(os.path.join(root, name))
         facts: dict[str, Any] = {} if mode is None else {"mode": mode}
-        # This or another run kept the content. Do not read it again, even if the file has changed meanwhile.
+        # This or another run has already kept the content. Do not read it again, even if the file has changed
+        # meanwhile.
         if sight.digest and self.blobs.has(address_of(sight.digest), sight.size):
             self.relied_on.add(address_of(sight.digest))
             return facts | {"digest": sight.digest.hex()}
@@ -219,7 +220,7 @@ class Capture:
         return facts | {"digest": digest.hex(), "size": len(content)}
 
     def _take_link(self, root: str, name: str, sight: SeenPath, is_later: bool) -> dict[str, Any]:
-        """Record the text of a link. Also keep the file behind it, if the look read that file and it lies below root.
+        """Record the text of a link. Also keep the file behind the link, if the look read it and it is below root.
 
         A run may leave a link to a file that it cannot read itself. The daemon could read that file, and must not copy
         it for the run.

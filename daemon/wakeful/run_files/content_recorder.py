@@ -2,9 +2,9 @@
 
 `RunStarter` calls `save_outputs` before the process is started and `begin` after it. The runner's report goes through
 `end`. The core delays `run_finished` until `OutputsKept`: for a short time, and never for the inputs, which are named
-by their digests and kept later (pending_contents.py). Threads read and write the contents. The loop only lists the
-paths, and keeps the few outputs that others changed since the last run, because the run would overwrite them before a
-thread could read them. After an error, a message is printed and the run is recorded without its files.
+by their digests and kept later (pending_contents.py). Threads read and write the contents. The loop lists the paths. It
+also keeps the few outputs that others changed since the last run: the run would overwrite them before a thread could
+read them. After an error, a message is printed and the run is recorded without its files.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from wakeful.system.blocking_pool import Pool
 
 _POOL_SIZE = 2
 # The most seconds that the end of a run waits until its outputs are read and flushed. The rest is recorded as not kept,
-# but still tried.
+# but we still try to keep it.
 LONGEST_WAIT_SECONDS = 0.2
 # Seconds after which unread inputs are given up, because a dead mount must not delay the end of a run for ever.
 _PATIENCE_SECONDS = 60.0
@@ -118,7 +118,7 @@ class Keeper:
         lists: KeptLists | None = None,
         is_looking: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`lists` outlive the daemon; None if runs end with it.
+        """`lists` keeps lists of files for the next daemon. None if runs end with the daemon.
 
         `is_looking` returns True while threads are looking at files.
         """
@@ -129,7 +129,8 @@ class Keeper:
         self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._pool = Pool(_POOL_SIZE, "contents")
-        # A pool of its own, because a run holds its slot until its end, which must not queue behind other runs' lists.
+        # The ends of runs have a pool of their own. A run holds its slot until its end, so that end must not queue
+        # behind the lists of other runs.
         self._end_pool = Pool(_POOL_SIZE, "contents-end")
         self._backlog = Backlog(blobs, self._lose, self._is_pressed)
         self._lists = lists
@@ -222,7 +223,7 @@ class Keeper:
         self.attend()
 
     def attend_soon(self) -> None:
-        """Call `attend` in the next loop turn, because this look may have been reported from inside a decision."""
+        """Call `attend` in the next loop turn, because the caller may report a look from inside a decision."""
         if self._ending:
             self._loop.call_soon(self.attend)
 
@@ -251,7 +252,10 @@ class Keeper:
         self._listings.clear()
 
     async def close(self) -> None:
-        """Finish the records of the runs, and keep their inputs for as long as a stop may take. All runs are over."""
+        """Finish the records of the runs, and keep their inputs for as long as a stop may take.
+
+        All runs must be over.
+        """
         if self._flush_due is not None:
             self._flush_due.cancel()
         for pool in (self._pool, self._end_pool):
@@ -333,7 +337,7 @@ class Keeper:
         self.forget()
         self._say(words)
 
-    # -- in a thread --------------------------------------------------------------------------
+    # -- work in a thread ---------------------------------------------------------------------
 
     def _is_pressed(self) -> bool:
         """Is work under way that is more urgent: looks, queued runs, or the lists of runs?"""

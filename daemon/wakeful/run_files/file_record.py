@@ -17,15 +17,16 @@ from wakeful.system.blobs import Blobs, address_of
 FORMAT = 1
 # The most paths of a list that is stored in the record itself, so that a small run is one small blob.
 INLINE_PATHS = 64
-# The reason for a content that the record names but that is not found. Inputs are kept after the record is written.
+# The reason shown for a content that the record names but that is not found. Inputs are kept only after the record is
+# written, so some may be missing.
 GONE = "it changed before it was read, or was removed since"
 
 
 class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """One path, relative to root, or absolute if it lies outside.
+    """One path, relative to root, or absolute if it is outside of root.
 
-    `kind` is f (file), x (executable file), l (link), p (FIFO), s (socket), c or b (device). `digest` is that of the
-    content; for a link, that of the file behind it. It is empty if there is no content to keep.
+    `kind` is f (file), x (executable file), l (link), p (FIFO), s (socket), c or b (device). `digest` is the digest of
+    the content. For a link, it is the digest of the file behind it. It is empty if there is no content to keep.
     """
 
     path: str
@@ -52,7 +53,7 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
 
 class Found(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The paths of a binding's target at one look: here, or as the address of a list in parts (path_lists.py)."""
+    """The paths of a binding's target at one look: in `entries`, or in a list in parts (path_lists.py) at `listing`."""
 
     version: str | None = None
     entries: tuple[Entry, ...] = ()

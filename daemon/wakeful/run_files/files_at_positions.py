@@ -29,7 +29,10 @@ MOST_COMPARED_LINES = 3_000
 
 
 class Wrote(Struct, frozen=True):
-    """The address of the file record of a run or of a merge. That of a merge has only the paths that it changed."""
+    """The address of the file record of a run or of a merge.
+
+    The record of a merge has only the paths that it changed.
+    """
 
     address: str
     is_merge: bool = False
@@ -65,7 +68,7 @@ def read_files(blobs: Blobs, newest_first: Iterable[Wrote]) -> Files | None:
 
 
 def read_found(blobs: Blobs, wrote: Wrote) -> Files | None:
-    """Return the files that a run found. For the first run, they stand for a position before any run."""
+    """Return the files that a run found. Those of the first run also stand for a position before any run."""
     try:
         bindings = read_record(blobs, wrote.address).bindings
         return {entry.name: Held(one.name, entry) for one in bindings for entry in read_entries(blobs, one.before)}

@@ -1,7 +1,7 @@
 """Long lists of paths, stored in parts, so that one changed file among 10,000 costs one small part and not a new list.
 
-The hash of its name decides to which part a path belongs. A part is a blob of entries, and a list is a blob with the
-addresses of its parts. `Keeper` remembers the last list of each target, and only the parts with a changed path are
+The hash of a path's name decides to which part the path belongs. A part is a blob of entries, and a list is a blob with
+the addresses of its parts. `Keeper` remembers the last list of each target, and only the parts with a changed path are
 written again.
 """
 
@@ -24,7 +24,7 @@ _ENTRIES = msgspec.json.Decoder(tuple[Entry, ...])
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A stored list, and the looks from which it was made.
+    """A stored list, and the state of its paths when it was made.
 
     An `unsettled` part has a path whose content was not kept, but could be kept the next time.
     """
@@ -73,12 +73,12 @@ def keep_listing(
 
 
 def read_parts(blobs: Blobs, found: Found) -> tuple[str, ...]:
-    """Return the addresses of a long list's parts; none if the list is in the record itself. Blocking."""
+    """Return the addresses of a long list's parts. Empty if the list is in the record itself. Blocking."""
     return _PARTS.decode(blobs.get(found.listing)) if found.listing is not None else ()
 
 
 def read_entries(blobs: Blobs, found: Found | None) -> tuple[Entry, ...]:
-    """Return every path of one look, ordered; none if the look was never made. Blocking."""
+    """Return every path of one look, ordered. Empty if the look was never made. Blocking."""
     if found is None or found.listing is None:
         return found.entries if found is not None else ()
     entries = [entry for part in read_parts(blobs, found) for entry in _ENTRIES.decode(blobs.get(part))]
@@ -88,7 +88,7 @@ def read_entries(blobs: Blobs, found: Found | None) -> tuple[Entry, ...]:
 def _place_moved(members: Mapping[str, SeenPath], last: Listing | None, count: int) -> dict[str, int]:
     """Return the paths that changed since the last list, each with the number of its part."""
     known = last.members if last is not None else {}
-    # Compared by identity, because a look reuses the object of a path that has not changed.
+    # Compare by identity, because a look reuses the object of a path that has not changed.
     moved = [path for path, sight in members.items() if known.get(path) is not sight]
     moved += [path for path in known if path not in members]
     return dict(zip(moved, _place(moved, count), strict=True))

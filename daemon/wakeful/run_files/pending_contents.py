@@ -1,8 +1,8 @@
 """A queue of contents that a record already names and that are not kept yet.
 
 `Keeper` adds the contents that runs found. No run waits for them. A single thread keeps them in order, so that the
-outputs of a run never queue behind the inputs of others, and it yields to more urgent threads. A content can be lost on
-the way: its file changes, the daemon stops, or the disk is full. A later reader then gets "not kept".
+outputs of a run never queue behind the inputs of others. It yields to more urgent threads. A content can get lost
+before it is kept: its file changes, the daemon stops, or the disk is full. A later reader then gets "not kept".
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Backlog:
         self._pool.submit(self._keep, wanted)
 
     def flush(self) -> None:
-        """Flush the kept contents to disk, after those that wait now, so that they survive a power cut."""
+        """Flush the kept contents to disk, so that they survive a power cut. Contents that wait now are kept first."""
         if self._until == inf:
             self._pool.submit(self._flush)
 

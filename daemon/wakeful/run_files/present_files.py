@@ -63,7 +63,7 @@ def _open_part(folder: int, part: str, is_made: bool) -> int:
 
 
 def look_at(root: str, name: str) -> Entry | None:
-    """Return the file that is now at the path. None if there is none. A folder has kind d."""
+    """Return the file that is now at the path. None if there is no file. A folder has kind d."""
     try:
         with open_folder(root, name) as (folder, last):
             return _look(folder, last, name)

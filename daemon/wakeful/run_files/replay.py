@@ -39,7 +39,7 @@ from wakeful.system.private_files import make_private
 
 
 class MakeOrder(Protocol):
-    """Makes the order of a replay. Its scratch and private folders lie in `folder`. It has no socket and no token."""
+    """Makes the order of a replay. Its scratch and private folders are in `folder`. It has no socket and no token."""
 
     def __call__(
         self, session: Session, run: OpenRun, folder: str, *, causes: bytes, exports: dict[str, str]

@@ -2,7 +2,7 @@
 
 `plan_restore` returns, path by path, what would be done. `carry_out` does it and returns what was done. Only a path
 that one of the undone runs changed is restored, to what the first of these runs found. A file that others changed since
-is left alone unless forced; then its content is first kept as a blob. Both functions are blocking, for a thread.
+is left alone unless forced; then its content is first kept as a blob. Both functions block and are called in a thread.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Step(Struct, frozen=True, kw_only=True):
     name: str
     action: Action
     reason: str | None = None
-    # The number of the last run that changed it, or a description of another write of the session.
+    # The number of the last run that changed the path, or a description of another write of the session.
     run: int | str
     # The content to restore, and the content that was there when the plan was made. None if there is no file.
     wanted: Entry | None = None
@@ -125,7 +125,7 @@ _Written = tuple[dict[str, Entry], dict[str, Entry], bool]
 
 
 def _read_written(blobs: Blobs, address: str | None) -> list[_Written] | None:
-    """Return for each written binding the files that the run found, those it left, and whether the first are stale.
+    """Return for each written binding the files that the run found and left, and whether the found files are stale.
 
     None if the run has no record.
     """
@@ -177,7 +177,7 @@ def _judge(blobs: Blobs, root: str, name: str, trace: _Trace) -> Step:
 
 
 def _find_obstacle(blobs: Blobs, wanted: Entry) -> str | None:
-    """Describe why this content is not available; None if it is.
+    """Describe why this content is not available. None if it is available.
 
     A content that this run could not keep may have been kept by another run.
     """
@@ -199,7 +199,7 @@ def _do(blobs: Blobs, root: str, step: Step, is_forced: bool) -> Done:
         case "refuse" if not is_forced:
             return Done(path=step.path, ending="refused", reason=step.reason)
     try:
-        # The file may have changed after the plan was made, which is valid only for the content that it saw.
+        # The plan is valid only for the content that it saw, and the file may have changed since.
         if not is_same(look_at(root, step.name), step.present):
             return Done(path=step.path, ending="refused", reason="changed just now; look at it and try again")
         kept = _keep_theirs(blobs, root, step) if step.action == "refuse" else None

@@ -1,8 +1,8 @@
 """Writes the payloads of webhooks as files, which a run finds at $WAKEFUL_BINDING_<NAME>.
 
-`service/run_starter.py` and `replay` call this before a run starts, in a thread. It is alone, because runs and replays
-share nothing else. Each webhook has a folder, even if it
-is empty. Each delivery that no run has dealt with is a file in it, named by its position, so the oldest comes first.
+`service/run_starter.py` and `replay` call this before a run starts, in a thread. It is a module of its own, because
+runs and replays share nothing else. Each webhook has a folder, even if it is empty. Each delivery that no run has dealt
+with is a file in it, named by its position, so the oldest comes first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def lay_out_payloads(blobs: Blobs, session: Session, run: OpenRun, folder: str) 
         folders[binding.name] = own = f"{folder}/{binding.name}"
         os.makedirs(own, 0o700, exist_ok=True)
         for delivery in list_new_deliveries(session, run, binding.identity):
-            # None if a person has erased the payload.
+            # `payload` is None if a person has erased it.
             if delivery.payload is not None:
                 _write(blobs, delivery.payload, f"{own}/{delivery.file_name}", binding.name)
     return folders

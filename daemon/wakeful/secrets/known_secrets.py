@@ -92,7 +92,7 @@ class KnownSecrets:
         """Read all secrets again. `more` has further names that sessions are about to need."""
         needed = {*self._needed(), *more}
         names = set(needed)
-        # List a variable under the name that a session asks for, if one does, and not under its own name too.
+        # If a session asks for a variable by another name, list the variable only under that name.
         asked = {name_variable(name) for name in names}
         names.update(
             name
@@ -121,7 +121,7 @@ class KnownSecrets:
         return tuple(given)
 
     def remember(self, secrets: Iterable[Secret]) -> None:
-        """Redact values that runs of an earlier daemon hold, too. They may have been replaced since."""
+        """Also redact values that runs of an earlier daemon hold. They may have been replaced since."""
         for secret in secrets:
             values = self._values.get(secret.name, ())
             if secret.value not in values:
@@ -149,7 +149,7 @@ class KnownSecrets:
         return self.find(content) is not None
 
     def find_redactor(self) -> Redactor:
-        """The redactor of now. Another one replaces it when a secret changes."""
+        """Return the present redactor. A new one replaces it when a secret changes."""
         return self.redactor
 
     def find(self, content: bytes) -> str | None:
@@ -269,7 +269,7 @@ class RedactingFormatter(logging.Formatter):
 
 
 def _pack(value: Any) -> bytes:
-    """Encode a value so that its texts stand unescaped in the bytes, ready to be searched."""
+    """Encode a value so that its texts are unescaped in the bytes and can be searched."""
     try:
         return msgspec.msgpack.encode(value)
     except UnicodeEncodeError:

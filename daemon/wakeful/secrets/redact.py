@@ -1,4 +1,4 @@
-"""Replaces the values of secrets in bytes and text by `[secret NAME]`, in every encoding that `shapes` knows.
+"""Replaces the values of secrets in bytes and text by `[secret NAME]`, in every encoding of secret_encodings.py.
 
 A `Redactor` is immutable: for a new secret, the caller builds a new one. Everything that a run or the daemon outputs is
 redacted before it is stored, because the records of a hash-chained log cannot be changed later. This module reads no
@@ -78,7 +78,7 @@ class Redactor:
         sampled = self._lowered[: len(self._lowered) - len(self._unsampled)]
         self._samples = {shape[at : at + _SAMPLE_BYTES] for shape in sampled for at in range(_STRIDE)}
         self._openings = _Openings(self._lowered)
-        # The most bytes of a secret that lies across a cut, even with a space between any two letters.
+        # The most bytes that a secret across a cut can take, even with a space between every two letters.
         self._margin_bytes = 2 * max(map(len, self._lowered), default=0)
 
     def __repr__(self) -> str:
@@ -162,7 +162,7 @@ class Redactor:
         )
 
     def _find_spans(self, data: bytes) -> list[_Span]:
-        """Find all secrets, in order. Overlapping ones are merged into one span, under the name of the first."""
+        """Find all secrets, in order. Overlapping secrets are merged into one span, under the name of the first."""
         folded = _Folded(data)
         found: list[_Span] = []
         for shape, name in self._shapes:
@@ -198,7 +198,7 @@ class Redactor:
         return lead + self._openings.find(data[lead:])
 
     def _find_cut(self, data: bytes, cut: int) -> int:
-        """Return `cut`, or the beginning of the secret that lies across it."""
+        """Return `cut`, or the beginning of the secret that crosses it."""
         for span in reversed(self._find_spans(data)):
             if span.start < cut < span.end:
                 cut = span.start

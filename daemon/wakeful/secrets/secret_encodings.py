@@ -107,7 +107,7 @@ def _spell(value: bytes) -> Iterator[bytes]:
         spelled = json.dumps(text, ensure_ascii=is_ascii)[1:-1]
         yield spelled.encode()
         yield spelled.replace("/", "\\/").encode()
-        # Go and some web frameworks escape these, so that a browser does not take them for markup.
+        # Go and some web frameworks escape these characters, so that a browser does not take them for markup.
         yield spelled.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e").encode()
     yield repr(text)[1:-1].encode()
     yield from _spell_in_markup(text)
@@ -122,7 +122,9 @@ def _lower_escapes(quoted: str) -> str:
 
 
 def _spell_bytes(value: bytes) -> Iterator[bytes]:
-    """Yield the value byte by byte: hexadecimal as of `xxd`, `openssl` and debuggers, all escaped, list of numbers."""
+    """Yield the value byte by byte: in hexadecimal, as `xxd`, `openssl` and debuggers print it, escaped, and as
+    numbers.
+    """
     pairs = [f"{byte:02x}" for byte in value]
     for before, between in (("", ""), ("", ":"), ("", "-"), ("%", ""), ("\\x", ""), ("0x", ","), ("\\u00", "")):
         yield between.join(f"{before}{pair}" for pair in pairs).encode()
@@ -132,7 +134,7 @@ def _spell_bytes(value: bytes) -> Iterator[bytes]:
 def _spell_in_markup(text: str) -> Iterator[bytes]:
     """Yield the text escaped for HTML and XML: only special characters by name or number, or every one by number."""
     yield html.escape(text).encode()
-    # Go and Jinja, then PHP.
+    # The escapes of Go and Jinja, then those of PHP.
     for quote_mark, apostrophe in (("&#34;", "&#39;"), ("&quot;", "&#039;")):
         yield html.escape(text, quote=False).replace('"', quote_mark).replace("'", apostrophe).encode()
     for form in ("&#{:d};", "&#x{:x};"):

@@ -1,6 +1,6 @@
-"""Decides which specs are in force: folders that are followed as they are edited, and folders in which a person trusts
-each text.
+"""Decides which specs are in force.
 
-`ledger` stores what was trusted. `spec_reader` reads every folder and decides for each spec whether it counts.
+Some folders are followed: their specs are in force as they are edited. In the other folders a person must trust each
+text. `ledger` stores what was trusted. `spec_reader` reads every folder and decides for each spec whether it counts.
 `trust_review` answers the API.
 """

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from wakeful.errors import OperatorError
 from wakeful.system.private_files import make_private
 
-# In place of a digest: a person trusted that there is no such file.
+# Stored in place of a digest if a person trusted that there is no such file.
 ABSENT = "absent"
 
 
@@ -29,7 +29,7 @@ class Project(Struct, frozen=True, kw_only=True):
 
     name: str
     folder: str
-    # Set by `wakeful trust DIR`: followed as it is edited, unless others can write it.
+    # Set by `wakeful trust DIR`. The folder is then followed as it is edited, unless others can write it.
     is_followed: bool = False
 
     @property
@@ -41,7 +41,7 @@ class Pages(Struct, frozen=True, kw_only=True):
     projects: dict[str, Project] = {}
     # By path: the digest of the content that a person trusted there.
     trusted: dict[str, str] = {}
-    # By path, for files in a followed folder: why the file is no longer followed, in words. It changed while a run
+    # By path, for files in a followed folder: the reason why the file is no longer followed. It changed while a run
     # could write it.
     doubted: dict[str, str] = {}
 
@@ -99,7 +99,7 @@ class Ledger:
             self._write(replace(self.pages, trusted={**self.pages.trusted, **digests}, doubted=doubted))
 
     def doubt(self, path: str, words: str, digest: str | None) -> None:
-        """Stop following the present text at this path. `digest` is that of the text that was in force before."""
+        """Stop following the present text at this path. `digest` is the digest of the text that was in force before."""
         with self._lock:
             trusted = {**self.pages.trusted, path: digest or ABSENT}
             self._write(replace(self.pages, trusted=trusted, doubted={**self.pages.doubted, path: words}))
@@ -111,7 +111,7 @@ class Ledger:
             self._write(replace(self.pages, doubted=doubted))
 
     def find_text(self, path: str) -> bytes | None:
-        """Return the text that was trusted at this path. None if there was none, or it was not stored."""
+        """Return the text that was trusted at this path. None if no text was trusted, or it was not stored."""
         digest = self.pages.trusted.get(path, ABSENT)
         try:
             return None if digest == ABSENT else self._text_file(digest).read_bytes()

@@ -1,9 +1,8 @@
-"""Trust in the path to a spec: every folder and symbolic link on it, from / on, and which of them a run may have put
-there.
+"""Trust in the path to a spec: finds the folders and symbolic links on it, from / on, that a run may have put there.
 
 The reader of specs calls it. A run that may write next to sessions.d/ can prepare a folder, and a later run can rename
-it to sessions.d/ or link to it. Each file in it is then older than the run. So folders and links are trusted as files
-are, under the name `PLACE#way`. This module reads names, inodes and times, never contents.
+it to sessions.d/ or link to it. Each file in that folder is then older than the later run. So folders and links are
+trusted as files are, under the name `PLACE#way`. This module reads names, inodes and times, never contents.
 """
 
 from __future__ import annotations
@@ -27,22 +26,22 @@ Look = Callable[[str], "Step | None"]
 
 
 class RunsBySpan(Protocol):
-    """Finds the runs that were active at a time in microseconds, as words (possible_writers.py)."""
+    """Finds the runs that were active at a time in microseconds, and describes them (possible_writers.py)."""
 
     def find(self, path: str, changed_at: int, *, is_guarded: bool) -> str | None:
-        """Find the run that could have changed this path then.
+        """Find the run that could have changed this path at that time.
 
         `is_guarded`: isolation shields the path from runs.
         """
         ...
 
     def find_any(self, changed_at: int) -> str | None:
-        """Find any run that was active then."""
+        """Find any run that was active at that time."""
         ...
 
 
 class NoRuns:
-    """For a reader without runs, such as that of `check`."""
+    """Finds no runs. For a reader of specs without a daemon, such as that of `check`."""
 
     def find(self, path: str, changed_at: int, *, is_guarded: bool) -> str | None:
         return None
@@ -116,7 +115,7 @@ def read_mark(key: str) -> bytes | None:
 
 
 class StepCache:
-    """Looks at each path once, by name. Cheap. Made for one reading."""
+    """Looks at each path once, by its name. A new cache is made for each reading."""
 
     def __init__(self) -> None:
         self._known: dict[str, Step | None] = {}
@@ -170,8 +169,9 @@ class PathOpener:
 
 
 class PathTrust:
-    """Stores the folders and links on the paths to specs in the ledger, and doubts those that a run may have put
-    there.
+    """Stores the folders and links on the paths to specs in the ledger.
+
+    It doubts the folders and links that a run may have put there.
     """
 
     def __init__(self, ledger: Ledger, runs: RunsBySpan) -> None:
@@ -201,7 +201,7 @@ class PathTrust:
         for path in paths:
             self._judge_steps(follow_way(path, self._step_cache.look), guarded)
         if self._fresh:
-            # One write for all. If the disk is full, the next reading checks them again.
+            # Write the ledger once for all of them. If the disk is full, the next reading checks them again.
             with contextlib.suppress(OperatorError):
                 self._ledger.trust(self._fresh)
             self._fresh = {}
@@ -214,10 +214,10 @@ class PathTrust:
         return tuple(step.key for step in follow_way(path, self._step_cache.look) if step.key in doubted)
 
     def find_doubt(self, path: str, stat_key: tuple[int, int, int, int] | None, guarded: str | None) -> str | None:
-        """Explain why the text that was just read at this path may be a run's work. None if it is not.
+        """Explain why the text that was just read at this path may be a run's work. None if it cannot be.
 
-        `stat_key` is that of the file that was read, or None if the file is gone. `guarded` is as in `judge`, or None
-        if nothing shields this file.
+        `stat_key` belongs to the file that was read, or is None if the file is gone. `guarded` is as in `judge`, or
+        None if nothing shields this file.
         """
         with PathOpener() as hold:
             steps = follow_way(path, hold.look)
@@ -251,7 +251,8 @@ class PathTrust:
         mark, pages = step.mark, self._ledger.pages
         if step.key in pages.doubted:
             return pages.doubted[step.key]
-        # The entry was swapped a moment ago. At the next reading `judge` finds out whose work that is.
+        # If the mark is not the trusted one, the entry was swapped a moment ago. At the next reading `judge` finds out
+        # which run did that.
         is_known = mark is not None and pages.trusted.get(step.key) == digest_content(mark)
         if is_known:
             return None
@@ -264,7 +265,8 @@ class PathTrust:
             if step.key not in self._judged and step.mark is not None:
                 self._judged.add(step.key)
                 self._judge_step(step, step.mark, is_guarded=is_shielded and _lies_in(guarded, step.place))
-            # Isolation shields the folder that was there when the run started.
+            # Isolation shields only the folder that was there when the run started. Below a doubted entry nothing is
+            # shielded.
             is_shielded = is_shielded and step.key not in self._ledger.pages.doubted
 
     def _judge_step(self, step: Step, mark: bytes, *, is_guarded: bool) -> None:

@@ -47,8 +47,8 @@ class PossibleWriters:
         # The number of runs that had ended when the present reading began.
         self._ended_before = 0
         self._is_first = True
-        # A cache of the runs with what each could write, because 10,000 specs may have changed in one reading. The key
-        # has the runs it was made of.
+        # The cache of `_list_writers`, because 10,000 specs may have changed in one reading. Its key names the runs
+        # that it was made of.
         self._writers: dict[tuple[bool, frozenset[str], int], list[tuple[Stretch, tuple[str, ...] | None]]] = {}
 
     def begin(self) -> None:

@@ -23,8 +23,9 @@ _RACY_NANOSECONDS = 2_000_000_000
 
 
 def list_programs(spec: SessionSpec, agent: AgentSpec | None = None) -> list[str]:
-    """List the absolute paths of scripts inside root that a spec's command, check and probes name, and of those its
-    agent starts.
+    """List the absolute paths of scripts inside root that the commands of a spec name.
+
+    These are its command, check and probes, and the commands that its agent starts.
     """
     cwd = spec.run.cwd if spec.run is not None else None
     found = [spec.program]

@@ -1,7 +1,8 @@
 """Trust in the daemon's own wakeful.yaml: it is in force as it is edited, unless it changed while a run could write it.
 
 A run that may write next to sessions.d/ could put a wakeful.yaml there, with `allow_unisolated` or other defaults. The
-text in force is stored in the ledger at every change, so that it can be used and compared with, also after a restart.
+text in force is stored in the ledger at every change. So it can be compared with a changed text and used in its place,
+also after a restart.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ Doubt = Callable[[str, str | None], bool]
 
 
 class SettingsTrust:
-    """`beside` is the file next to sessions.d/. If there is none, the person's own settings are in force."""
+    """Decides which settings are in force.
+
+    `beside` is the file next to sessions.d/. If there is no such file, the person's own settings are in force.
+    """
 
     def __init__(self, ledger: Ledger, beside: Path, doubt: Doubt) -> None:
         self._ledger = ledger

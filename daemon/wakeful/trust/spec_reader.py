@@ -1,9 +1,9 @@
 """Reads the daemon's own folder of specs and every attached project, and decides for each spec whether it is in force.
 
 `Declarations` reads through it. A followed folder is in force as it is edited, unless others can write it. A project is
-pinned: its specs are in force while they, the agents and defaults they depend on, and the programs they name are what a
-person trusted. It decides nothing about sessions: a spec that is not in force is passed on with the reason, and the
-core lets it sleep.
+pinned: a spec is in force only while a person trusts its present text, the agents and defaults that it depends on, and
+the programs that it names. This module decides nothing about sessions: a spec that is not in force is passed on with
+the reason, and the core lets it sleep.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ DEFAULTS_MARK = "#defaults"
 ATTACHED = "attached with wakeful add"
 # The separator between the path of a spec and an undeclared place that its programs reach.
 REACH_MARK = "#reach:"
-# Lists the places that the programs of a spec reach now beyond those that it declares.
+# Lists the undeclared places that the programs of a spec reach now.
 FindReach = Callable[[SessionSpec, AgentSpec | None], tuple[str, ...]]
 
 
@@ -60,7 +60,7 @@ class PinnedSpec:
         return digest_files(self.files)
 
     def label(self, path: str) -> str:
-        """Name a path as a person of this project does."""
+        """Return a path as it is shown to a person: relative to the project's folder if it is below that folder."""
         if REACH_MARK in path:
             return f"what its programs reach: {self.label(path.partition(REACH_MARK)[2])}"
         return os.path.relpath(path, self.folder) if path.startswith(f"{self.folder}/") else path
@@ -96,7 +96,7 @@ class DaemonLookups:
 
 
 class SpecFolderReader:
-    """Reads in a thread, one reading at a time.
+    """Reads all folders of specs. Called in a thread, for one reading at a time.
 
     The loop uses the results of the last reading, even while the next reading is under way.
     """
@@ -192,12 +192,12 @@ class SpecFolderReader:
     def keep(self) -> None:
         """Save the readings for the next daemon.
 
-        Blocking. Any thread. Those of projects are not saved, because they are few.
+        Blocking. Any thread may call it. The readings of projects are not saved, because projects have few files.
         """
         self._main.keep()
 
     def find_changed_program(self, name: str) -> str | None:
-        """Explain why a run of this session must not start now. None if it may.
+        """Explain why a run of this session must not start now. None if it may start.
 
         A program is checked when its run starts, not only when specs are read.
         """
@@ -215,9 +215,9 @@ class SpecFolderReader:
         return None
 
     def read_apart(self, project: Project) -> tuple[list[PinnedSpec], dict[str, str]]:
-        """Read the specs of a project as if it were attached, all pinned, and those that have problems.
+        """Read a project as if it were attached and pinned.
 
-        Changes nothing.
+        Returns its specs and agents, and the specs that have problems. Changes nothing.
         """
         around = DaemonLookups(find_reach=self._around.find_reach)
         apart = SpecFolderReader(Path(self._specs), self._ledger, self._environ, around=around)
@@ -226,7 +226,7 @@ class SpecFolderReader:
         return [one for _, one in sorted(apart._new_standings.items())], reading.refused
 
     def find_reach(self, spec: SessionSpec, agent: AgentSpec | None) -> tuple[str, ...]:
-        """List the places that the programs of a spec reach here beyond those that it declares."""
+        """List the undeclared places that the programs of a spec reach here."""
         return self._around.find_reach(spec, agent)
 
     # -- folders ------------------------------------------------------------------------------
@@ -320,9 +320,9 @@ class SpecFolderReader:
     def _doubt_agent(
         self, folder: FolderReading, prefix: str, agent: AgentSpec, pinned: str | None, session: str | None
     ) -> str | None:
-        """Explain why an agent is not in force.
+        """Explain why an agent is not in force. None if it is in force.
 
-        None if it is. An agent that no session names is trusted by its own name.
+        An agent that no session names is trusted by its own name.
         """
         file, around = folder.files[_name_agent_file(agent.name)], folder.basis[1]
         path = os.path.join(around.specs or "", _name_agent_file(agent.name))
@@ -413,9 +413,9 @@ class SpecFolderReader:
         return {key: digest_way(key) for key in keys}
 
     def _accept_settings(self, path: Path) -> bytes | None:
-        """Return the text of the daemon's own settings that is in force instead of the present one.
+        """Return the text of the daemon's own settings that is in force instead of the present text.
 
-        None if the present one is.
+        None if the present text is in force.
         """
         found = self._own_settings.find_doubted(path)
         if found is None:
@@ -501,9 +501,9 @@ class SpecFolderReader:
         return files | {program: self._programs.digest(program) for program in list_programs(spec, owner)}
 
     def _list_reach(self, path: str, spec: SessionSpec, agent: AgentSpec | None) -> dict[str, str]:
-        """List a line of the ledger for each place.
+        """Return the ledger's entry for each place that the programs of a spec reach.
 
-        A place that is no longer reached needs no new trust. The sessions of a template share the lines.
+        A place that is no longer reached needs no new trust. The sessions of a template share the entries.
         """
         return {
             f"{path}{REACH_MARK}{place}": digest_content(show_reach(place)) for place in self.find_reach(spec, agent)
@@ -564,7 +564,7 @@ def _rename_agent(agent: AgentSpec, prefix: str) -> AgentSpec:
 
 
 def _merge(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Merge mappings. The daemon's own comes first and wins over those of projects."""
+    """Merge mappings. The daemon's own mapping comes first and wins over those of projects."""
     merged: dict[str, Any] = {}
     for part in parts:
         merged = {**part, **merged}
@@ -595,5 +595,5 @@ def _digest_defaults(reader: ProjectReader) -> str:
 
 
 def show_defaults(value: object) -> bytes | None:
-    """Show defaults as text that can be compared line by line. None if there are none."""
+    """Show defaults as text that can be compared line by line. None if there are no defaults."""
     return msgspec.json.format(msgspec.json.encode(value, order="sorted"), indent=2) if value else None

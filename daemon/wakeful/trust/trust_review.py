@@ -1,5 +1,4 @@
-"""The service behind `trust` and `add`: shows what waits for trust and how it differs, trusts it, attaches or detaches
-a project.
+"""The service behind `trust` and `add`: shows what waits for trust, records trust, and attaches or detaches projects.
 
 The API calls it for people; runs never do. A person trusts exactly what was shown. Every answer that shows something
 has a digest, and trusting names that digest, so a file that changes in between is not trusted.
@@ -41,14 +40,15 @@ from wakeful.trust.spec_reader import (
 
 # A longer file is mentioned, but its content is not shown.
 LONGEST_SHOWN_BYTES = 256 * 1024
-# A spec that came in a bundle has no file.
+# The label of a spec that came in a bundle and so has no file.
 BUNDLED = "the spec in its bundle"
 
 
 @dataclass(frozen=True, slots=True)
 class FilesToTrust:
-    """The files about to be trusted: contents by path, the sessions they declare, and the names of the files for the
-    record.
+    """The files about to be trusted.
+
+    It has the contents by path, the sessions that they declare, and the names of the files for the record.
     """
 
     files: dict[str, bytes | None]
@@ -137,7 +137,7 @@ class TrustReview:
         }
 
     def list_reach(self, spec: SessionSpec, agent: AgentSpec | None) -> list[str]:
-        """List the places that the programs of a spec would reach here beyond those that it declares."""
+        """List the undeclared places that the programs of a spec would reach here."""
         return sorted(self._spec_reader.find_reach(spec, agent))
 
     def _find(self, name: str) -> PinnedSpec:
@@ -295,7 +295,7 @@ class TrustReview:
 
 
 def read_trusted(path: str) -> bytes | None:
-    """Read the present content for a path of the ledger. None if there is none."""
+    """Read the present content for a path of the ledger. None if there is no such file."""
     try:
         if REACH_MARK in path:
             return show_reach(path.partition(REACH_MARK)[2])
@@ -314,7 +314,7 @@ def _list_labels(standing: PinnedSpec) -> list[str]:
 
 
 def _list_reach(standing: PinnedSpec) -> list[str]:
-    """List the places that the programs of a pinned spec reach beyond those that it declares."""
+    """List the undeclared places that the programs of a pinned spec reach."""
     return sorted(standing.label(path.partition(REACH_MARK)[2]) for path in standing.files if REACH_MARK in path)
 
 

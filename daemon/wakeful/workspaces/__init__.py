@@ -1,1 +1,1 @@
-"""A fork's own folder for files: made from its parent's, compared with it in three ways, and merged back."""
+"""Workspaces: the own files of a fork or a run. A fork's files are compared with its parent's and merged back."""

@@ -50,8 +50,9 @@ def find_meant(spec: SessionSpec, root: str) -> Meant:
 
 
 def scan(root: str, is_meant: Meant) -> dict[str, Entry]:
-    """List every file and link below root by its name, except files that are excluded by default and that no binding
-    matches.
+    """List every file and link below root by its name.
+
+    Files that are excluded by default are left out, unless a binding matches them.
     """
     found: dict[str, Entry] = {}
     for name in _list(root, is_meant):

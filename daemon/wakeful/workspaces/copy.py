@@ -1,7 +1,8 @@
 """Copies the files that a parent's bindings match into its fork's workspace, in their present state, committed or not.
 
-Over a checkout only the differences are written; without a repository, everything. The size is checked before the copy,
-and too much is refused with figures. It reads the parent's files and never writes there. Every call is blocking.
+Into a checkout only the differences are copied. Without a repository everything is copied. The size is checked first: a
+copy that would be too large is refused, with its size. This module reads the parent's files and never writes there.
+Every call is blocking.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ def copy_present(
 ) -> None:
     """Copy the files of the spec's bindings below its root to `destination`.
 
-    `unseen` is the state folder, `named` are more files by name. Raises CallerError if a file is in a place of
-    `hidden`, or if the copy is given up.
+    `unseen` is the state folder, which is skipped. `named` are more files by name. Raises CallerError if a file is in a
+    place of `hidden`, or if the copy is given up.
     """
     make_plain(destination)
     wanted = dict.fromkeys(name for meant in _find_meant(spec) for name in _list(spec.root, meant, unseen))
@@ -48,7 +49,7 @@ def copy_present(
     changed = [name for name in wanted if not _is_same(spec.root, destination, name)]
     _refuse_too_much(spec, changed)
     for name in there:
-        # The file was committed, and removed since.
+        # The file is in the checked-out commit, but was removed since.
         if name not in wanted:
             remove_file(destination, name)
     for name in changed:
@@ -94,7 +95,7 @@ def _list(root: str, meant: tuple[Pattern, Excludes], unseen: str) -> Iterator[s
 
 
 def _is_same(root: str, destination: str, name: str) -> bool:
-    # Usually the destination is empty, and a large file need not be read to be compared with nothing.
+    # Usually the destination is empty. Then a large file need not be read.
     if not os.path.lexists(os.path.join(destination, name)):
         return not os.path.lexists(os.path.join(root, name))
     try:
@@ -145,13 +146,14 @@ def _copy(spec: SessionSpec, destination: str, name: str) -> None:
     if words is not None and _leads_inside(spec.root, name, words):
         write_link(destination, name, words)
     elif words is not None:
-        # A link that leads outside becomes the file it led to, so that nothing is written through the link.
+        # A link that leads outside becomes a copy of the file it led to, so that nothing is written through the link.
         _copy_led_to(spec, destination, name)
 
 
 def _copy_led_to(spec: SessionSpec, destination: str, name: str) -> None:
-    """Copy the file behind a link, only if the session may read it. A run may leave a link to a file that it cannot
-    read, and the daemon is not confined.
+    """Copy the file behind a link, only if the session may read it.
+
+    A run may leave a link to a file that it cannot read, and the daemon is not confined.
     """
     target = os.path.realpath(os.path.join(spec.root, name))
     allow = spec.confinement

@@ -1,8 +1,9 @@
 """The workspaces of forks: made for a fork, brought back by a merge, and removed only on request.
 
-The wiring constructs one over the blobs and git, and the API calls it. A workspace is a checkout that borrows the
-objects of the user's repository, or a folder of copies without a repository. It contains the files that the parent's
-bindings match, in their present state. Only a workspace whose fork could not be declared is removed automatically.
+The wiring constructs one `Workspaces` from the blobs and git, and the API calls it. A workspace is a checkout that
+borrows the objects of the user's repository, or a folder of copies without a repository. It contains the files that the
+parent's bindings match, in their present state. Only a workspace whose fork could not be declared is removed
+automatically.
 """
 
 from __future__ import annotations
@@ -37,7 +38,11 @@ _UNFINISHED = ".unfinished"
 
 
 class Made(Struct, frozen=True, kw_only=True):
-    """A workspace that is ready: the parent as its fork takes it over, and its spec there."""
+    """A workspace that is ready for its fork.
+
+    `past` is the parent's state with its versions under the fork's bindings. `spec` is the parent's spec, moved to the
+    workspace. `detached` names the bindings that were left behind.
+    """
 
     workspace: Workspace
     past: Session
@@ -54,8 +59,9 @@ class Workspaces:
     # -- making ---------------------------------------------------------------------------------
 
     async def make(self, past: Session, name: str, wanted: str | None) -> Made:
-        """Make a workspace for a fork of `past` called `name`: in `wanted`, which must be empty or absent, or below the
-        state folder.
+        """Make a workspace for a fork of `past` called `name`.
+
+        It is made in `wanted`, which must be empty or absent. With None it is made below the state folder.
         """
         if past.spec is None:
             raise CallerError(
@@ -105,7 +111,7 @@ class Workspaces:
             return self._open_next(name)
         if not wanted.startswith("/"):
             raise CallerError(f"{wanted!r} is not an absolute path; the daemon does not know the caller's folder")
-        # The real path, because a link must not lead a workspace into the folders that it must be separate from.
+        # Use the real path, because a link must not lead a workspace into the folders that it must be separate from.
         folder = os.path.realpath(wanted)
         depth = len(repository.prefix.split("/")) if repository is not None and repository.prefix else 0
         top = os.path.normpath(os.path.join(os.path.realpath(spec.root), *[".."] * depth))
@@ -167,8 +173,9 @@ class Workspaces:
         return (await asyncio.to_thread(read_merge, self._blobs, record)).base
 
     async def begin(self, record: str) -> None:
-        """Mark a merge as unfinished before it is recorded. After a crash, the mark shows that its files must still be
-        written.
+        """Mark a merge as unfinished before it is recorded.
+
+        After a crash, the mark shows that its files must still be written.
         """
         await asyncio.to_thread(self._mark, record)
 

@@ -1,9 +1,9 @@
-"""Compares a fork's files with its parent's in three ways: what a merge would do to each path; records it, and does it.
+"""Merges a fork's files into its parent's: decides by a three-way comparison, records the decisions, then writes.
 
 `plan_merge` compares, and stores every content that it would write or overwrite, so that the record alone describes the
 work. Only blobs are written, and in a dry run not even those. `write_merge` writes the files after the merge is
-durable, from the record alone. So a merge that was cut short by a crash is finished from it, and an unwanted merge is
-undone by it. A path is written only while it has the content that was compared. Every call is blocking.
+durable, from the record alone. So a merge that a crash cut short is finished from its record, and an unwanted merge is
+undone from it. A path is written only while it has the content that was compared. Every call is blocking.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Ending = Literal["taken", "removed", "merged", "conflict", "left"]
 BROUGHT = ("taken", "removed", "merged")
 # The largest text that is merged, because comparing lines takes memory a hundred times its size.
 LARGEST_TEXT_BYTES = 4 << 20
-# The most paths that the log names. The record has all.
+# The most paths that the log names. The record has all paths.
 MOST_NAMED = 1_000
 Keep = Callable[[bytes], str]
 CHANGED_SINCE = "changed by other hands since it was compared; yours stays, the fork's is kept as {}"
@@ -77,8 +77,9 @@ class Marked(Struct, frozen=True):
 
 
 class MergeRecord(RunFiles, frozen=True, kw_only=True):
-    """The files of a merge, like those of a run, with the folder and texts of its conflicts, and the base of the next
-    merge.
+    """The files of a merge, like those of a run.
+
+    It also has the folder and the texts of its conflicts, and the base of the next merge.
     """
 
     base: str
@@ -276,7 +277,7 @@ def read_merge(blobs: Blobs, address: str) -> MergeRecord:
 
 
 def write_merge(blobs: Blobs, record: MergeRecord) -> list[dict[str, Any]]:
-    """Write the files. Returns the problems by path, empty if all was done as recorded."""
+    """Write the files. Returns the problems by path. Empty if everything was done as recorded."""
     failed = []
     files = record.bindings[0]
     before = {entry.name: entry for entry in files.before.entries} if files.before is not None else {}

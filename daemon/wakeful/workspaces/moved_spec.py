@@ -31,8 +31,10 @@ from wakeful.run_files.replay_folder import make_path_replacer, redirect
 
 
 class MovedSpec(Struct, frozen=True, kw_only=True):
-    """A moved spec. `detached` are the write bindings left behind; `identities` holds the new identity of each old one
-    (rule 8).
+    """A moved spec.
+
+    `detached` names the write bindings that were left behind. `identities` maps the old identity of each binding to the
+    new one (rule 8).
     """
 
     spec: SessionSpec
@@ -56,8 +58,9 @@ def move_spec(spec: SessionSpec, root: str) -> MovedSpec:
 
 
 def move_marks(past: Session, identities: dict[str, str]) -> Session:
-    """Return the session with its versions under the new identities of its bindings, because the same content
-    is here.
+    """Return the session with its versions under the new identities of its bindings.
+
+    The versions stay valid, because the content is the same.
     """
 
     def carry(marks: dict[str, str]) -> dict[str, str]:
@@ -102,7 +105,7 @@ def _move(binding: AnyBinding, old: str, new: str) -> AnyBinding | None:
 
 
 def _cut(text: str, root: str) -> str:
-    """Make a path relative to root, as most already are."""
+    """Make a path relative to root. Most paths are relative already."""
     return (
         text.removeprefix(f"{root.rstrip('/')}/")
         if text.startswith("/") and text != root

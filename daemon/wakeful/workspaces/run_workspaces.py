@@ -1,9 +1,9 @@
 """The workspace of one run, if its spec says `workspace`: laid out before the run, removed after it.
 
-`RunStarter` asks for one once `run_started` is durable. It is in the folder where the run's outputs are staged, below
-the state folder, so it is landed, discarded and swept with them. A worktree is a checkout that borrows the objects of
-the user's repository, like a fork's. Nothing is registered or written there, nothing it configures is run, and removing
-the worktree is removing a folder.
+`RunStarter` asks for a workspace when `run_started` is durable. The workspace is in the folder where the run's outputs
+are staged, below the state folder, so it is landed, discarded and swept with them. A worktree is a checkout that
+borrows the objects of the user's repository, like a fork's. Nothing is registered or written in that repository, and no
+program that it configures is run. To remove a worktree, its folder is removed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from wakeful.system.private_files import make_plain, make_private
 from wakeful.workspaces.copy import copy_present
 from wakeful.workspaces.moved_spec import is_written, move_spec
 
-# The name of the workspace in the folder of a run. Its outputs are named below it.
+# The name of the workspace in the folder of a run. The paths of the run's outputs are below it.
 _TREE = "tree"
 # A word of a command or script that may name a file, and the most words of a script that are checked.
 _WORD = re.compile(r"[\w./+~@,%-]+")
@@ -64,8 +64,10 @@ class RunPlaces:
         self._is_closed.set()
 
     async def make(self, spec: SessionSpec, run_id: str) -> RunPlace:
-        """Make the workspace of a run. Raises WakefulError or OSError, whose message goes to the run's record. Partly
-        made files are removed with the area.
+        """Make the workspace of a run.
+
+        Raises WakefulError or OSError, whose message goes to the run's record. Partly made files are removed with the
+        area.
         """
         assert spec.run is not None and spec.run.workspace is not None
         folder = f"{self._areas}/{run_id}/{_TREE}"
@@ -150,8 +152,9 @@ def _fill(spec: SessionSpec, root: str, state: str, hidden: tuple[str, ...], is_
 
 
 def _refuse_linked(spec: SessionSpec) -> None:
-    """Refuse a binding behind a folder that is a link, because nothing is copied from there and the run would find no
-    files.
+    """Refuse a binding behind a folder that is a link.
+
+    Nothing is copied from there, so the run would find no files.
     """
     for binding in spec.files:
         base = parse_under(binding.pattern, spec.root).base
@@ -166,10 +169,9 @@ def _refuse_linked(spec: SessionSpec) -> None:
 
 
 def _list_named(spec: SessionSpec) -> Iterator[str]:
-    """List the files inside root that the command, script or check names, because a run without a workspace could read
-    them.
+    """List the files inside root that the command, script or check names.
 
-    A prompt does not count, because an agent reads only what is bound.
+    A run without a workspace could read them. A prompt does not count, because an agent reads only what is bound.
     """
     run = spec.run
     assert run is not None
@@ -186,7 +188,8 @@ def _list_named(spec: SessionSpec) -> Iterator[str]:
         path = os.path.normpath(os.path.join(spec.root, run.cwd or "", word))
         if path == spec.root or not contains(spec.root, path) or not os.path.isfile(path):
             continue
-        # A file behind a linked folder was not declared by being named, so it is left out. Nothing else is lost.
+        # A file behind a linked folder is left out: naming the file does not declare the folder. Only this file is
+        # lost.
         with contextlib.suppress(PathBlocked):
             name = os.path.relpath(path, spec.root)
             look_at(spec.root, name)
@@ -194,8 +197,9 @@ def _list_named(spec: SessionSpec) -> Iterator[str]:
 
 
 def _find_installed(spec: SessionSpec) -> Iterator[str]:
-    """Find folders of installed programs that no binding matches. They are linked under their names, and a run reaches
-    them as it would without a workspace.
+    """Find folders of installed programs that no binding matches.
+
+    They are linked under their names, and a run reaches them as it would without a workspace.
     """
     bases = [parse_under(binding.pattern, spec.root).base for binding in spec.files]
     cwd = os.path.normpath(os.path.join(spec.root, (spec.run.cwd or "") if spec.run is not None else ""))

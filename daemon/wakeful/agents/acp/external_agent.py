@@ -3,7 +3,8 @@
 The program has fewer rights than this process: neither the run's token nor a connection to the daemon. Its text is
 shown as it arrives and recorded as one answer. Its tool calls are recorded as it reports them (tool_calls.py). The
 session's policies decide its permission requests. It reads and writes files through us, within the bindings. To
-continue a conversation, the run uses the program's resume, else its load if that is safe, else our own transcript.
+continue a conversation, the program resumes its own session. If it cannot, it loads that session, if loading is safe.
+Else it gets our own transcript. Called by run.py.
 """
 
 from __future__ import annotations
@@ -37,16 +38,16 @@ from wakeful.core.spec.agent import AgentSpec, ExternalAgentSettings
 from wakeful.errors import OperatorError
 from wakeful.text.unicode import SendablePieces, make_sendable
 
-# The memory key of the program's name and the id of its own session. A fresh conversation clears it.
+# The memory key for the program's name and the id of its own session. A fresh conversation clears it.
 MEMORY_KEY = "acp_session"
-# The memory key of the program's own session and the last cost that the program reported for it.
+# The memory key for the id of the program's own session and the last cost that the program reported for that session.
 COST_KEY = "acp_cost"
-# The most bytes of one line of the protocol. A line can have a whole file.
+# The most bytes of one line of the protocol. A line can contain a whole file.
 LONGEST_LINE_BYTES = 64 << 20
 START_SECONDS = 60.0
 # The programs in which loading a session destroys it (google-gemini/gemini-cli#28693). They get our transcript instead.
 UNSAFE_LOADERS = ("gemini",)
-# Seconds that a program has to stop by itself after it was asked to. Then it is killed.
+# Seconds that a program has to stop by itself after we asked it to stop. Then it is killed.
 STOP_SECONDS = 10.0
 _NEEDS_LOGIN = -32000
 # The text that redaction writes in place of a value.
@@ -92,13 +93,13 @@ class UnsupportedMethods:
         _refuse(CLIENT_METHODS["elicitation_create"])
 
     async def complete_elicitation(self, elicitation_id: str, **_: Any) -> None:
-        """No question was asked, so none can have been answered."""
+        """Do nothing. We support no questions of the program, so no answer to one can arrive."""
 
     async def ext_method(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         _refuse(f"_{method}")
 
     async def ext_notification(self, method: str, params: dict[str, Any]) -> None:
-        """A notification of an extension that we do not know needs no answer."""
+        """Do nothing. We know no extensions, and a notification needs no answer."""
 
 
 def _refuse(method: str) -> NoReturn:
@@ -120,7 +121,7 @@ class ExternalAgent(UnsupportedMethods):
         hearing: Hearing,
         servers: Sequence[schema.McpServerStdio] = (),
     ) -> None:
-        """Take the parts of the run. `servers` are passed to the program when it opens its session."""
+        """Take the parts of the run. `servers` are the MCP servers that the program gets when it opens its session."""
         self._beginning = beginning
         self._agent: AgentSpec = beginning.agent
         self._bounds = bounds
@@ -143,7 +144,7 @@ class ExternalAgent(UnsupportedMethods):
         self._turn = 0
         self._meter = Meter(self.name, 0)
         self._cost_before = 0.0
-        # The spending is reported by one task at a time.
+        # Only one task at a time reports the spending.
         self._metering = asyncio.Lock()
         # The reason why the daemon ended the run, and an error of ours during the prompt. Both cancel the prompt.
         self._end: str | None = None
@@ -185,7 +186,7 @@ class ExternalAgent(UnsupportedMethods):
         finally:
             await connection.close()
 
-    # -- its session --------------------------------------------------------------------------
+    # -- the program's session ----------------------------------------------------------------
 
     async def _log_in(self, connection: Agent, found: schema.InitializeResponse) -> None:
         wanted, ways = self._agent.outside.login, [method.id for method in found.auth_methods or ()]
@@ -211,7 +212,10 @@ class ExternalAgent(UnsupportedMethods):
         return tell_since(self._beginning, self.name)
 
     async def _find_known(self) -> str | None:
-        """Return the id of the program's own session of this conversation. None if it must not be reopened."""
+        """Return the id of the program's own session of this conversation.
+
+        None if that session must not be reopened.
+        """
         program, _, session = self._beginning.memory.get(MEMORY_KEY, "").partition(" ")
         if program != self.name or not session:
             return None
@@ -234,7 +238,8 @@ class ExternalAgent(UnsupportedMethods):
                 or schema.LoadSessionResponse()
             )
         except RequestError as error:
-            # The program may have lost its session, or have moved. The log has the whole conversation.
+            # The program may have lost its session, or our session may have moved to another host. Our log has the
+            # whole conversation.
             self._say(
                 f"[{self.name} does not have its session {known} any more ({_say_error(error)}): "
                 "it is told the conversation anew]\n"
@@ -261,13 +266,16 @@ class ExternalAgent(UnsupportedMethods):
         return opened
 
     async def _choose_mode(self, connection: Agent, opened: Any) -> None:
-        """Set the mode of the spec, from the list of modes or the option that newer programs have instead."""
+        """Set the mode that the spec names.
+
+        Newer programs offer their modes as an option and not as a list of modes.
+        """
         wanted = self._agent.outside.mode
         if wanted is None:
             return
         assert self._session is not None
         modes = [mode.id for mode in opened.modes.available_modes] if opened.modes is not None else []
-        # A reopened session may come without a list. Then the program itself refuses an unknown mode.
+        # A program may report no modes for a reopened session. Then the program itself refuses an unknown mode.
         is_silent = (
             not isinstance(opened, schema.NewSessionResponse) and opened.modes is None and opened.config_options is None
         )
@@ -322,7 +330,7 @@ class ExternalAgent(UnsupportedMethods):
                 return Ending(words)
 
     async def _wait_for_answer(self, prompting: Coroutine[Any, Any, schema.PromptResponse]) -> schema.PromptResponse:
-        """Wait for the program's answer. If the program was asked to stop, wait for STOP_SECONDS only."""
+        """Wait for the program's answer. After the program was asked to stop, wait at most STOP_SECONDS."""
         asked, stopped = asyncio.ensure_future(prompting), asyncio.ensure_future(self._stopped.wait())
         try:
             await asyncio.wait((asked, stopped), return_when=asyncio.FIRST_COMPLETED)
@@ -387,7 +395,7 @@ class ExternalAgent(UnsupportedMethods):
         self._stopped.set()
         await self._connection.cancel(session_id=self._session)
 
-    # -- what it asks of us -------------------------------------------------------------------
+    # -- requests of the program --------------------------------------------------------------
 
     def on_connect(self, conn: Agent) -> None:
         """Do nothing. The library calls this when it is connected."""
@@ -439,7 +447,7 @@ class ExternalAgent(UnsupportedMethods):
     def _find_refusal(self, told: ReportedCall) -> str | None:
         """Return a refusal if the program wants to change a file that is not bound for writing, else None.
 
-        The kernel's confinement is coarser, because it opens the whole folder of an output.
+        The kernel's confinement is coarser, because it allows writes in the whole folder of an output.
         """
         if told.tool != "edit":
             return None
@@ -470,8 +478,8 @@ class ExternalAgent(UnsupportedMethods):
         return schema.ReadTextFileResponse(content=text)
 
     async def write_text_file(self, session_id: str, path: str, content: str, **_: Any) -> schema.WriteTextFileResponse:
-        # A program that asks before it edits already has its answer. A program that writes without asking must not do
-        # what the policy would have refused.
+        # A program that asks for permission before it edits has its answer. A program may also write without asking, so
+        # check the policies here too.
         if self._tools.policy_of("write") != "allow" or self._tools.policy_of("edit") == "deny":
             policies = f"write: {self._tools.policy_of('write')}, edit: {self._tools.policy_of('edit')}"
             raise RequestError.invalid_params({"details": f"this session's policy is not to write files ({policies})"})
@@ -486,7 +494,7 @@ class ExternalAgent(UnsupportedMethods):
         return schema.WriteTextFileResponse()
 
     async def _find_lost_secret(self, place: str, content: str) -> str | None:
-        """Return a redaction mark in the new content if the file has the value itself there, which would be lost."""
+        """Return a redaction mark of the new content if writing it would overwrite the secret's value in the file."""
         marks = list(dict.fromkeys(_SECRET_MARK.findall(content)))
         if not marks:
             return None
@@ -505,10 +513,10 @@ class ExternalAgent(UnsupportedMethods):
         except (Refused, OSError) as error:
             raise RequestError.invalid_params({"details": str(error)}) from None
 
-    # -- what the log has of before -----------------------------------------------------------
+    # -- earlier records ----------------------------------------------------------------------
 
     async def _read_permissions(self) -> dict[str, bool]:
-        """The answers of a person to permission requests in this session, so that no request is asked twice."""
+        """Read a person's answers to permission requests in this session, so that no request is asked twice."""
         answers = [(line["seq"], line["payload"] or {}) for line in await self._read_log("question_answered")]
         own = [(seq, one) for seq, one in answers if (one.get("call") or "").startswith("acp-")]
         # A denial because no person answered in time holds only for the run that asked.

@@ -18,10 +18,10 @@ from wakeful.agents.acp.tool_calls import find_texts
 from wakeful.core.agents.model_text import estimate_tokens
 from wakeful.core.agents.turns import TokenUsage
 
-# The tokens of its own instructions and tools, which a coding agent sends with each request. The four programs of
-# `make test-acp` send 8,000 to 12,000.
+# The assumed tokens of a coding agent's own instructions and tools, which it sends with each request. The four programs
+# of `make test-acp` send 8,000 to 12,000.
 OWN_PROMPT_TOKENS = 10_000
-# The increase after which the spending is recorded again: as many tokens, or this share of the last report, whichever
+# The spending is recorded again when it has grown by this many tokens, or by this share of the last report, whichever
 # is more.
 STEP_TOKENS = 2_000
 STEP_SHARE = 0.05
@@ -49,15 +49,15 @@ class Meter:
         self._output = 0
         self._taken_in = held_tokens
         self._made = 0
-        # The tokens of results, which the next request will have in addition.
+        # The tokens of tool results since the last request. They become input of the next request.
         self._results = 0
         self._open: dict[str, _Call] = {}
         self._over: set[str] = set()
         self._is_between = False
         self.requests = 1
         self._cost: float | None = None
-        # The tokens, requests and cost that `take_news` last returned. The tokens of the first request are on record by
-        # then.
+        # The tokens, requests and cost that `take_news` last returned. At the start it has the tokens of the first
+        # request, because these are recorded before the prompt is sent.
         self._noted: tuple[int, int, float | None] = (held_tokens, 1, None)
 
     # -- updates from the program --------------------------------------------------------------
@@ -112,7 +112,10 @@ class Meter:
         return TokenUsage(input=self._input + self._taken_in, output=self._output + self._made, is_estimated=True)
 
     def take_news(self, cost_before: float) -> tuple[TokenUsage, float | None] | None:
-        """Return the spending until now if it is clearly more than at the last report. See `find_cost`."""
+        """Return the spending until now if it is clearly more than at the last report, else None.
+
+        `cost_before`: see `find_cost`.
+        """
         usage, cost = self.usage, self.find_cost(cost_before)
         tokens, requests, known = self._noted
         is_grown = usage.total - tokens >= max(STEP_TOKENS, STEP_SHARE * tokens)
@@ -122,7 +125,7 @@ class Meter:
         return usage, cost
 
     def conclude(self, answer: schema.PromptResponse) -> TokenUsage:
-        """Return the usage of the whole prompt, as the program reports it, or else by estimate."""
+        """Return the usage of the whole prompt: the program's report, or else our estimate."""
         told = _read_usage(answer.usage) if answer.usage is not None else _read_quota(answer.field_meta)
         if told is None:
             return self.usage
@@ -136,11 +139,11 @@ class Meter:
 
     @property
     def session_cost(self) -> float | None:
-        """The cost that the program last reported. None if it reported none."""
+        """The cost that the program last reported. None if it reported no cost."""
         return self._cost
 
     def find_cost(self, cost_before: float) -> float | None:
-        """Return the cost of this prompt in USD, as the program reports it. None if it reports none.
+        """Return the cost of this prompt in USD, as the program reports it. None if it reports no cost.
 
         `cost_before` is the last cost that it reported in earlier runs of the same session.
         """
@@ -155,8 +158,8 @@ def _write(value: Any) -> str:
 
 
 def _read_usage(usage: schema.Usage) -> TokenUsage:
-    # Some programs include cached tokens and thoughts in input and output, some report them in addition. The rest of
-    # the total is such additional tokens.
+    # Some programs include cached tokens and thoughts in input and output, some report them in addition. The total
+    # minus input and output gives the additional tokens.
     beside = max(usage.total_tokens - usage.input_tokens - usage.output_tokens, 0)
     thoughts = min(usage.thought_tokens or 0, beside)
     taken_in = usage.input_tokens + beside - thoughts
@@ -166,7 +169,10 @@ def _read_usage(usage: schema.Usage) -> TokenUsage:
 
 
 def _read_quota(meta: dict[str, Any] | None) -> TokenUsage | None:
-    """Read Gemini's count of a prompt, which it reports outside of the protocol's fields. None if there is none."""
+    """Read Gemini's count of a prompt, which it reports outside of the protocol's fields.
+
+    None if it reports no count.
+    """
     match meta:
         case {"quota": {"token_count": {"input_tokens": int() as taken_in, "output_tokens": int() as made}}} if (
             taken_in > 0 and made >= 0

@@ -1,7 +1,8 @@
-"""Renders a conversation as text for an external agent: all of it for a new session, else the entries that are new.
+"""Renders a conversation as text for an external agent: all of it for a new session, else only the new entries.
 
-The external agent keeps its own record of the conversation. The text names the speaker of each entry. A conversation
-moves between our models and external programs, and each must know which answers were its own.
+Called by external_agent.py. The external agent keeps its own record of the conversation. The text names the speaker of
+each entry, because a conversation can move between our models and external programs. Each of them must know which
+answers were its own.
 """
 
 from __future__ import annotations

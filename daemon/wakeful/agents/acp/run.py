@@ -1,9 +1,8 @@
 """A run of an external agent: a program driven over the Agent Client Protocol, with fewer rights than this process.
 
-Imported by process.py if a run's agent is such a program. The program gets the session's paths, and its secrets as
-environment variables under their own names, as such programs expect them. It has neither the run's token nor a
-connection to the daemon. It reaches facts, messages and the hand-off through an MCP server that we start for it
-(session_server.py).
+process.py imports this module only for such a run. The program gets the session's paths, and its secrets as environment
+variables under their own names, as such programs expect them. It has neither the run's token nor a connection to the
+daemon. It reaches facts, messages and the hand-off through an MCP server that we start for it (session_server.py).
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ def make_environment(beginning: work.Beginning, environ: Mapping[str, str]) -> d
     inherited = select_environment(environ)
     ours = {name: value for name, value in inherited.items() if name.startswith("WAKEFUL_")}
     if not beginning.is_unisolated:
-        # The program keeps its sessions and settings there, and finds them again in the next run.
+        # The program keeps its sessions and settings in its home folder, and finds them again in the next run.
         inherited["HOME"] = make_home(environ)
     return inherited | read_secrets(beginning.secrets, environ) | beginning.env | ours
 

@@ -82,7 +82,7 @@ def find_handed(tools: ToolBox) -> list[str]:
 
 @asynccontextmanager
 async def hand_over(verbs: Sequence[str], environ: Mapping[str, str]) -> AsyncIterator[list[schema.McpServerStdio]]:
-    """Provide the server, and yield its description for the program. Empty if no verb is allowed.
+    """Provide the server, and yield its description for the program. The list is empty if no verb is allowed.
 
     At the end, all processes that were started for it are stopped.
     """
@@ -121,7 +121,7 @@ class _Host:
         with suppress(BlockingIOError):
             self._heard += os.read(self._knocks, 4096)
         *names, self._heard = self._heard.split(b"\n")
-        # Names are shorter, so cut garbage.
+        # A name has at most 10 digits, so a longer rest is garbage. Cut it.
         self._heard = self._heard[:64]
         for name in names:
             if _RELAY_NAME.fullmatch(name) and len(self._serving) < MOST_SERVERS:
@@ -134,7 +134,7 @@ class _Host:
         try:
             reading = _open_pipe(there, os.O_RDONLY)
         except OSError:
-            # It is missing or not a pipe, so the program wrote a false name.
+            # The file is missing or is not a pipe, so the program wrote a false name.
             return
         try:
             writing = await _open_answers(back)
@@ -165,7 +165,7 @@ class _Host:
 
 
 async def _open_answers(path: str) -> int:
-    """Open the pipe for answers, as soon as the relay has opened it for reading, after the other pipe.
+    """Open the pipe for answers. The relay opens its end only after the other pipe, so try until then.
 
     Raises TimeoutError if the relay does not open it within OPEN_SECONDS.
     """

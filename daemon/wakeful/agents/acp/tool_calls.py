@@ -1,8 +1,8 @@
-"""Orders an external agent's reports of its tool calls as the log wants: a call with its arguments, then its result.
+"""Orders an external agent's reports of its tool calls as the log needs them: a call with arguments, then its result.
 
-Programs report a call in pieces. Some send it without its title or input, some send these in several updates. Some send
-them only with a request for permission, some send nothing before the end. A call is recorded as soon as it may have an
-effect, and at the latest when the program reports its end. Only agent.py uses this module.
+Programs report a call in pieces. The first report may lack the title or the input, which follow in later updates. Some
+programs send them only with a request for permission, some report a call only at its end. A call is recorded as soon as
+it may have an effect, and at the latest when the program reports its end. Used by external_agent.py.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from wakeful.core.agents import steps as work
 from wakeful.core.agents.turns import ToolCall
 from wakeful.text.unicode import make_sendable, tell_sendable
 
-# Our tool name for each kind of the protocol. A kind without a name here needs a person.
+# Our tool name for each kind of the protocol. A call of any other kind needs a person's permission, unless it calls a
+# tool of our server.
 TOOL_OF_KIND = {
     "read": "read",
     "search": "search",
@@ -104,7 +105,7 @@ class ReportedCalls:
             if told.is_recorded:
                 await self._end(told, is_error=True, how="its end was not told")
         async with self._turn:
-            # With the lock, all steps that were under way are on record.
+            # When this task gets the lock, all steps that were under way are on record.
             return
 
     async def _end(self, told: ReportedCall, *, is_error: bool, how: str | None = None) -> None:
@@ -133,6 +134,6 @@ def _find_name(update: Any) -> str | None:
 
 
 def _find_places(update: Any) -> Iterator[str]:
-    """Yield the paths that an update names, and those it shows a diff of."""
+    """Yield the paths that an update names, and the paths of the diffs that it contains."""
     yield from (location.path for location in update.locations or ())
     yield from (part.path for part in update.content or () if isinstance(part, schema.FileEditToolCallContent))

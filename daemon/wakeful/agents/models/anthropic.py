@@ -66,7 +66,8 @@ class Anthropic:
             body["tool_choice"] = {"type": "auto"}
         headers = {"Authorization": f"Bearer {self._endpoint.key}", "anthropic-version": _VERSION}
         if self._traits.binds_thoughts and _has_thoughts(turns):
-            # A summary, other tools or other instructions break the binding of a thought. Have it dropped, not refused.
+            # A summary, other tools or other instructions break the binding of a thought. Ask the provider to drop such
+            # a thought and not to refuse the request.
             body["thinking"] = {"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "drop_block"}}
             headers["anthropic-beta"] = _BINDING_BETA
         return Post(f"{self._endpoint.address}/v1/messages", headers, msgspec.json.encode(body))
@@ -75,7 +76,7 @@ class Anthropic:
         return _Listener(say)
 
     def _write_thinking(self, request: ModelRequest, turns: Sequence[Turn]) -> dict[str, Any]:
-        """Write effort and temperature. They exclude each other if a model thinks by budget."""
+        """Write effort and temperature. A model that thinks by budget accepts only one of them."""
         settings, traits = request.settings, self._traits
         has_temperature = settings.temperature is not None and traits.takes_temperature
         temperature = {"temperature": settings.temperature} if has_temperature else {}
@@ -97,7 +98,7 @@ def _has_thoughts(turns: Sequence[Turn]) -> bool:
 def _may_think(turns: Sequence[Turn]) -> bool:
     """May a Claude model that thinks by budget think here?
 
-    It refuses to continue after calls that no thought of its own led to.
+    It refuses to continue after tool calls if its answer has no thought before them.
     """
     match turns:
         case [*_, RecordedAnswer(parts=parts), UserTurn(results=[_, *_])]:
@@ -162,7 +163,7 @@ def _write_tool(offer: ToolOffer) -> dict[str, Any]:
 
 
 class _Usage(Struct):
-    """The token counts so far. A later event replaces those that it has, and leaves the others."""
+    """The token counts so far. A later event replaces the counts that it contains, and leaves the others."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None

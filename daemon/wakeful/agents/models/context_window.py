@@ -15,13 +15,14 @@ import httpx2
 from wakeful.core.agents.steps import FoundWindow
 from wakeful.core.spec.agent import ModelSpec
 
-# Seconds that a server may take to connect or to answer a GET. Loading a model may take as long as a first answer.
+# Seconds that a server may take to connect or to answer a GET. For loading a model, it has as long as for a first
+# answer.
 ASK_SECONDS = 5.0
 _NUM_CTX = re.compile(r"^\s*num_ctx\s+(\d+)\s*$", re.MULTILINE)
 
 
 async def find_window(model: ModelSpec, key: str | None, silence_seconds: float) -> FoundWindow:
-    """Find the window of a local model. Without `tokens` if the server does not report it; `source` then says so."""
+    """Find the window of a local model. If the server does not report it, `tokens` is None and `source` says so."""
     assert model.base_url is not None, "a local model has an address"
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     async with httpx2.AsyncClient(
@@ -64,7 +65,8 @@ class _Server:
     async def _ask_ollama(self) -> FoundWindow | None:
         """Return the size in the model's own file, else the size with which the model is loaded.
 
-        A model that is not loaded yet is loaded now.
+        A model that is not loaded yet is loaded now. If that fails, the size that the model was trained for is
+        returned.
         """
         shown = await self._post(f"{self._root}/api/show", {"model": self._model})
         if not isinstance(shown, dict):

@@ -2,7 +2,7 @@
 
 The input is only what the log has, so a conversation can continue with another provider, even in the middle of a turn.
 An answer is sent with its signatures to the provider that gave it, and as text and calls to any other. The output is
-always valid: every call has exactly one result, right after its answer and in order, whatever was recorded.
+always valid, even if the log is not: every call has exactly one result, right after its answer and in order.
 
 Entries are only ever appended. So the turns up to the last answer are converted once and cached, and so is their
 encoded form (`EncodedTurns`): a turn costs the same however long the conversation is. Used by provider_model.py.
@@ -162,7 +162,7 @@ class EncodedTurns:
         self._last: Turn | None = None
 
     def find_new(self, turns: Sequence[Turn]) -> Sequence[Turn]:
-        """Return the turns that are not encoded yet. For another conversation these are all."""
+        """Return the turns that are not encoded yet. If this is another conversation, these are all turns."""
         if self._covered and (len(turns) <= self._covered or turns[self._covered - 1] is not self._last):
             self.forget()
         return turns[self._covered :]
@@ -178,7 +178,10 @@ class EncodedTurns:
 
 
 def legal_id(call_id: str) -> str:
-    """Return the id itself if every provider accepts it, else an id derived from it, always the same."""
+    """Return the id itself if every provider accepts it, else an id derived from it.
+
+    The same id gives the same result.
+    """
     if _LEGAL_ID.fullmatch(call_id):
         return call_id
     return f"call_{hashlib.sha256(call_id.encode()).hexdigest()[:24]}"
@@ -199,7 +202,10 @@ def _make_call_sendable(part: Part) -> Part:
 
 
 def _find_recorded(entry: Answered, provider: str) -> RecordedAnswer | None:
-    """Return the answer as the provider gave it, with signatures. None if another provider gave it."""
+    """Return the answer as the provider gave it, with signatures.
+
+    None if another provider gave it, or if its calls differ from the recorded calls.
+    """
     if entry.raw is None or entry.model.partition(":")[0] != provider:
         return None
     answer = read_raw(entry.raw)

@@ -82,7 +82,10 @@ class Google:
         return _Listener(say)
 
     def _write_turn(self, turn: Turn) -> list[Any]:
-        """Write a turn. Results and texts become separate items, because Google takes a mixed one for the model's."""
+        """Write a turn.
+
+        Results and texts become separate items: Google takes an item with both for an answer of the model.
+        """
         match turn:
             case UserTurn(results=results, texts=texts):
                 responses = [self._write_result(result) for result in results]

@@ -39,7 +39,7 @@ class Exchange:
     """The connections to one provider."""
 
     def __init__(self, silence_seconds: float, transport: httpx2.AsyncBaseTransport | None = None) -> None:
-        """Make a client. `transport` carries the requests. None is the network."""
+        """Make a client. `transport` carries the requests. None means the network."""
         timeout = httpx2.Timeout(silence_seconds, connect=min(CONNECT_SECONDS, silence_seconds), pool=CONNECT_SECONDS)
         trust = find_trust(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
         self._client = httpx2.AsyncClient(
@@ -95,7 +95,10 @@ def _read_body(content: bytes) -> object:
 
 
 class EventReader:
-    """Parses server-sent events from pieces of bytes. Yields the data of each; the event's name is also in its data."""
+    """Parses server-sent events from pieces of bytes.
+
+    Yields the data of each event, which also contains the event's name.
+    """
 
     def __init__(self) -> None:
         self._rest = b""

@@ -1,7 +1,8 @@
 """The settings that models accept, by the prefixes of their names, as published in November 2026.
 
-A model that is not listed is treated like its provider's newest ones by default, or as one that does not think. If a
-newer model needs a line here, its provider refuses the request and names the setting. Used by the wire formats.
+A model that is not listed is treated by its provider: for Google like the newest models, for OpenAI like one that does
+not reason, for Anthropic like one that thinks by a token budget. If a provider refuses a newer model's request and
+names a setting, add the model here. Used by the wire formats.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _ADAPTIVE = (
     "claude-fable-5", "claude-mythos-5", "claude-mythos-preview", "claude-sonnet-4-6", "claude-sonnet-5",
     "claude-opus-4-6", "claude-opus-4-7", "claude-opus-4-8", "claude-opus-5", "claude-haiku-5-5",
 )  # fmt: skip
-# Among the adaptive models, those that accept no `effort`, and those that accept a temperature.
+# The adaptive models that accept no `effort`, and the adaptive models that accept a temperature.
 _WITHOUT_EFFORT = ("claude-mythos-preview",)
 _WITH_TEMPERATURE = ("claude-mythos-preview", "claude-sonnet-4-6", "claude-opus-4-6")
 # The models that bind a thought to the conversation before it, and refuse the thought if that conversation was changed.
@@ -124,7 +125,8 @@ def find_openai(name: str) -> OpenAITraits:
 
 _BUDGETS: dict[Effort, int] = {"low": 2_048, "medium": 8_192, "high": 24_576}
 _LEVELS: dict[Effort, str] = {"low": "LOW", "medium": "MEDIUM", "high": "HIGH"}
-# The models without a level between the lowest and the highest. For medium they use the lowest.
+# The models without a level between the lowest and the highest. For every effort below high they use the level given
+# here.
 _NO_MEDIUM: tuple[tuple[str, str], ...] = (("gemini-3.1-flash-lite-image", "MINIMAL"), ("gemini-3-pro-preview", "LOW"))
 
 
@@ -148,7 +150,7 @@ class GeminiTraits(Struct, frozen=True):
 
 
 def find_gemini(name: str) -> GeminiTraits:
-    """Find the traits of a Gemini model. All from Gemini 3 on think by levels."""
+    """Find the traits of a Gemini model. All models from Gemini 3 on think by levels."""
     is_2_5 = "gemini-2.5" in name
     is_older = "gemini-1" in name or ("gemini-2." in name and not is_2_5) or name == "gemini-pro" or "gemma" in name
     if is_older or "gemini-2.5-flash-image" in name:

@@ -84,7 +84,7 @@ class OpenAICompletions:
         return _Listener(say, self._name)
 
     def _find_thought_field(self, turns: Sequence[Turn]) -> None:
-        """Find the only field in which this conversation has thoughts.
+        """Find the field in which this conversation has thoughts, if there is exactly one.
 
         As soon as one tool call has the field, DeepSeek's API refuses calls without it. So every call gets it, even
         empty, and turns that were encoded before are encoded again.

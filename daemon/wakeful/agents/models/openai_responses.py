@@ -117,7 +117,10 @@ class OpenAIResponses:
         return items
 
     def _has_proof(self, part: Thought) -> bool:
-        """Is the thought valid at every address? It is if it comes encrypted, for a model that reasons, or in full."""
+        """Is the thought valid at every address?
+
+        Yes, if its full text is known, or if it is encrypted and the model reasons.
+        """
         return bool(self._find_signature(part) or part.detail("raw_content"))
 
     def _find_signature(self, part: Thought) -> str | None:

@@ -93,7 +93,7 @@ _BY_STATUS: dict[int, _Verdict] = {
 
 
 class Trouble(Exception):
-    """A request without an answer. It does not name the model yet: `tell` adds that."""
+    """A request without an answer. It does not name the model yet: `tell` adds the name."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ def judge_event(error: Any) -> Trouble:
     if status is None:
         # Google and gateways send the status itself as the code.
         status = next((int(code) for code in codes if re.fullmatch("[45][0-9][0-9]", code)), None)
-    # Before a stream, spent money has the status 429.
+    # In a response that is not a stream, spent money has the status 429.
     if status is None and not _MONEY_CODES.isdisjoint(codes):
         status = 429
     return _judge(status, {"error": error}, None)
@@ -169,7 +169,7 @@ def _find_kind(status: int | None, codes: list[str], said: str) -> _Verdict:
 def _find_error(body: Any) -> Any:
     match body:
         case [first, *_]:
-            # Google, if the error comes before the stream.
+            # Google sends a list if the error comes before the stream.
             return _find_error(first)
         case {"error": {} as error}:
             return error

@@ -130,7 +130,7 @@ class _ProviderModel:
 
 
 def _takes_images(spec: ModelSpec, settings: ModelSettings) -> bool:
-    """Does the model accept images? As the agent's settings say; by default, only those of the known providers do."""
+    """Does the model accept images? The agent's settings decide. By default, all models of the known providers do."""
     return settings.images if settings.images is not None else spec.provider != "openai-compatible"
 
 

@@ -2,7 +2,7 @@
 
 The log keeps the data that only the same provider needs back: signatures of thoughts, ids of items. The form is the one
 of pydantic-ai, because older logs have it: a list of one response, whose parts are texts, thoughts and calls.
-conversation.py reads it. The wire formats make parts from streams, and items of requests from parts.
+encoded_conversation.py reads it. The wire formats make parts from streams, and items of requests from parts.
 """
 
 from __future__ import annotations
@@ -144,9 +144,9 @@ def _make_call_sendable(part: Call) -> Call:
 
 
 def make_ids_distinct(parts: Iterable[Part], taken: set[str]) -> tuple[Part, ...]:
-    """Give new ids to calls without an id or with one that was used before.
+    """Give new ids to calls whose id is missing or was used before.
 
-    Local servers number calls from zero in each answer, or not at all. Here a call is known by its id alone.
+    Local servers number calls from zero in each answer, or not at all. In the log only the id identifies a call.
     """
     seen: set[str] = set()
     made: list[Part] = []

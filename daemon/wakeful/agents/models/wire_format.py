@@ -76,7 +76,10 @@ def read_event(data: bytes, decoder: msgspec.json.Decoder[EventT]) -> EventT:
 
 
 def frame_image(result: Result, image: ShownImage) -> tuple[str, str]:
-    """Write the texts around an image that is sent apart from its result. They mark it as a tool's, not a person's."""
+    """Write the texts around an image that is sent apart from its result.
+
+    They say that a tool and not a person sent it.
+    """
     names = {"tool_name": result.name, "tool_call_id": result.call_id, "file_id": image.name}
     marks = " ".join(f'{name}="{escape(value)}"' for name, value in names.items())
     return f"<tool_result {marks}>", "</tool_result>"
@@ -143,7 +146,8 @@ class _Growing:
 class HeardParts:
     """Collects the parts of one answer, in the order in which they began, and passes their text to `say`.
 
-    A piece belongs to the part with its key. Without a key it belongs to the last part, if that is of its kind.
+    A piece belongs to the part with its key. Without a key it belongs to the last part, if that part is of the same
+    kind.
     """
 
     def __init__(self, say: Say, provider: str) -> None:

@@ -36,7 +36,7 @@ _HTML = ("text/html", "application/xhtml+xml")
 _SNIFFED_BYTES = 1_024
 
 
-# The most pages that are cached, so that the next part is of the same text.
+# The most pages in the cache. Because of the cache, all parts that the model reads are parts of the same text.
 _MOST_REMEMBERED = 5
 # The bytes reserved for the text around a part.
 _ROOM_BYTES = 2_048

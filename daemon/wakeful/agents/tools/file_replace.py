@@ -147,7 +147,7 @@ def _read_beside(folder_fd: int, name: str) -> bytes | None:
 
 
 def _find_mode(folder_fd: int, name: str) -> int | None:
-    """Return the mode of the file to be replaced. None if there is none, so that the umask decides."""
+    """Return the mode of the file to be replaced. None if the file does not exist. Then the umask decides."""
     try:
         found = os.stat(name, dir_fd=folder_fd, follow_symlinks=False).st_mode
     except FileNotFoundError:

@@ -3,7 +3,7 @@
 Every path goes through `Bounds.place`. Every result is limited, and says what it left out and how to get the rest. A
 write is atomic and keeps the file's mode. It is recorded with the digests of the old and new content, so that the
 daemon knows exactly which changes this run made. Blocking work is done in threads. The first result from below a folder
-with rules (AGENTS.md) includes them.
+with rules (AGENTS.md) includes the rules.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from wakeful.text.unicode import make_sendable
 _MOST_LINES = 2_000
 _LONGEST_LINE = 4_000
 _MOST_LISTED = 500
-# The most lines of a file that is compared line by line. In the worst case the time grows with the square.
+# The most lines of a file that is compared line by line. In the worst case the time grows with the square of the lines.
 _MOST_COMPARED_LINES = 20_000
 _SNIFFED_BYTES = 8_192
 # The bytes reserved for the note after a line that is cut.
@@ -41,7 +41,7 @@ _LINE_NOTE_BYTES = 200
 # The bytes of lines in a result. The rest is for the header and the notes about what is left out.
 _ROOM_BYTES = RESULT_BYTES - 1_024
 
-# A function that returns a file's content when the last run saw it, or None if it was not kept.
+# A function that returns a file's content as the last run saw it, or None if that content was not kept.
 Before = Callable[[str], Awaitable[bytes | None]]
 _Path = Annotated[str, Meta(description="relative to the session's root, or absolute")]
 
@@ -157,7 +157,10 @@ class FileTools:
         return len(text.encode(errors="replace")) <= self._limit.most_bytes and make_sendable(text) == text
 
     async def _tell_rules(self, path: str) -> str:
-        """Return the rules for a path that are new to the model. They begin a result, where no file content can be."""
+        """Return the rules for a path that are new to the model.
+
+        They are the start of a result, where file content never is.
+        """
         return (
             await self._rules.tell(self._bounds.name(os.path.dirname(path)))
             if self._rules is not None and contains(self._bounds.root, path)
@@ -481,8 +484,8 @@ _RULES_HEAD = "These rules of the project count for the files below them:"
 class NestedRules:
     """Shows the rules of folders that an agent works in. An AGENTS.md applies to the files below its folder.
 
-    The daemon finds and quotes them (model_context/project_rules.py), because it knows which of them strangers can
-    write. Each is shown once in a run, and again after a compression.
+    The daemon finds and quotes the rules (model_context/project_rules.py), because it knows which of them strangers can
+    write. The rules of a folder are shown once in a run, and again after a compression.
     """
 
     def __init__(self, link: DaemonClient) -> None:
@@ -491,7 +494,7 @@ class NestedRules:
         self._told: set[str] = set()
 
     async def tell(self, folder: str) -> str:
-        """Return the rules of folders from the root to this one that were not shown yet. Empty if all were.
+        """Return the rules of folders from the root to this one that were not shown yet. Empty if all were shown.
 
         They must be the first lines of a result.
         """

@@ -1,8 +1,8 @@
 """Converts a page of HTML to text: the content that a person would read, with headings, lists, tables and links.
 
 Scripts, styles and graphics are left out, and so is content that the page's markup hides. The standard library's parser
-is used, because it accepts any input. This module runs as a program of its own, `python -I -S html_text.py`, because a
-page can be written so that parsing takes hours (measured), and a process can be killed.
+is used, because it accepts any input. This module runs as a program of its own, `python -I -S html_text.py`. A page can
+be written so that parsing takes hours (measured), and a process can be killed.
 """
 
 from __future__ import annotations

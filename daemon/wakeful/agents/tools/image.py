@@ -1,7 +1,7 @@
 """Recognises images by their first bytes, and checks whether every provider accepts them.
 
 The type that a server or a file's name claims is ignored. For an image that is too large, in bytes or in pixels, the
-model gets a description instead, because a provider that refuses an image refuses the whole conversation. Pure.
+model gets a description instead: a provider that refuses an image refuses the whole conversation. Pure.
 """
 
 from __future__ import annotations

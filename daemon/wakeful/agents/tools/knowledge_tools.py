@@ -1,9 +1,9 @@
 """The tools that read and write a session's knowledge: remember, recall, history, send, hand_off, todo, skill.
 
-Each is a call to the daemon, which decides what is allowed. The model reads a refusal. The run's token gives access to
-its own session and to the mailboxes of others. Each call has an idempotency key made of the run and the tool call's id,
-so it is carried out once even if the daemon restarts. A skill need not be bound to the session: the daemon returns the
-text that was read with the agent, and refuses it if the file was changed since.
+Each is a call to the daemon, which decides what is allowed. The model gets a refusal as a result. The run's token gives
+access to its own session and to the mailboxes of other sessions. Each call has an idempotency key made of the run and
+the tool call's id, so it is carried out once even if the daemon restarts. A skill need not be bound to the session: the
+daemon returns the text that was read with the agent, and refuses it if the file was changed since.
 """
 
 from __future__ import annotations
@@ -161,7 +161,8 @@ class KnowledgeTools:
         return await self._call("todo", fields if given.items is UNSET else {**fields, "items": given.items}, call_id)
 
     async def _call(self, verb: str, fields: dict[str, Any], call_id: str) -> str:
-        # The ids of providers have any length, so they are hashed. Some providers reuse ids, so the key has the run.
+        # The ids of providers have any length, so they are hashed. Some providers reuse ids, so the key includes the
+        # run's id.
         mark = hashlib.blake2b(call_id.encode(errors="replace"), digest_size=16).hexdigest()
         answer = await self._link.call(verb, fields, f"tool {self._run_id} {mark}")
         return str(answer["words"])

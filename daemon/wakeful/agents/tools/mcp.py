@@ -92,7 +92,7 @@ class McpTools:
         await asyncio.gather(*(server.wait(known.get(server.name)) for server in self._servers))
 
     async def refresh(self) -> None:
-        """List the tools again of servers that reported a change."""
+        """Ask the servers that reported a change for their tools again."""
         await asyncio.gather(*(server.refresh() for server in self._servers))
 
     def list_tools(self) -> Iterable[Tool]:
@@ -170,7 +170,7 @@ class _ServerTool:
 
 
 class _Server:
-    """One server. A task of its own opens and closes the connection, because the library requires the same task."""
+    """One server. A task of its own opens and closes the connection, because the library requires one task for both."""
 
     def __init__(self, server: McpServer, place: ServerPlace) -> None:
         self.name = server.name
@@ -187,7 +187,7 @@ class _Server:
         self._stop = asyncio.Event()
         self._starting = asyncio.Lock()
 
-    # -- its tools ----------------------------------------------------------------------------
+    # -- the tools of the server --------------------------------------------------------------
 
     def begin(self) -> None:
         self._beginning = asyncio.create_task(self._begin(), name=f"start mcp server {self.name}")
@@ -215,7 +215,10 @@ class _Server:
             await self.list_anew()
 
     def list_known(self) -> Iterable[_Listed]:
-        """Return the known tools. A server without any has one tool instead, which starts it or returns the reason."""
+        """Return the known tools.
+
+        If they are not known yet, return one tool that starts the server or returns the reason.
+        """
         if self._listed is not None:
             return self._listed
         return [("", f"The MCP server {self.name} is down. Calling this tells why, and tries again.", _ANY_OBJECT)]
@@ -263,7 +266,7 @@ class _Server:
         if self._beginning is not None:
             self._beginning.cancel()
         if self._client is None and self._owner is not None:
-            # It never answered, so its task does not wait for `_stop` yet.
+            # The server never answered, so its task does not wait for `_stop` yet.
             self._owner.cancel()
         if begun:
             await asyncio.wait(begun)
@@ -375,7 +378,7 @@ class _Server:
 
 
 def _read_schema(schema: Any) -> Mapping[str, Any]:
-    """Return the server's schema, or one for any object if it is not for an object or is too large."""
+    """Return the server's schema. If it is too large or not for an object, return a schema for any object."""
     if (
         not isinstance(schema, dict)
         or schema.get("type") != "object"
@@ -445,7 +448,7 @@ def _is_refusal(error: Exception) -> bool:
 
 
 def _say_error(error: BaseException) -> str:
-    """Describe an error in one line. Of an exception group, the first error."""
+    """Describe an error in one line. For an exception group, describe its first error."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     words = " ".join(str(error).split())[:500]

@@ -85,7 +85,7 @@ class ServerProgram:
         return f"{words} ended with exit code {self._code}{said}{self._say_denied()}"
 
     def _say_denied(self) -> str:
-        """Name the network, or the first path in the program's last lines, that its isolation denies."""
+        """Describe what the isolation denied, by the program's last lines: the network, or the first path they name."""
         if self._narrowing is None:
             return ""
         granted = [*self._narrowing.reads, *self._narrowing.writes]
@@ -175,7 +175,7 @@ async def _write(process: asyncio.subprocess.Process, left: Any, arriving: Any) 
             process.stdin.write(message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
             await process.stdin.drain()
     except (OSError, anyio.ClosedResourceError):
-        # The program does not read any more. The reading side reports its end.
+        # The program does not read any more. `_read` notices when its output ends.
         return
 
 

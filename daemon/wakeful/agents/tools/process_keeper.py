@@ -1,8 +1,8 @@
 """A program around one command that ends all processes of the command with it, even those that left its process group.
 
-`shell` starts it with an interpreter that loads only the standard library and this. The command takes on its domain
-(shell_confinement.py) before its first instruction. The keeper stays outside, so the command cannot reach it. The
-keeper is a subreaper: orphans below it become its children. When the command has ended, or at SIGTERM, it kills and
+`shell` starts it with an interpreter that loads only the standard library and this module. The command enters its
+domain (shell_confinement.py) before its first instruction. The keeper stays outside, so the command cannot reach it.
+The keeper is a subreaper: orphans below it become its children. When the command has ended, or at SIGTERM, it kills and
 reaps all processes below it. Its exit code is the command's, or 128 + the signal.
 """
 
@@ -32,7 +32,7 @@ def main(words: list[str]) -> int:
     """Run a command. `words` are the descriptor of a ruleset, a filter in hex, then the command."""
     ruleset, program, *argv = words
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    # If the process that started the keeper dies, the result is not read, so the command is ended.
+    # If the process that started the keeper dies, no process reads the result. So end the command.
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     signal.signal(signal.SIGTERM, lambda *_: end_all())
     # An interrupt also reaches the command itself, which decides what to do.
@@ -46,7 +46,7 @@ def main(words: list[str]) -> int:
 
 
 def become(ruleset: str, program: bytes, argv: list[str]) -> NoReturn:
-    """Become the command, in the child process. A command that cannot be confined is not started."""
+    """Replace this child process by the command. A command that cannot be confined is not started."""
     # Reset SIGPIPE and SIGXFSZ too, which Python ignores, so that the command starts as from a shell.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)

@@ -27,7 +27,7 @@ def find_lines(expression: re.Pattern[str], text: str, most: int) -> list[tuple[
 
 
 def show_line(line: str, at: int) -> str:
-    """Return the line, or of a long line the part with the match."""
+    """Return the line. For a long line, return the part with the match."""
     if len(line) <= LONGEST_LINE:
         return line
     start = max(0, min(at - LONGEST_LINE // 4, len(line) - LONGEST_LINE))

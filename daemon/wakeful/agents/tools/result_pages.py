@@ -1,8 +1,8 @@
-"""Pages large results of tools: the model gets the first page, and the whole is a file in the run's scratch folder.
+"""Pages large results of tools: the model gets the first page, and a file in the scratch folder has the whole result.
 
-Called by the tool box for every result. `read` has its own pages, which fit. For the other tools a page says how to
-read on. Secrets are redacted in the whole result before it is stored and cut. The file has short lines, so that `read`
-can page through it whatever the result looks like.
+Called by the tool box for every result. The pages of `read` always fit. For the other tools a page says how to read on.
+Secrets are redacted in the whole result before it is stored and cut. The file has short lines, so that `read` can page
+through it whatever the result looks like.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from wakeful.client.async_client import DaemonClient
 Redact = Callable[[str], Awaitable[str]]
 # The most characters of one request. Even if each is escaped, the request stays below the limit of a call.
 _WINDOW = 128 * 1024
-# The characters on each side of a part that are searched for secrets too. A longer secret across its edge is not found.
+# The characters on each side of a part that are searched for secrets too. A longer secret that crosses an edge of the
+# part is not found.
 MARGIN = 16 * 1024
 
 
@@ -52,7 +53,7 @@ class Redaction:
 
 
 FOLDER = "results"
-# The most characters of a line in such a file, less than `read` shows of one line.
+# The most characters of a line in the file of a result. It is less than `read` shows of one line.
 _LINE = 100
 _MOST_KEPT = 50
 

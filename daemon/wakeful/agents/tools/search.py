@@ -133,7 +133,8 @@ async def _match_here(expression: re.Pattern[str]) -> AsyncIterator[_Match]:
 
 @contextlib.asynccontextmanager
 async def _match_apart(pattern: str, given: SearchArguments) -> AsyncIterator[_Match]:
-    # Isolated and without site-packages. So it starts in a hundredth of a second, and imports no modules of a project.
+    # The interpreter is isolated and has no site-packages. So it starts in a hundredth of a second, and imports no
+    # modules of a project.
     program = (sys.executable, "-I", "-S", str(Path(matcher.__file__)))
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(

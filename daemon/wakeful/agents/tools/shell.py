@@ -30,7 +30,7 @@ from wakeful.agents.tools.tool import KEPT_BYTES, Arguments, CheckedTool
 _MOST_SECONDS = 600
 # The bytes kept of a command's output, from its beginning and its end. A long result is paged.
 _HEAD_BYTES, _TAIL_BYTES = KEPT_BYTES // 2, KEPT_BYTES // 4
-# The bytes next to the dropped middle that are redacted too, on each side, in case a secret lies across the cut.
+# The bytes on each side of the dropped middle that are redacted too, because a secret may cross the cut.
 _MARGIN_BYTES = 16 * 1024
 _PIECE_BYTES = 1 << 16
 # Seconds that the keeper has after SIGTERM to end all processes of the command.

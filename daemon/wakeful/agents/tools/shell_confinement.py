@@ -61,12 +61,12 @@ class Narrowing(Struct, frozen=True, kw_only=True):
     network: bool | tuple[int, ...] = False
     # The TCP ports that may be listened on.
     listens: tuple[int, ...] = ()
-    # With a list of ports: UDP is allowed, because a listed host is a name, which must be looked up.
+    # Is UDP allowed although `network` is a list of ports? A listed host may be a name, and looking it up needs UDP.
     looks_up_names: bool = False
 
 
 class CommandConfinement(Struct, frozen=True):
-    """The confinement that a command takes on before its first instruction: a ruleset's descriptor, and a filter.
+    """The confinement that a command enters before its first instruction: a ruleset's descriptor, and a filter.
 
     The filter is empty if this machine's architecture is not supported.
     """
@@ -137,7 +137,7 @@ def find_obstacle() -> str | None:
 
 @contextlib.contextmanager
 def make_domain(narrowing: Narrowing) -> Iterator[CommandConfinement]:
-    """Make a command's domain. Opens every path once, and skips those that do not exist. Blocking."""
+    """Make a command's domain. Opens every path once, and skips paths that do not exist. Blocking."""
     obstacle = find_obstacle()
     if obstacle is not None:
         raise OperatorError(obstacle)
@@ -177,6 +177,6 @@ def _allow(ruleset: Ruleset, path: str, rights: int, hidden: Hidden) -> None:
 
 
 def _find_output_folder(bound: Bound) -> str:
-    """Return the folder to open for writing. For a file it is its folder, because a write replaces the file."""
+    """Return the folder to open for writing. For a file it is the file's folder, because a write replaces the file."""
     base = bound.pattern.base
     return os.path.dirname(base) if bound.pattern.is_literal and not os.path.isdir(base) else base

@@ -29,7 +29,10 @@ _BYTES_PER_TOKEN = 2.5
 
 
 class Arguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The arguments of a tool. A misspelt argument is refused, or the model would believe that it had an effect."""
+    """The arguments of a tool.
+
+    A misspelt argument is refused: otherwise the model would believe that it had an effect.
+    """
 
 
 Given = TypeVar("Given", bound=Arguments)

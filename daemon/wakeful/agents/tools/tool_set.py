@@ -127,7 +127,10 @@ class ToolBox:
             self._rules.forget()
 
     def take_written(self, call_id: str) -> tuple[WroteFile, ...]:
-        """Return the files that this call wrote, in order. They are returned once, as a model may reuse the call id."""
+        """Return the files that this call wrote, in order.
+
+        They are returned only once, because a model may reuse a call id.
+        """
         return tuple(self._written.pop(call_id, ()))
 
     async def carry_out(self, call: ToolCall) -> ToolResult:
@@ -191,7 +194,7 @@ def make_tools(
     more: Iterable[ToolSet] = (),
     servers: McpTools | None = None,
 ) -> ToolBox:
-    """Make the tools that every agent has, and `more` of its session or role.
+    """Make the tools that every agent has, and `more`, which belong to its session or role.
 
     `kept` is the hand-off whose parts `hand_off` changes. `rules` adds the rules of folders to results.
     """

@@ -1,4 +1,4 @@
-"""Requests one page of the web: only from declared hosts and public addresses, and with limits on all that is received.
+"""Requests one page of the web: only from declared hosts and public addresses, and with limits on size and time.
 
 Called by `fetch`. Every redirect is checked again: the host against the declared ones, then each address of the host.
 The connection goes to a checked address, so a name that resolves differently a moment later (DNS rebinding) has no
