@@ -1,7 +1,7 @@
 """Resolves the daemon's settings (wakeful.yaml) and its places (specs, state, socket).
 
 The values come from flags, the environment and files. Called by wiring and the CLI. `ProjectReader` reads settings,
-agents and specs together, for `sources/declarations`. It writes one file, the cache of parsed specs. No function here
+agents and specs together, for `sources/declarations`, and writes one file: the cache of parsed specs. No function here
 makes a folder.
 """
 
@@ -121,7 +121,7 @@ def _default_socket(environ: Mapping[str, str], state: Path) -> Path:
     if given := environ.get("RUNTIME_DIRECTORY", "").split(":")[0]:
         return Path(given) / SOCKET_FILE
     runtime = environ.get("XDG_RUNTIME_DIR", "")
-    # The folder is removed at logout, but a detached terminal still has the variable.
+    # The system removes the folder at logout, but a detached terminal still has the variable.
     return (Path(runtime) if runtime and os.path.isdir(runtime) else state) / SOCKET_FILE
 
 
@@ -138,15 +138,15 @@ def _parse_http(text: str | None) -> TcpAddress | Literal["off"] | None:
 
 
 def settings_home(environ: Mapping[str, str]) -> Path:
-    """Return the folder of a person's settings, for wakeful and for systemd."""
+    """Return the user's folder of settings (XDG_CONFIG_HOME). wakeful and systemd each have a folder in it."""
     return _xdg(environ, "XDG_CONFIG_HOME", ".config")
 
 
 def find_settings_file(specs_dir: Path, environ: Mapping[str, str] = os.environ) -> Path:
-    """Find wakeful.yaml: next to sessions.d/, else in the person's settings. If neither exists, next to sessions.d/."""
+    """Find wakeful.yaml: next to sessions.d/, else in the user's settings. Without either, the first place counts."""
     beside = Path(os.path.abspath(specs_dir)).parent / SETTINGS_FILE
     own = _xdg(environ, "XDG_CONFIG_HOME", ".config") / "wakeful" / SETTINGS_FILE
-    # Not `Path.exists`, which raises if a folder may not be entered. Reading the file reports that error.
+    # `Path.exists` would raise if a folder may not be entered. That error is reported when the file is read.
     return own if not os.path.exists(beside) and os.path.exists(own) else beside
 
 
@@ -184,7 +184,7 @@ def read_known_prices() -> Mapping[str, Price]:
 
 
 def warn_about_model_name(prices: Prices, model: ModelSpec) -> str | None:
-    """Return a warning if a model's name is probably misspelt. None if not.
+    """Return a warning if a model's name is probably misspelt, else None.
 
     A model with its own `base_url` is not checked, because a server may use any names.
     """
@@ -237,7 +237,7 @@ def _read_bytes(path: Path) -> bytes:
 
 def _parse_settings(data: bytes, path: Path) -> tuple[Settings, Defaults]:
     file = path.name
-    # A file with only comments, as a new one has, sets nothing.
+    # A file that has only comments, as a new file does, sets nothing.
     if not any(line.strip() and not line.lstrip().startswith(b"#") for line in data.splitlines()):
         return default_settings(), NO_DEFAULTS
     value = read_mapping(data, file)
@@ -272,7 +272,8 @@ def _parse_settings(data: bytes, path: Path) -> tuple[Settings, Defaults]:
 
 
 def _resolve_http(keys: HttpKeys, path: Path, data: bytes) -> HttpChoice:
-    """Resolve the key `http`. Paths are relative to the file's folder. Raises RefusedSpec if it may not be used."""
+    """Resolve the key `http`. Paths are relative to the file's folder. Raises RefusedSpec if the daemon must not listen
+    with these settings."""
     if keys.listen == "off":
         return "off"
     certificate, key = (
@@ -347,7 +348,8 @@ class ProjectReading:
     # Folders in which every change needs a new reading.
     attached: tuple[str, ...] = ()
     agents: Mapping[str, AgentSpec] = field(default_factory=dict)
-    # By the agent's name: why its file cannot be read, and why its content may not count yet (trust).
+    # Both by the agent's name. `agent_problems`: why its file cannot be read. `agent_doubts`: why its content does not
+    # count before a person trusts it.
     agent_problems: Mapping[str, str] = field(default_factory=dict)
     agent_doubts: Mapping[str, str] = field(default_factory=dict)
 
@@ -361,8 +363,8 @@ class ProjectReading:
 class ProjectReader:
     """Reads wakeful.yaml, agents and specs, skips files that did not change, and keeps the last good settings.
 
-    `kept` is the file that saves readings for the next daemon. `pools` is set for a second project of the daemon, and
-    has the daemon's pools. Of that project's wakeful.yaml only the defaults are used.
+    `kept` is the file in which readings are saved for the next daemon. `pools` is None for the daemon's own project.
+    For a second project it holds the daemon's pools, and only the defaults of that project's wakeful.yaml are used.
     """
 
     def __init__(
@@ -374,7 +376,7 @@ class ProjectReader:
         accept: Callable[[Path], bytes | None] = lambda path: None,
         report_progress: ReportProgress = tell_nobody,
     ) -> None:
-        """`accept` returns the text to use instead of the settings file. None if the file itself is used."""
+        """`accept` returns the text to use instead of the settings file, or None to use the file itself."""
         self._specs_dir = Path(os.path.abspath(specs_dir))
         self._environ = environ
         self._settings = default_settings()
@@ -467,7 +469,7 @@ class ProjectReader:
             self._left = folder.files
 
     def _watched_folders(self, folder: FolderReading) -> tuple[str, ...]:
-        """List the folders to watch: of specs, around them, of wakeful.yaml, of prompts and of skills."""
+        """List the folders to watch: those of specs, wakeful.yaml, prompts and skills, and the specs' parent folder."""
         elsewhere = (*map(os.path.dirname, (*folder.agent_files, *folder.skill_folders)), *folder.skill_folders)
         around = (str(self._specs_dir.parent), str(self.settings_file.parent), *elsewhere)
         return tuple(dict.fromkeys((*folder.folders, *around)))

@@ -46,7 +46,7 @@ def _dispatch_affected(core: Core, decision: Decision) -> None:
 
 
 def _answer_activation(core: Core, decision: Decision, call: Call) -> None:
-    """Add to the reply of a call that asks for a run why that run does not start (rule 20).
+    """If a call asked for a run that does not start, add the reason to the reply (rule 20).
 
     Called last, because only then is it known whether the run started."""
     if not CALL_RULES[type(call)].asks_for_run or decision.reply is None:

@@ -143,7 +143,8 @@ def _take_agents_read(observation: AgentsRead, core: Core, decision: Decision) -
 
 
 def _take_specs_read(observation: SpecsRead, core: Core, decision: Decision) -> None:
-    """Take in one reading of specs (rule 26). The first reading after a start has all specs: a missing one is gone."""
+    """Take in one reading of specs (rule 26). The first reading after a start has all specs: a spec that is missing in
+    it is gone."""
     for name in (*observation.removed, *(d.spec.name for d in observation.declared)):
         core.looked.refused.pop(name, None)
         core.looked.untrusted.pop(name, None)
@@ -222,7 +223,7 @@ def _place_last_good(core: Core, declared: list[Declaration], refused: dict[str,
             placed.append(session.spec)
         if (cannot_be_read and session.name not in specs) or is_unfiled:
             kept.append(Declaration(session.spec, session.declaration.text_digest, session.declaration.is_filed))
-    # Two last good specs conflict if a session was closed, another one took its paths, and it was opened again.
+    # Two last good specs conflict if a session was closed, another session took its paths, and the first was reopened.
     conflicts = core.graph.admit(placed, ())
     core.looked.refused.update(conflicts)
     return [one for one in kept if one.spec.name not in conflicts]

@@ -1,9 +1,9 @@
 """Turns an agent's valid keys into the core's AgentSpec, with every default resolved and the rules between keys
 checked.
 
-Called by `folder_reading` for each file of agents/. Returns findings instead of raising, as `build` does for sessions.
-Reads only the files of the prompt and the skills, and only inside the project, so that another author's spec cannot
-read a person's keys.
+Called by `folder_reading` for each file of agents/. Returns findings instead of raising, as `spec_builder` does for
+sessions. Reads only the files of the prompt and the skills, and only inside the project, so that another author's spec
+cannot read a person's keys.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from wakeful.specs.skills import read_skills
 from wakeful.specs.spec_builder import Surroundings, build_budget
 from wakeful.specs.yaml_text import Path, shorten
 
-# Keys that concern a model of ours. An agent without a model must not have them.
+# Keys that only an agent with `model` may have.
 _MODEL_KEYS = ("key", "base_url", "fallback", "settings", "context", "skills")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # The beginnings of providers' keys. A key itself, instead of the name of a secret, would be in a file that others may
@@ -133,7 +133,7 @@ def _take_skills(keys: AgentKeys, around: Surroundings, built: BuiltAgent) -> tu
 
 
 def _check_mind(keys: AgentKeys, built: BuiltAgent) -> None:
-    """Check that the agent has either a model, or a program with its own model (`acp`)."""
+    """Refuse `model` together with `acp`, which has a model of its own, and keys about a model without `model`."""
     if keys.model is not None and keys.acp is not None:
         built.refuse(("acp",), "acp brings a model of its own; keep either model or acp", is_key=True)
         return

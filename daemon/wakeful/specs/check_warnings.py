@@ -58,7 +58,7 @@ class Mistakes:
 
     `search_path` is the PATH of runs. `written` are the patterns that sessions write, whose files may come later.
 
-    Made for one look at a folder: the result for a pattern is cached, because many sessions may bind it.
+    One instance serves one check of a folder. It caches the result for a pattern, because many sessions may bind it.
     """
 
     def __init__(self, search_path: str, written: Sequence[Pattern]) -> None:
@@ -128,7 +128,7 @@ def _judge_signs(command: Command, spec: SessionSpec) -> Iterator[Finding]:
 
 
 def _join(argv: Sequence[str], raw: set[int]) -> str:
-    """Make the shell line that was meant: the signs as they are, and every other word quoted if needed."""
+    """Make the shell line that the author meant. Signs of a shell stay as they are; other words get needed quotes."""
     return " ".join(word if index in raw else shlex.quote(word) for index, word in enumerate(argv))
 
 

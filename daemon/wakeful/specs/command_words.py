@@ -1,11 +1,11 @@
 """Analyses the words of a command: which are code, which hold shell syntax, and which name a script of the project.
 
-- Templates ask for code (program text, SQL, a shell command, an option). A file's name must not be part of such a word,
-  or the author of the file name would decide what is run.
+- `templates` asks for code (program text, SQL, a shell command, an option). A file's name must not be part of such a
+  word, because then the person who names the file would decide what is run.
 - `new` and `check` ask for shell syntax (pipes, redirections, globs, variables), which only a shell interprets.
-- `build` asks for the script, which becomes the implied `program` binding (specs.md).
+- `spec_builder` asks for the script, which becomes the implied `program` binding (specs.md).
 
-All functions work on text only, except that `check` expands globs.
+The functions work on text, with two exceptions: `find_signs` expands globs, and `find_program` looks for the script.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 _VERSION = re.compile(r"[-\d.]*(\.exe)?$")
 
-# Programs whose words are a command, or become part of one.
+# Programs that run their words as a command, or as part of a command.
 _COMMANDS = {
     "ssh", "slogin", "mosh", "autossh", "dbclient", "plink", "rsh", "eval", "tmux", "screen", "watch", "watchexec",
     "parallel", "hyperfine",
@@ -148,7 +148,7 @@ def _is_listed(name: str) -> bool:
 
 
 def _name(word: str) -> str:
-    """The program's name without its folder and version: `/usr/bin/python3.11` is python."""
+    """Return the program's name without its folder and version: `/usr/bin/python3.11` is python."""
     name = os.path.basename(word)
     return name if _is_listed(name) else _VERSION.sub("", name)
 
@@ -251,7 +251,7 @@ SHELL_WORDS = frozenset(
 
 
 class Sign(NamedTuple):
-    """A word that a shell would interpret and a program would not: its index, and what was seen, in words."""
+    """A word that a shell would interpret and a program would not: its index, and a description."""
 
     place: int
     words: str
@@ -282,8 +282,8 @@ def has_shell_sign(line: str) -> bool:
 
 
 def _opens(line: str, index: int, character: str, is_new_word: bool) -> bool:
-    """Is this character a home folder, the start of a comment, or of a set of characters that is closed in the same
-    word?
+    """Does this character begin a home folder (`~`), a comment (`#`), or a set of characters (`[...]`) that ends in the
+    same word?
     """
     if character == "[":
         return not is_new_word and "]" in line[index:].split(maxsplit=1)[0]

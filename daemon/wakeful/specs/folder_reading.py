@@ -155,7 +155,7 @@ def read_folder(
 ) -> FolderReading:
     """Read every spec under `specs_dir`.
 
-    With `previous`, or with the readings that an earlier daemon `kept`, only those that changed since.
+    With `previous`, or with the readings that an earlier daemon saved (`kept`), read only the specs that changed since.
     """
     top = os.path.abspath(specs_dir)
     around = surroundings or Surroundings(os.path.dirname(top))
@@ -313,7 +313,7 @@ def merge_defaults(under: dict[str, Any], over: dict[str, Value]) -> dict[str, A
 
 
 def _name_file(relative: str, shown: str) -> FileReading:
-    """Make the reading of a file that was not read yet."""
+    """Make an empty reading for a file that was not read yet."""
     name = show_name(relative.removesuffix(SUFFIX))
     return FileReading(name=name, file=show_name(f"{shown}/{relative}"), key=UNREAD, is_racy=True)
 
@@ -328,7 +328,7 @@ def _read_file(path: str, known: FileReading, defaults: Defaults, around: Surrou
             return known
         blank = FileReading(name=known.name, file=known.file, key=key, is_racy=True)
         data, found = _read_bytes(path, found, known.file)
-        # The key of the file that was read. Another file may have replaced it since the stat above.
+        # The stat key of the file that was read, which may have replaced the file of the stat above.
         key = (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino)
         is_racy = now - max(found.st_mtime_ns, found.st_ctime_ns) < RACY_NANOSECONDS
         others = find_others(path) if os.path.islink(path) else judge_writers(path, found)

@@ -1,7 +1,8 @@
 """Translates errors of the models for the author of a file: where, what was found, what was expected, what to do.
 
-Called by `load` and settings with pydantic's error and the marks of the file. A key of a later version is answered with
-"not yet", and for a wrong key the nearest right one is suggested. Every error becomes a Problem; none is dropped.
+`folder_reading`, and settings through it, call `translate` with pydantic's error and the data of the file. A key of a
+later version is answered with "not yet", and for a wrong key the nearest right key is suggested. `folder_reading` turns
+each finding into a Problem.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ def _real_path(loc: Iterable[str | int], data: Any) -> Path:
 
 
 def find_value(data: Any, path: Path) -> Any:
-    """The value at a path of a file, or None if there is no value."""
+    """Return the value at a path of a file, or None if there is no value."""
     for step in path:
         if isinstance(data, dict):
             data = data.get(step)
@@ -187,7 +188,7 @@ def _keys_at(where: Path, data: dict[str, Any], kind: FileKind) -> tuple[str, li
 
 
 def _models_within(annotation: Any) -> list[type[Keys]]:
-    """Find the models also inside unions, lists and mappings, and inside what pydantic makes of `Annotated`."""
+    """Find the models in a type, also inside unions, lists and mappings, and inside pydantic's form of `Annotated`."""
     if isinstance(annotation, FieldInfo):
         annotation = annotation.annotation
     if isinstance(annotation, type) and issubclass(annotation, Keys):
@@ -250,7 +251,7 @@ _MCP_TOOL = re.compile(rf"{MCP_TOOL_PREFIX}({SERVER_NAME.pattern})(/[A-Za-z0-9_.
 
 
 def find_tool_problem(name: str) -> str | None:
-    """Explain why no tool can have this name. None if one can."""
+    """Explain why no tool can have this name. None if a tool can."""
     if name in TOOLS or _MCP_TOOL.fullmatch(name):
         return None
     if name.startswith(MCP_TOOL_PREFIX):

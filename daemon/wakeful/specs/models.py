@@ -1,9 +1,9 @@
 """Every key of a session and of an agent, as pydantic models of the YAML. The keys of wakeful.yaml are in
 settings_models.py.
 
-The models give types to the text of yaml_text, and have the descriptions that the JSON Schema shows in editors. `build`
-turns valid `SessionKeys` into the core's SessionSpec. Only this module defines which values a key may have. Rules
-between keys are in `build`, the words of a refusal in `translate`.
+The models give types to the text of yaml_text, and have the descriptions that the JSON Schema shows in editors. Only
+this module defines which values a key may have. `spec_builder` turns valid `SessionKeys` into the core's SessionSpec,
+and checks the rules between keys. `model_errors` has the messages of refusals.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def describe(default: Any, text: str, **bounds: Any) -> Any:
 
 
 class Keys(BaseModel):
-    """A mapping of which every key is known."""
+    """A mapping that has only known keys."""
 
     # Models are built when the first file is read. A start whose readings are all cached saves 0.1 s.
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)

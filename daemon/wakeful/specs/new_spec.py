@@ -1,4 +1,4 @@
-"""Makes a new spec: from a person's answers, commented, ready to edit, and valid; or as a copy of another spec.
+"""Makes a new spec: from a person's answers, valid and with comments for editing; or as a copy of another spec.
 
 The pure half of `wakeful new`: the command line asks or takes flags, this module renders and validates. A copy has the
 same text and comments, with the written bindings commented out, because two sessions that write one path are refused.

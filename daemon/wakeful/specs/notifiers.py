@@ -1,4 +1,4 @@
-"""The notifiers of wakeful.yaml: from valid keys to values, with the rules between keys. Called by settings."""
+"""Builds the notifiers of wakeful.yaml from valid keys, and checks the rules between keys. Called by settings."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The small languages inside the keys of `notify`: addresses, mail servers, headers, events, names of notifiers.
+"""Parses the values of `notify`: addresses, mail servers, headers, events, names of notifiers.
 
-As in scalars: each function takes the text of a scalar and returns it typed, or raises ValueError with words.
+As in `value_parsers`, each function takes the text of a scalar, and returns a typed value or raises ValueError with a
+message.
 """
 
 from __future__ import annotations

@@ -44,13 +44,13 @@ def load_readings(path: Path, defaults: Defaults, around: Surroundings) -> dict[
 def save_readings(path: Path, files: Mapping[str, FileReading], defaults: Defaults, around: Surroundings) -> None:
     """Save the readings.
 
-    Blocking. Only readings without problems are saved, because problems must be reported at every start.
+    Blocking. Only sessions without problems and warnings are saved, because both must be reported at every start.
     """
     taken = {
         relative: reading for relative, reading in files.items() if reading.spec is not None and not reading.warnings
     }
     fresh = path.with_name(f"{path.name}.new")
-    # If the disk is full, only the next start is slower by some seconds.
+    # If the disk is full, the only effect is that the next start takes some seconds longer.
     with contextlib.suppress(OSError):
         # Only the owner may read the cache, whatever the umask, because specs may have private content.
         with open(fresh, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as stream:

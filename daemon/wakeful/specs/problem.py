@@ -1,7 +1,7 @@
 """A problem in a file, and its place: the form of every refusal and warning about a spec.
 
-Made by all of specs/ and by settings; shown by `check`, `show` and the daemon's refusals. The core's judgements of a
-folder (a cycle, two writers) use it, too. It is a module of its own because many of these read no YAML.
+All of specs/ and settings make problems; `check`, `show` and the daemon's refusals show them. The core's judgements of
+a folder (a cycle, two writers) use this form, too. It is a separate module because many of its users read no YAML.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reads the files of an agent besides its spec: its prompt and its skills. They are read again when they change.
 
-Called by `agents` and `skills` when a spec is built, and by `load`, which asks whether a reading is still valid. Reads
-only inside the project, also through links. The state folder is not part of the project.
+Called by `agents` and `skills` when a spec is built, and by `folder_reading`, which asks whether a reading is still
+valid. Reads only inside the project, also through links. The state folder is not part of the project.
 """
 
 from __future__ import annotations

@@ -181,7 +181,7 @@ def _read_head(content: bytes, shown: str) -> tuple[str, str] | str:
             "description: between two such lines"
         )
     try:
-        # A comment stands for the first line `---`, so that line numbers are those of the file.
+        # A comment replaces the first line `---`, so that line numbers are those of the file.
         keys = read_mapping(b"#\n" + head[1], shown)
     except RefusedSpec as refusal:
         return str(refusal.problems[0])

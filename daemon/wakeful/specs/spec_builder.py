@@ -1,7 +1,7 @@
 """Turns a valid model into the core's SessionSpec, with every default resolved and the rules between keys checked.
 
 Called by `folder_reading` for each file. Returns findings instead of raising, so that an author sees all of them at
-once. It reads only whether the program of a command exists, and the repository that a worktree needs.
+once. From the file system it reads only links, and whether a command's program, root and a worktree's repository exist.
 """
 
 from __future__ import annotations
@@ -335,7 +335,7 @@ def _clock_options(keys: ClockKeys) -> dict[str, Any]:
 
 
 def _check_clock(name: str, keys: ClockKeys, period_seconds: float | None, session: SessionKeys, built: Built) -> None:
-    # Rule 36: every slot has its run, or a newer one may take its place; not both.
+    # Rule 36: either every slot gets a run of its own, or a newer slot may replace it, but not both.
     if keys.catch_up == "all" and keys.overlap != "queue_one":
         built.refuse(
             ("bindings", name, "catch_up"),
@@ -416,7 +416,7 @@ def _build_run(keys: RunKeys, built: Built) -> AnyRun | None:
 def _check_agent(keys: SessionKeys, built: Built) -> None:
     """Check the keys for an agent.
 
-    Whether the agent exists and has a model is checked in load.py, which knows the folder.
+    `folder_reading`, which knows all files, checks whether the agent exists and has a model.
     """
     if keys.run is not None and keys.run.prompt is not None and keys.agent is None:
         words = "a prompt is put to an agent, and this session has none; add agent: NAME, declared in agents/NAME.yaml"
@@ -459,9 +459,11 @@ def _build_window(keys: SessionKeys, zone: str | None, built: Built) -> Window |
 
 def _check_whole(name: str, keys: SessionKeys, built: Built) -> None:
     for bound, binding in keys.bindings.items():
-        # The daemon can tell a run's writes from others only if the run writes into its own area (rules 27, 28).
+        # The daemon can tell a run's writes from those of others only if the run writes into its own area (rules 27,
+        # 28).
         is_staged = keys.isolation == "strict" or (keys.run is not None and keys.run.workspace is not None)
-        # A prompt run may also write through our tools alone. load.py, which knows the agent, checks for other tools.
+        # A prompt run may also write through our tools alone. `folder_reading`, which knows the agent, checks for other
+        # tools.
         is_prompt = keys.run is not None and keys.run.prompt is not None
         if isinstance(binding, FileKeys) and binding.access == "both" and not is_staged and not is_prompt:
             words = (

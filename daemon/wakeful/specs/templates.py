@@ -1,6 +1,6 @@
 """Templates: one spec for every file that matches a glob (`ticket@.yaml` with `for_each: tickets/*.md`).
 
-Called by `load`, which reads the template's text and caches the reading of each file. This module fills the
+Called by `folder_reading`, which reads the template's text and caches the reading of each file. This module fills the
 placeholders in braces, walks the glob, and names the sessions. A file's name is untrusted data. It is put only into
 parsed values, never into YAML or a script, and in a path pattern it matches only itself.
 """
@@ -86,7 +86,7 @@ class Glob(Struct, frozen=True, kw_only=True):
 
 
 def find_brace_problems(value: dict[str, Any]) -> list[Finding]:
-    """Find unknown placeholders, and placeholders where a file's name must not stand."""
+    """Find unknown placeholders, and placeholders where a file's name is not allowed."""
     findings: list[Finding] = []
     for path, text in _walk_texts(value, ()):
         if path in (*_UNFILLED, ("root",)):
@@ -234,7 +234,7 @@ def _replace(found: re.Match[str], words: dict[str, str], is_pattern: bool) -> s
 def find_files(template: Template, unseen: str | None = None) -> Glob:
     """Walk to the files that match.
 
-    `unseen` is the state folder; hidden names and the default excludes are not entered.
+    The walk skips `unseen` (the state folder), hidden names and the default excludes.
     """
     pattern = Pattern.parse(template.pattern).under(template.root)
     excludes = Excludes.build(template.root, DEFAULT_EXCLUDES)

@@ -23,7 +23,7 @@ from wakeful.specs.new_spec import name_binding, quote, spell_in_list
 
 # The number of denied files in a folder from which the whole folder is suggested.
 _MOST_OF_A_FOLDER = 4
-# The least depth of a folder outside of root that is suggested for one of its files. So never /home/me or /var.
+# The least depth of a folder outside of root that is suggested for one of its files, so never /home/me or /var.
 _DEEP = 3
 # Text without quotes begins with one of these characters; YAML may read other text as a number or another type.
 _WORD = re.compile(r"[A-Za-z_./]")

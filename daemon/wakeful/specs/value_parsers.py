@@ -1,8 +1,7 @@
-"""Parses the small languages inside values: durations, sizes, booleans, windows, patterns, names. Has their JSON
-Schema, too.
+"""Parses the values of specs: durations, sizes, booleans, windows, patterns, names. Has the JSON Schema of each.
 
-Each function takes the text of a scalar and returns a typed value, or raises ValueError with words that pydantic passes
-to `translate`. Only the models use it; it does not know the key of a value.
+Each function takes the text of a scalar, and returns a typed value or raises ValueError with a message. pydantic passes
+the message to `model_errors`. Only the models use this module, and it does not know the key of a value.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ _SERVICE = re.compile(
     r"(tcp://(\[[0-9a-fA-F:.]+\]|[^/:\s]+):\d{1,5}/?|https?://[^/\s]+\S*|mcp:[A-Za-z][A-Za-z0-9_-]{0,63})"
 )
 _BASE_URL = re.compile(r"https?://([^/\s?#]+)(/[^\s?#]*)?")
-# Without a host it is a port of this machine, to be listened on.
 _FETCH_HOST = re.compile(
     r"(\[[0-9a-fA-F:.]+\]|(?:\*\.)?[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?\.?)(?::(\d{1,5}))?"
 )
+# An address without a host is a port that runs may listen on.
 _ADDRESS = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+)?:(\d{1,5})")
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?)(?::\d{1,5})?", re.IGNORECASE)
 _BINDING_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
@@ -146,7 +145,7 @@ def parse_pattern(value: Any) -> str:
     text = _text(value, "a path such as data/*.csv")
     if text == "~" or text.startswith("~/"):
         text = os.path.expanduser(text)
-    # Only `..` and `[` can make a pattern impossible; parsing all of them took a tenth of the time of a spec.
+    # Only `..` and `[` can make a pattern impossible. Parsing every pattern took a tenth of the time of a spec.
     if _PLAIN_PATTERN.fullmatch(text) and ".." not in text:
         return text
     try:

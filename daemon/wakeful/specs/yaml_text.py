@@ -1,11 +1,11 @@
 """YAML bytes -> nested dicts and lists in which every scalar is still text.
 
-Called by load and settings. Works on the parser's events, never recursing: a file that is too large, too
-deep or full of aliases is refused at the first event that shows it, before anything is built from it
-(measured without this: 272 bytes of aliases grow to 39 MB, 5,000 brackets end the recursion limit).
-Never types a value: `branch: 3.10` and `at: 12:30` stay what they say. Marks are kept only when asked for,
-since a good file, the usual one, never needs them. Errors of the parser are explained in words that say what to type
-instead, for the usual mistakes (`*.csv`, `@home`, tabs, `a: b: c`, an open quote), never in the parser's own words.
+Called by `folder_reading` and settings. Works on the parser's events, without recursion. A file that is too large, too
+deep or has aliases is refused at the first event that shows it, before anything is built from it. (Measured without
+this: 272 bytes of aliases grow to 39 MB, and 5,000 brackets exceed the recursion limit.)
+No value gets a type: `branch: 3.10` and `at: 12:30` stay text. Marks are read only on request, because a file without
+problems never needs them. For the usual mistakes (`*.csv`, `@home`, tabs, `a: b: c`, an open quote), the message says
+what to type instead; for the rest, it quotes the parser.
 """
 
 from __future__ import annotations

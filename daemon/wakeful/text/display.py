@@ -2,7 +2,7 @@
 
 Names, paths, refs, messages, notes, facts and the output of runs are data. The command line, and the daemon in the
 foreground, pass each of them through `escape` (one line) or `escape_lines`. Escaping twice changes nothing. Every
-command loads this module, so it stands alone and imports little.
+command loads this module, so it imports little, and nothing of wakeful.
 """
 
 from __future__ import annotations

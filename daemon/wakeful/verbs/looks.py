@@ -1,4 +1,7 @@
-"""The verbs that read one session and change nothing. The verbs over all sessions are in `overviews`."""
+"""The verbs that show sessions and change nothing: lists, records, output, causes, differences.
+
+The verbs that search, sum up or draw all sessions are in `overviews`.
+"""
 
 from __future__ import annotations
 

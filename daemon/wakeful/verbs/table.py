@@ -1,6 +1,6 @@
 """The table of verbs: every verb of every family by name, in the order of the help.
 
-It is a module of its own because the families cannot import it.
+This is a separate module, because it imports the families, and the families import `verb`.
 """
 
 from __future__ import annotations

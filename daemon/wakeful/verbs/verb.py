@@ -1,13 +1,14 @@
 """A verb as data: its arguments, routes, roles, help texts, answer fields, and the verb that undoes it.
 
-The families (`lifecycle.py`, `history.py`, …) are lists of these values. Four modules read them:
-- `cli/command.py` makes the click command;
-- `api/app.py` gives each route its handler;
-- `api/bodies.py` makes the type of the request body;
-- `api/gate/scopes.py` checks tokens against the routes.
+The families (`lifecycle.py`, `history.py`, …) are lists of these values. The main readers are:
+- `cli/command.py`, which makes the click commands;
+- `api/bodies.py`, which makes the types of request bodies;
+- `api/gate/scopes.py`, which checks tokens against the routes;
+- `api/openapi.py`, which describes the routes;
+- `mcp_server/tools.py`, which offers the verbs as tools.
 
-Verbs and arguments are named tuples, not models of pydantic: every command of the command line imports the table, and
-pydantic would double its start. `api/bodies.py` makes a type with checks from them, once, in the daemon.
+Verbs and arguments are named tuples, not pydantic models: every command imports the table, and pydantic would double
+the time to start. The daemon makes types with checks from them once (`api/bodies.py`).
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ class Route(NamedTuple):
     shape: Shape | None = None
     # True if the body is a file.
     is_upload: bool = False
-    # True if the table does not define body and answer: a protocol does, or another program of this same release.
+    # True if the table does not define body and answer. A protocol defines them, or another program of this release.
     is_open: bool = False
 
     @property
@@ -160,9 +161,9 @@ class Verb(NamedTuple):
     is_repeatable: bool = False
     # True if the verb closes, removes, replaces or goes back. It is never suggested after a typing error.
     is_dangerous: bool = False
-    # Why the verb is not a tool of MCP, in words for the agent that asks for it. None if it is one.
+    # Why the verb is not a tool of MCP, in words for the agent that asks for it. None if the verb is a tool.
     not_a_tool: str | None = None
-    # True if only persons use the verb, such as to answer a question of an agent. An agent needs a person's leave.
+    # True if only persons use the verb, such as to answer a question of an agent. An agent needs a person's permission.
     is_for_persons: bool = False
     # The fields of each document of the HTTP answer.
     answer: tuple[Field, ...] = ()

@@ -1,9 +1,10 @@
 """Text for a model: an estimate of its tokens, a cut to so many tokens, and quotes of others' text as data.
 
-Tokenizers differ, and none is needed here. Letters, digits, marks and other scripts each count as in the common
-tokenizers on average. The error is within a tenth for prose, and within a fifth for code and JSON. Each word counts as
-at least one token. The count of the provider is recorded later, and budgets are charged by it.
-A quote stands between marks that the text cannot close, with a label of its origin. A mark is computed from the
+The estimate uses no tokenizer, because each model has another. Letters, digits, marks and other scripts each have a
+number of bytes per token, the average of the common tokenizers. The error is within a tenth for prose, and within a
+fifth for code and JSON. Each word counts as at least one token. The count of the provider is recorded later, and
+budgets are charged by it.
+A quote is enclosed in marks that the text cannot close, and a label names its origin. A mark is computed from the
 content, so equal content is always quoted in the same way, and no content can contain its own mark. Invisible
 characters, and those that reorder text or control a terminal, are shown as escapes, so a model reads what a person
 would read. Pure.
@@ -23,7 +24,7 @@ from wakeful.text.display import escape, escape_lines
 _DIGITS = b"0123456789"
 _MARKS = bytes(set(range(33, 127)) - set(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") - set(_DIGITS))
 _ASCII = bytes(range(128))
-# About the tokens of the largest image. Providers count an image by its size, and shrink a large one.
+# Roughly the tokens of the largest image. Providers count an image by its size, and shrink large images.
 _TOKENS_OF_AN_IMAGE = 1_600
 # The number of bytes of each kind that make one token.
 _BYTES_OF_LETTERS, _BYTES_OF_DIGITS, _BYTES_OF_MARKS, _BYTES_OF_OTHERS = 4.4, 2.5, 1.8, 3.0
@@ -34,7 +35,7 @@ def estimate_tokens(text: str) -> int:
     """Estimate the tokens of a text: 0 for no text, else at least one for each word."""
     data = text.encode(errors="surrogatepass")
     digits, marks, others = (len(data) - len(data.translate(None, kind)) for kind in (_DIGITS, _MARKS, _ASCII))
-    # `others` is the number of ASCII bytes up to here. The bytes of other scripts are the rest.
+    # So far `others` counts the ASCII bytes. The bytes of other scripts are all the rest.
     others = len(data) - others
     letters = len(data) - digits - marks - others
     estimate = (

@@ -15,7 +15,7 @@ from wakeful.core.agents.turns import TokenUsage
 from wakeful.core.spec.budget import Price
 
 _MILLION = 1_000_000
-# The least likeness of two names that may mean the same model, from 0 to 1.
+# Two names that are at least this similar, from 0 to 1, may mean the same model.
 _LIKENESS = 0.8
 # The date at the end of a model's name. The same model is also called without it.
 _DATE = re.compile(r"-(\d{8}|\d{4}-\d{2}-\d{2}|latest)$")
@@ -37,7 +37,7 @@ def find_price(prices: Prices, model: str) -> Price | None:
 
 
 def find_meant_model(prices: Prices, model: str) -> str | None:
-    """Find the listed model that was probably meant by this name. None if it is listed itself, or no name is similar.
+    """Find the listed model that was probably meant by this name. None if the name is listed, or no name is similar.
 
     A similar name has the same digits and nearly the same letters, or is the same name at another provider.
     Other digits mean another version."""

@@ -24,7 +24,7 @@ _TITLES = {
     "Questions asked": "open_questions", "Paths named": "names",
 }  # fmt: skip
 _LINE = 160
-# The most characters of a digest that each list may take.
+# The maximum number of characters that each list has in a digest.
 _QUESTIONS_ROOM, _DECISIONS_ROOM, _NAMES_ROOM = 1_300, 1_300, 900
 _SENTENCE = re.compile(r"(?<=[.!?])\s+")
 _DECISION = re.compile(
@@ -32,7 +32,8 @@ _DECISION = re.compile(
     r"|rejected|approved|settled on|ruled out|must|shall)\b",
     re.IGNORECASE,
 )
-# Every repeat has a bound, and every name must begin at a fixed place, because strangers write the searched text.
+# Every repeat has a bound, and every name must begin at a fixed place. Strangers write the searched text, and must not
+# be able to make the search slow (catastrophic backtracking).
 _NAME = re.compile(
     r"(?P<quoted>`[^`\n]{2,60}`)"
     r"|(?P<url>\bhttps?://[^\s<>\"')]{1,200})"
@@ -49,7 +50,7 @@ _COUNT = re.compile(r"(?:- )?\(\d+ older ones are in the log\)")
 
 
 class Message(Struct, frozen=True, kw_only=True):
-    """One entry of a conversation. `seq` is its record, 0 if that is not known."""
+    """One entry of a conversation. `seq` is the number of its record, 0 if not known."""
 
     session: str
     seq: int
@@ -84,7 +85,7 @@ def read_summary(text: str | None) -> ReadSummary:
 
 
 def list_lines(title: str, lines: Sequence[str]) -> list[str]:
-    """Format one block of a summary, or none without lines. Line breaks inside a line become spaces."""
+    """Format one block of a summary. Empty if there are no lines. Line breaks inside a line become spaces."""
     return ["\n".join((f"{title}:", *(f"- {' '.join(line.split())}" for line in lines)))] if lines else []
 
 
@@ -193,7 +194,7 @@ def _fold(line: str) -> str:
 
 
 def _fit(lines: list[str], room: int) -> list[str]:
-    """Return the newest lines that fit, after a line with the number of those that were dropped."""
+    """Return the newest lines that fit. If lines were dropped, the first line of the result says how many."""
     room -= 40
     kept: list[str] = []
     for line in reversed(lines):

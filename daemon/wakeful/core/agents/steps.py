@@ -2,7 +2,7 @@
 
 Each step is recorded before the next one is taken. The process posts steps (api/routes/agent_work.py),
 calls/agent_steps.py turns them into events, and the reducer folds these into `Progress`. Steps that belong together are
-one call, and so one transaction. A step with `sub` is that of a sub-agent.
+one call, and so one transaction. A step with `sub` is a step of a sub-agent.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class RecordAnswer(Struct, frozen=True, kw_only=True, tag_field="step", tag="ans
 
 
 class MeterTurn(Struct, frozen=True, kw_only=True, tag_field="step", tag="meter"):
-    """The spending of an external agent's prompt until now. The run halts if it is more than the run may spend.
+    """The usage of an external agent's prompt so far. The run halts if this usage exceeds a budget or the turn limit.
 
     `usd` is the cost that the program reports. None if the cost follows from the price of the tokens."""
 
@@ -186,7 +186,7 @@ class Beginning(Struct, frozen=True, kw_only=True):
     later: tuple[Asked, ...] = ()
     # Call -> the answer of a person, yes or no.
     permissions: dict[str, bool] = {}
-    # The context window of its model, as the process found it.
+    # The context window of the agent's model, as the process found it.
     window: FoundWindow | None = None
     # The conversation is longer than its agent allows, so the process summarises it before anything else.
     is_long: bool = False
@@ -219,10 +219,10 @@ class Beginning(Struct, frozen=True, kw_only=True):
     allow_write: tuple[str, ...] = ()
     # MCP servers that recently did not start in time. The process does not wait for them.
     failing: tuple[DownServer, ...] = ()
-    # Names of secrets for an external program: those of the session and the program's own, without those of its
+    # Names of the secrets that an external program gets: those of the session and its own, but not those of its MCP
     # servers.
     secrets: tuple[str, ...] = ()
-    # Hosts that its tool `fetch` may ask.
+    # Hosts that the agent's tool `fetch` may ask.
     fetch: tuple[str, ...] = ()
     # The run is not isolated, so its programs cannot be confined more narrowly either.
     is_unisolated: bool = False
@@ -231,15 +231,15 @@ class Beginning(Struct, frozen=True, kw_only=True):
 class Recorded(Struct, frozen=True, kw_only=True):
     """The daemon's answer to steps.
 
-    `end` says why nothing more may begin; the steps before it are on record. `is_limit`: the run ends because it failed
-    or its budget is spent, not because of a person.
+    `end` says why no further step may begin; the earlier steps are on record. `is_limit`: the run ends because it
+    failed or its budget is spent, not because of a person.
     `redacted` are answers, results and definitions of tools that held the value of a secret, as they were recorded.
     Only these texts may be sent to a model.
     """
 
     end: str | None = None
     is_limit: bool = False
-    # Why the work of the sub-agent whose steps these are must end. The run goes on.
+    # Why the sub-agent that posted these steps must end its work. The run goes on.
     sub_end: str | None = None
     redacted: tuple[SentStep, ...] = ()
 
@@ -249,7 +249,7 @@ class OwnFile(Struct, frozen=True, kw_only=True):
 
     base: str | None
     digest: str
-    # Another program wrote in between, so the change is not this run's alone.
+    # Another program wrote in between, so this run did not make the whole change.
     is_mixed: bool = False
 
     def follow(self, wrote: WroteFile) -> OwnFile:
@@ -271,7 +271,8 @@ class Progress(Struct, frozen=True, kw_only=True):
     reserved_usd: float = 0.0
     # The sub-agent whose request is under way, None for the run's own agent.
     reserved_by: str | None = None
-    # The usage by name of the sub-agent; and why the work of a sub-agent cannot go on, by the call that it answers.
+    # `subs`: the usage by name of the sub-agent. `sub_halts`: why the work of a sub-agent cannot go on, by the call
+    # that the sub-agent answers.
     subs: dict[str, SubSpent] = {}
     sub_halts: dict[str, str] = {}
     # The written files by path, relative to root if they are inside it.

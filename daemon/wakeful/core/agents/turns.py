@@ -49,13 +49,13 @@ class DownServer(Struct, frozen=True, kw_only=True):
     name: str
     words: str
     is_slow: bool = False
-    # The time when a run last waited for it, if that was an earlier run.
+    # The time when an earlier run last waited for this server, if one did.
     since: int | None = None
 
 
 class SubWork(Struct, frozen=True, kw_only=True):
-    """A piece of work that the agent of a run gave to a sub-agent: the call of `delegate` that it answers, and the
-    sub-agent."""
+    """A piece of work that the agent of a run gave to a sub-agent: the call of `delegate`, and the name of the
+    sub-agent that answers it."""
 
     call: str
     agent: str
@@ -64,7 +64,7 @@ class SubWork(Struct, frozen=True, kw_only=True):
 class TokenUsage(Struct, frozen=True, kw_only=True):
     """The tokens of a request, as the provider counted them.
 
-    `input` includes the tokens that it read from its cache (`cached`) and those that it stored there (`cache_written`).
+    `input` includes the tokens that the provider read from its cache (`cached`) or stored there (`cache_written`).
 
     `is_estimated`: the provider reported no number, or only one of the two, and our estimate takes its place."""
 

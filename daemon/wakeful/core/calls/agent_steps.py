@@ -1,4 +1,4 @@
-"""The judges of questions to agents, and of the steps of an agent's run. Each step is recorded before the next one.
+"""Judge questions to agents, and the steps of an agent's run. Each step is recorded before the next one is taken.
 
 As in lifecycle.py, a function returns the reply, or raises CallerError and records nothing. Only the run under way may
 record steps; the API has checked its token. Tokens and money are reserved before they are spent. If the worst case of
@@ -39,8 +39,8 @@ from wakeful.errors import CallerError
 
 
 def _judge_ask(call: calls.Ask, core: Core, decision: Decision, called: calls.Called) -> str:
-    """Record a question: a message together with an activation. So it is answered despite most holds, except those
-    that only a person may lift."""
+    """Record a question: a message together with an activation. Because of the activation, the question is answered
+    despite most holds, except those that only a person may lift."""
     session = find_runnable(core, call.name, is_question=True)
     if not call.text.strip():
         raise CallerError(f"nothing is asked of {call.name}; give the question as one argument")
@@ -384,7 +384,8 @@ def _find_overspent(
 
 
 def sum_spent(core: Core, agent: str) -> dict[str, Spent]:
-    """Sum what an agent spent from its own budget in all sessions, by period. A period may have ended since."""
+    """Sum an agent's spending from its own budget over all sessions, by kind of period. Only the newest period of each
+    kind counts, and it may have ended already."""
     total: dict[str, Spent] = {}
     for session in core.state:
         for period, spent in session.tally.agents_spent.get(agent, {}).items():

@@ -80,7 +80,7 @@ class Terminate(Struct, frozen=True, kw_only=True):
 class Open(Struct, frozen=True, kw_only=True):
     """Reopen a terminated session, or with `spec` open a new one that no file declares.
 
-    `text` is what its file would hold.
+    `text` is the text that its file would have.
     """
 
     name: str
@@ -211,7 +211,7 @@ class Rewind(Struct, frozen=True, kw_only=True):
 class Fork(Struct, frozen=True, kw_only=True):
     """Fork a session. `past` is the session at the position where the fork begins.
 
-    With `fresh` the fork takes over facts and hand-off only. `root` is a folder of its own, which it may write.
+    With `fresh` the fork takes over facts and hand-off only. `root` is the fork's own folder, which it may write.
     If a workspace was made for the fork, `spec` is the parent's spec moved there, and `detached` lists the bindings
     that could not be moved.
     """
@@ -225,7 +225,7 @@ class Fork(Struct, frozen=True, kw_only=True):
     workspace: Workspace | None = None
     spec: SessionSpec | None = None
     detached: tuple[str, ...] = ()
-    # Why its spec does not count before a person has reviewed it, as text: a bundle brought it.
+    # Why the fork's spec does not count before a person has reviewed it, as text. None if it counts at once.
     needs_trust: str | None = None
 
 
@@ -252,7 +252,7 @@ class Merge(Struct, frozen=True, kw_only=True):
 class Finish(Struct, frozen=True, kw_only=True):
     """Write the remaining files of the rewind or merge of record `position`, because the daemon died before the end.
 
-    Records nothing itself.
+    The call itself is not recorded.
     """
 
     name: str
@@ -285,7 +285,7 @@ class Compress(Struct, frozen=True, kw_only=True):
 
 
 class Migrate(Struct, frozen=True, kw_only=True):
-    """Let another agent or model work in the session. None stands for the one in the spec."""
+    """Let another agent or model work in the session. None means the agent or the model of the spec."""
 
     name: str
     agent: str | None = None
@@ -398,8 +398,8 @@ class Reply(Struct, frozen=True, kw_only=True):
     seq: int | None = None
     # The call's key was known, so the words and the record are those of the first call.
     is_repeated: bool = False
-    # Why the requested run does not start, as text, and the earliest moment at which that ends by itself,
-    # in microseconds.
+    # `held`: why the requested run does not start, as text. `held_until`: the earliest moment at which that reason ends
+    # by itself, in microseconds.
     held: str | None = None
     held_until: int | None = None
 
@@ -410,5 +410,5 @@ class Called(Struct, frozen=True, kw_only=True):
     call: Call
     author: str
     key: str | None = None
-    # The run the call came from, for its own session's log.
+    # The number of the run that made the call. None if a person made it.
     run: int | None = None

@@ -1,4 +1,4 @@
-"""The judges of the calls on history: checkpoints, rewind, fork, merge, compress, moves, archive, erase (rules 43-45).
+"""Judge the calls on history: checkpoints, rewind, fork, merge, compress, moves, archive, erase (rules 43-45).
 
 As in lifecycle.py, each function returns the reply to the caller, or raises CallerError and records nothing. A call
 carries the past records that it needs. They were read from the log before, and the past does not change. If the

@@ -1,4 +1,4 @@
-"""The judges of the system calls: what each call does to a session that is queued, running, asleep or closed.
+"""Judge the system calls: decide the effect of each call on a session that is queued, running, asleep or closed.
 
 Each function returns the reply to the caller, or raises CallerError and records nothing. Every race is
 decided here, on the present state. The log then shows who made which call, and when.
@@ -51,8 +51,8 @@ class CallRule(NamedTuple):
     # The kinds of the first record that the call leaves in a session's log. A repeated call is found by them. Empty if
     # the call has no key, or if any record will do.
     first_kinds: tuple[str, ...] = ()
-    # The lowest role that may make the call. Only a maintainer makes a call that cannot be undone, or that changes the
-    # owner of a session.
+    # The lowest role that may make the call. Only a maintainer may make a call that cannot be undone, or that changes
+    # the owner of a session.
     role: Role = "contributor"
     # True if the call asks for a run. Its answer then says why the run does not start (rule 20).
     asks_for_run: bool = False
@@ -223,7 +223,7 @@ def _judge_answer(call: calls.Answer, core: Core, decision: Decision, called: ca
 def _answer_agent(
     core: Core, decision: Decision, session: Session, question: Question, call: calls.Answer, called: calls.Called
 ) -> str:
-    """Record the answer. The next run continues with it where the last one asked."""
+    """Record the answer. The next run continues from the question, with this answer."""
     assert session.wake is not None
     check_size(core, "message", call.text)
     text = call.text.strip()
@@ -311,7 +311,7 @@ def _open_new(call: calls.Open, spec: SessionSpec, core: Core, decision: Decisio
 
 
 def _judge_trust(call: calls.Trust, core: Core, decision: Decision, called: calls.Called) -> str:
-    """Record the trust. The ledger of trusted specs follows this record."""
+    """Record the trust. The ledger of trusted specs is updated from this record."""
     session = find_living(core, call.name)
     # The spec of a bundle may have another name than the session has here.
     spec = (
@@ -353,8 +353,8 @@ def _judge_send(call: calls.Send, core: Core, decision: Decision, called: calls.
     sender = core.state.by_name(call.sender) if call.sender is not None else None
     chain = (*sender.run.chain, sender.id) if sender is not None and sender.run is not None else ()
     position = receiver.mailbox.position + 1
-    # The mark names the sender, not the session that first read the untrusted text, because the sender's own knowledge
-    # can come along.
+    # The mark names the sender, not the session that first read the untrusted text, because the message can also carry
+    # the sender's own knowledge.
     source = (
         sender.name if sender is not None and find_untrusted_source(core.untrusted_text, sender) is not None else None
     )
@@ -474,7 +474,7 @@ def _judge_todo(call: calls.Todo, core: Core, decision: Decision, called: calls.
 
 
 def check_size(core: Core, what: LimitName, text: str) -> None:
-    """Raise CallerError if a text exceeds its limit. Texts of people and runs stay in the state and in snapshots."""
+    """Raise CallerError if a text exceeds its limit. Texts have limits because the state and snapshots hold them."""
     problem = core.settings.limits.refuse_beyond(what, count_bytes(text))
     if problem is not None:
         raise CallerError(f"{problem}; name a file instead")
@@ -496,7 +496,7 @@ def _stop(
     words: str,
     reason: str | None = None,
 ) -> str:
-    """Request a stop. A stronger one replaces a weaker one (rule 23), and a repeated one changes nothing."""
+    """Request a stop. A stronger stop replaces a weaker stop (rule 23), and a repeated stop changes nothing."""
     run = session.run
     assert run is not None
     if run.stop is not None and STRENGTH[run.stop.why] >= STRENGTH[why]:

@@ -1,10 +1,10 @@
 """Roles in a session: an observer looks, a contributor talks and lets it work, a maintainer does everything.
 
 If a spec names no people, everyone who can reach the daemon is a maintainer of the session. If it names people, a
-person whom it does not name is a maintainer too, because the daemon assumes that they declared it. Roles are for
-people; the API judges calls of runs. The daemon checks the role before it judges a call. For a person who is not the
-daemon's owner, the API has a check of its own before that (api/gate/people.py), which a spec can only narrow.
-A module of its own, because `call_rules.py` imports the modules that judge calls, and those import this one.
+person whom it does not name is a maintainer too, because the daemon assumes that they declared it. Roles apply only to
+people; the API checks the calls of runs. The daemon checks the role before it judges a call. For a person who is not
+the daemon's owner, the API has a check of its own before that (api/gate/people.py), which a spec can only narrow.
+This is a separate module, because `call_rules.py` imports the modules that judge calls, and those import this one.
 """
 
 from __future__ import annotations

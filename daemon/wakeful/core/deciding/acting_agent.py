@@ -36,7 +36,7 @@ def find_owner(core: Core, session: Session) -> AgentSpec | None:
 
 
 def find_acting(core: Core, session: Session) -> tuple[AgentSpec | None, bool]:
-    """Return the agent of the next run, None for a program; and whether it is a run aside.
+    """Return the agent of the next run, or None for a program; and whether the next run is a run aside.
 
     A run aside only answers messages that are addressed to an agent by name, or questions of a person.
     """

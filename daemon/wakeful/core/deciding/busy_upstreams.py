@@ -100,7 +100,7 @@ def find_holding_upstreams(core: Core, session: Session) -> Iterator[str]:
 
 
 def find_root_words(core: Core, upstream: str) -> str:
-    """Name the first session that holds a reader of this upstream, not the ones between: `upstream payroll failed`."""
+    """Name the root cause: the session at the start of the chain of busy upstreams, as in `upstream payroll failed`."""
     passed = {upstream}
     while (business := core.busy.get(upstream)) is not None and business.words is None:
         session = core.state.find_named(upstream)

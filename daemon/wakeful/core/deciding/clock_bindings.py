@@ -1,6 +1,7 @@
 """Clock bindings: the last slot that fell due, the next slot, and slots that will not run.
 
-A binding is due if its latest slot is after seen. So downtime, suspend and a jump of the clock are one case for `cron`.
+A binding is due if its latest slot is after seen. So `cron` needs no special case for downtime, suspend and a jump of
+the clock.
 The slots of `every` move with the clock when it is set. Every slot is accounted for: it runs, it is coalesced into a
 slot that runs, or its skip is recorded (rules 36, 37).
 """
@@ -36,7 +37,8 @@ MOST_SLOTS_COUNTED = 1000
 def first_positions(state: State, spec: SessionSpec, session: Session, wall: int) -> dict[str, str]:
     """Return the start positions of new or changed bindings (rule 8).
 
-    A clock starts at the latest slot before the edit, a binding on failures after the last run that ended before it.
+    A clock binding starts at the latest slot before the edit. A binding `on: failed` or `on: finished` starts after the
+    last run that ended before the edit.
     """
     before = session.spec.bindings if session.spec is not None else ()
     known = {binding.identity for binding in before} & session.marks.seen.keys()

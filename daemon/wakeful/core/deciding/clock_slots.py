@@ -2,8 +2,9 @@
 
 The core and `specs/` call these pure functions. Time is in microseconds UTC. Slots are ISO UTC text that sorts by time.
 cronsim finds the wall times that match, and this module maps wall time to instants by the rules of Debian cron:
-- A fixed time that daylight saving skips is due once, when the gap ends. A repeated one is due at its first pass.
-- An expression with `*` in its minute or hour follows real time through both passes.
+- A fixed time that daylight saving skips is due once, when the gap ends. A fixed time that it repeats is due only at
+  its first pass.
+- An expression with `*` in its minute or hour follows real time through both passes of a repeated hour.
 Nothing here reads the clock, and no search iterates over all slots of an interval.
 """
 
@@ -53,7 +54,7 @@ _zone = lru_cache(maxsize=1024)(find_zone)
 
 
 def find_cron_problem(expression: str, timezone: str) -> str | None:
-    """Say why this expression has no slots. None if it has. `specs/` checks this before it makes a binding."""
+    """Say why this expression has no slots. None if it has slots. `specs/` checks this before it makes a binding."""
     try:
         CronSim(_spell_out(expression), _EPOCH)
     except CronSimError as error:
@@ -69,7 +70,7 @@ def find_cron_problem(expression: str, timezone: str) -> str | None:
 def latest_slot(binding: ClockBinding, at_us: int, jitter_key: str, known: str | None = None) -> str | None:
     """Return the newest slot that is due at this moment. None if there never was one.
 
-    `known` is any slot of an `every` binding, whose slots are whole periods apart. Without it they count from 1970.
+    `known` is any slot of an `every` binding, whose slots are whole periods apart. Without it, slots count from 1970.
     """
     reached_us = at_us - jitter_us(binding, jitter_key)
     match binding:
@@ -214,7 +215,7 @@ class _Schedule:
         return None
 
     def _search_back(self, at: int) -> int | None:
-        """Find the last due instant by forward searches: from growing spans back, then by halving.
+        """Find the last due instant by forward searches: first from starts further and further back, then by bisection.
 
         cronsim's own reverse search disagrees with its forward search inside a repeated hour (6 of 3,685 probes).
         """
@@ -235,7 +236,7 @@ class _Schedule:
         return found
 
     def _wall_after(self, wall: datetime) -> datetime | None:
-        # A copy skips the parsing, which costs ten times the search.
+        # A copy avoids parsing the expression again, which costs ten times as much as the search.
         # Without a zone cronsim only does calendar arithmetic.
         sim = copy(self.sim)
         sim.dt = wall
@@ -305,7 +306,8 @@ def _year(at: int) -> int:
 
 @lru_cache(maxsize=4096)
 def _changes_in_year(zone: tzinfo, year: int) -> tuple[_OffsetChange, ...]:
-    """List every change of offset in a year. zoneinfo has no such list, so midnights are compared, then halved."""
+    """List every change of offset in a year. zoneinfo has no such list, so this compares the offsets at midnight, and
+    finds the moment of a change by bisection."""
     if not MINYEAR + 1 < year < MAXYEAR:
         return ()
     begins = _seconds(datetime(year, 1, 1))

@@ -4,8 +4,8 @@
 out looks at once, and everything else after the entries are durable.
 `Core.emit` calls the functions at the end. They add two things to an event before it is recorded:
 - Its causal parent: the record that led to it, as "session:seq". A start follows from its wake, an end from its start,
-  and rest from the end. Adopted outputs follow from the call that wrote them. A wake follows from the run that wrote or
-  sent its cause, or from the record just before it. An event from the outside world has no parent.
+  and a suspension from the end. Adopted outputs follow from the call that wrote them. A wake follows from the run that
+  wrote or sent its cause, or from the record just before it. An event from the outside world has no parent.
 - Its budget periods, which need the zone database. A fold reads them from the event, so a log folds the same on a
   machine without that database.
 """
@@ -48,7 +48,8 @@ class Decision:
     follow: list[Target] = field(default_factory=list)
     forget: list[str] = field(default_factory=list)
     # `affected`: sessions still to be dispatched, in the order in which they were touched. `unmarked`: sessions whose
-    # busy mark may have changed. These come first, so that no session starts because of a stale mark (rule 30).
+    # busy mark may have changed. The marks are refreshed first, so that no session starts because of a stale mark
+    # (rule 30).
     # Ordered dictionaries, because finding the first key of a plain dictionary gets slow after many removals (10,000).
     affected: OrderedDict[str, None] = field(default_factory=OrderedDict)
     unmarked: OrderedDict[str, None] = field(default_factory=OrderedDict)
@@ -66,7 +67,7 @@ class Decision:
         self.unmarked[session_id] = None
 
 
-# Calls that are recorded in one transaction with the wake that they lead to (rule 39).
+# Events that are recorded in one transaction with the wake that they lead to (rule 39).
 CALLS_FOR_A_WAKE = (
     ev.ActivationRequested,
     ev.MessageAdded,

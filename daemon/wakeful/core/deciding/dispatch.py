@@ -56,7 +56,7 @@ def dispatch(core: Core, decision: Decision, session_id: str) -> None:
         if not try_finish_writing(core, decision, session):
             return
         session = core.state.get(session_id)
-    # This incarnation has not read the spec of a session without bounds yet, so nothing is known about it.
+    # If a session has no bounds, this incarnation has not read its spec yet, so nothing is known about it.
     if session.run is not None or not session.is_armed or session_id not in core.looked.bounds:
         return
     session = _adopt_first_versions(core, decision, session)
@@ -85,7 +85,7 @@ def _adopt_first_versions(core: Core, decision: Decision, session: Session) -> S
 
 
 def _skip_empty_slots(core: Core, decision: Decision, session: Session) -> Session:
-    """Record slots as skipped if nothing else is new and the spec has `when: changed`. They cost no run."""
+    """Record slots as skipped if nothing else is new and the spec has `when: changed`. Such slots cause no run."""
     assert session.spec is not None
     if session.spec.when != "changed" or session.wake is not None or not session.marks.is_first_taken:
         return session
@@ -177,7 +177,7 @@ def _update_wake(core: Core, decision: Decision, session: Session) -> tuple[Sess
     """Bring the wake up to date with the owed causes. Returns the session, and whether its wake is due."""
     wake = session.wake
     if wake is None:
-        # A person gave the wake up, so upstreams no longer yield to this session.
+        # Without a wake, for example after a person gave it up, upstreams no longer yield to this session.
         _release_upstreams(core, decision, session)
     if is_owed(core.state, core.looked, session):
         session = _extend_wake(core, decision, session) if wake is not None else _request_wake(core, decision, session)

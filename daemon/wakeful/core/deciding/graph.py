@@ -40,14 +40,15 @@ class Graph:
         self.readers: dict[str, set[str]] = {}
         # session -> sessions that wake when it fails, and do not wait for it.
         self.failure_readers: dict[str, set[str]] = {}
-        # Sessions with untrusted text from a binding or `fetch`, and a counter of all changes of the graph.
+        # `untrusted_readers`: sessions with untrusted text from a binding or `fetch`. `generation` counts all changes
+        # of the graph.
         self.untrusted_readers: set[str] = set()
         self.generation = 0
         # (reader, text of a read pattern) -> the sessions that write into it.
         self._feeders: dict[tuple[str, str], set[str]] = {}
 
     def admit(self, declared: Iterable[SessionSpec], removed: Iterable[str]) -> dict[str, str]:
-        """Take in a batch of specs. Returns refusals with their reasons. A refused session keeps its last good spec."""
+        """Take in a batch of specs. Return the refusals: name -> reason. A refused session keeps its last good spec."""
         for name in removed:
             self.remove(name)
         batch = sorted((spec for spec in declared if not self._is_placed(spec)), key=lambda spec: spec.name)

@@ -34,7 +34,7 @@ def find_hold_of_start(core: Core, session: Session, moment: Moment) -> str | No
     """Say why the session may not start. None if it may.
 
     The fold of an activation lifts the holds failed, loop, crashing and the back-off. Holds that its runs caused since
-    then count again; otherwise it would be tried without pause for ever (rules 20-22).
+    then count again; otherwise the session would be tried without pause for ever (rules 20-22).
     """
     if not is_activation_owed(session) or session.brake is not None:
         return find_hold_words(core, session, moment)
@@ -53,7 +53,8 @@ def find_hold_of_start(core: Core, session: Session, moment: Moment) -> str | No
 
 
 def find_sleep_words(core: Core, session: Session, moment: Moment) -> str | None:
-    """Say why the session sleeps, without backing off, which ends by itself. None if it does not sleep."""
+    """Say why the session sleeps. None if it does not sleep. Backing off does not count here, because it ends by
+    itself."""
     if isinstance(session, DamagedSession):
         return session.damage_words
     if session.move_words is not None:
@@ -111,7 +112,7 @@ def find_doubt(core: Core, session: Session) -> str | None:
 
 
 def find_owner_problem(core: Core, session: Session) -> str | None:
-    """Say why no agent can answer this session's prompt, with the remedy. None if one can, or there is no prompt."""
+    """Say why no agent can answer this session's prompt, with the remedy. None if an agent can, or without a prompt."""
     if not has_prompt(session) or find_acting(core, session)[1]:
         return None
     name = session.owner

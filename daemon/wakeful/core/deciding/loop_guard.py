@@ -23,8 +23,8 @@ from wakeful.core.spec.session import SessionSpec
 
 RUNS_IN_A_ROW = 5
 RUNS_BEFORE_A_PAUSE = 2
-# The length of a pause, in lengths of the last run. It is long enough that a program that writes all the time also
-# writes during the pause.
+# The length of a pause, as a multiple of the length of the last run. The pause is so long that a program that writes
+# all the time also writes during the pause.
 PAUSE_PER_RUN = 4.0
 SHORTEST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 300.0
@@ -121,7 +121,7 @@ def _list_writable(spec: SessionSpec) -> Iterator[str]:
         return
     for text in spec.written_patterns:
         pattern = parse_under(text, spec.root)
-        # A literal file opens the folder that holds it.
+        # For a pattern that names one file, the run may write the folder of that file.
         yield pattern.base.rpartition("/")[0] if pattern.is_literal else pattern.base
 
 

@@ -71,7 +71,7 @@ def land_outputs(core: Core, decision: Decision, session: Session, kept: tuple[K
 
 
 def find_conflicts(run: OpenRun) -> frozenset[str]:
-    """Return the identities of the bindings with an output that was kept aside."""
+    """Return the identities of the bindings with an output that was not put in place."""
     kept = run.landed.kept if run.landed is not None else ()
     return frozenset(
         binding.identity for binding in run.spec.files if any(_writes(run.spec, binding, one.path) for one in kept)

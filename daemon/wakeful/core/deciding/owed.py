@@ -25,7 +25,7 @@ from wakeful.core.spec.session import SessionSpec
 
 FIRST = "first"
 TOUCHED = "touched during run"
-# The most bytes of payloads that one run gets, because they lie in memory on most machines. The next run gets the rest.
+# The most bytes of payloads that one run gets, because most machines keep them in memory. The next run gets the rest.
 MOST_DELIVERED_BYTES = 64_000_000
 
 
@@ -97,12 +97,13 @@ def find_activation(session: Session, *, is_aside: bool) -> int:
 
 
 def find_new_messages(session: Session, run: OpenRun) -> tuple[int, int]:
-    """Return two positions. The messages after the first, up to the second, were handled by no run before this one."""
+    """Return two positions. Messages after the first position, up to the second, were handled by no earlier run."""
     return int(session.marks.seen.get("message", "0")), int(run.versions.get("message", "0"))
 
 
 def _last_delivery(session: Session, key: str) -> int:
-    """Return the last delivery that a run started now gets: all waiting ones, up to MOST_DELIVERED_BYTES in sum."""
+    """Return the position of the last delivery that a run started now gets. A run gets all waiting deliveries, up to
+    MOST_DELIVERED_BYTES in sum."""
     webhook = session.find_webhook(key)
     if webhook.waiting_bytes <= MOST_DELIVERED_BYTES:
         return webhook.position
@@ -117,7 +118,7 @@ def _last_delivery(session: Session, key: str) -> int:
 
 
 def list_new_deliveries(session: Session, run: OpenRun, key: str) -> tuple[Delivery, ...]:
-    """List the deliveries to one webhook that this run is the first to deal with, oldest first."""
+    """List the deliveries to one webhook that no earlier run dealt with, oldest first."""
     seen, until = int(session.marks.seen.get(key, "0")), int(run.versions.get(key, "0"))
     return tuple(one for one in session.find_webhook(key).waiting if seen < one.position <= until)
 

@@ -43,7 +43,8 @@ def _leads_out(path: str, root: str) -> bool:
 
 
 def find_untrusted_binding(spec: SessionSpec) -> str | None:
-    """Return the name of a binding with untrusted text, or `fetch`, because strangers write web pages. None without."""
+    """Return the name of a binding with untrusted text, or `fetch`, because strangers write web pages. None if the spec
+    has neither."""
     return next((binding.name for binding in spec.bindings if binding.is_untrusted), "fetch" if spec.fetch else None)
 
 
@@ -85,7 +86,7 @@ def find_rule_of_two_breach(untrusted_text: UntrustedTextFlow, session: Session)
 def _list_with_feeders(untrusted_text: UntrustedTextFlow, session: Session) -> list[Session]:
     """List the session, then all sessions from which untrusted text reaches it, by files or by messages.
 
-    The private data of each of them can come along.
+    The private data of each of these sessions can come with that text.
     """
     feeders = untrusted_text.find().feeders
     found: dict[str, Session] = {}

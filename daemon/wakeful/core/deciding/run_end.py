@@ -39,11 +39,11 @@ LONGEST_BACKOFF_SECONDS = 300.0
 
 
 def try_finish_run(core: Core, decision: Decision, session: Session) -> None:
-    """Close the run if its process has ended, the last looks are done and the outputs saved. After
-    LONGEST_LAST_LOOK_SECONDS it is closed anyway."""
+    """Close the run if its process has ended, the last looks are done and the outputs are saved. After
+    LONGEST_LAST_LOOK_SECONDS the run is closed anyway."""
     ended = core.looked.ended.get(session.id)
     if ended is None:
-        # Staged outputs are being put in place: then no slot skips or replaces the run any more.
+        # While staged outputs are being put in place, `overlap` no longer applies: the run has succeeded.
         if session.run is not None and session.run.staged is None:
             _apply_overlap(core, decision, session)
         return
@@ -83,7 +83,7 @@ def begin_run_end(core: Core, decision: Decision, session: Session, report: Proc
 def _is_last_looked_at(session: Session, bound: Bound, look: TargetLook) -> bool:
     """Is this binding looked at before the run is closed?
 
-    Outputs, dirty inputs, and a repository that the run may have committed to (rule 34 b) are.
+    True for outputs, dirty inputs, and a repository that the run may have committed to (rule 34 b).
     """
     if isinstance(bound.binding, CommitsBinding):
         return session.run is not None and could_commit(session.run.spec, bound.binding)
@@ -259,8 +259,8 @@ def _judge_failure(
 
 
 def backoff_seconds(failures: int, run_id: str) -> float:
-    """Return the wait before a retry: 1 s, doubling up to 5 m. The jitter depends on the run's id, so that a replay
-    waits the same."""
+    """Return the wait before a retry: 1 s, doubling up to 5 min. The jitter depends on the run's id, so that a replay
+    waits equally long."""
     base: float = min(FIRST_BACKOFF_SECONDS * 2**failures, LONGEST_BACKOFF_SECONDS)
     share = hashlib.blake2b(run_id.encode(), digest_size=2).digest()
     return round(base * (1 + int.from_bytes(share) / 65535 / 4), 3)
@@ -318,7 +318,7 @@ def _add_findings(
 
 
 def _is_touched(core: Core, session: Session, run: OpenRun, bound: Bound, look: TargetLook, *, is_judged: bool) -> bool:
-    """Did this input change during the run, or can nobody say that it did not (rule 17)?"""
+    """Did this input change during the run, or is that unknown (rule 17)?"""
     key = bound.key
     is_unknown = key not in run.versions and not bound.is_ordered and not bound.is_condition
     if is_unknown and any(key == binding.identity for binding in run.spec.bindings):

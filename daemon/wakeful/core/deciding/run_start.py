@@ -1,8 +1,8 @@
 """The start of a run: the record that it begins with, and the preview of the next run.
 
 `make_start` gathers what the run sees: its agent, its versions and causes, which attempt it is on the same versions
-(rule 21), whether it continues an earlier run, and whether it is traced. It records nothing, so `dispatch` starts runs
-with it, and `wakeful context` previews them with it (`preview_run`).
+(rule 21), whether it continues an earlier run, and whether it is traced. `make_start` records nothing, so `dispatch`
+uses it to start runs, and `wakeful context` uses it to preview them (`preview_run`).
 Attempts belong to the start versions of inputs: an output that a failed attempt left half written is not newer input.
 A traced run is isolated as any run, except an observed run, to which nothing is denied. Observing needs the operator's
 permission (`allow_unisolated`), and is refused if it would bring secrets, untrusted text and a way out together.

@@ -1,6 +1,6 @@
-"""State and looked together, with what `take` and `dispatch` share: emitting, slots and their queue, deadlines, looks.
+"""`Core`: state and looked, and the functions that `take` and `dispatch` share: emitting, slots, deadlines, looks.
 
-Only `decide` changes it. It does no I/O and reads no clock: the moment comes with each observation,
+Only `decide` changes the core. It does no I/O and reads no clock: the moment comes with each observation,
 so a test can replay years in minutes from a seed.
 """
 
@@ -80,7 +80,8 @@ class BusyReason:
     """Why a session's outputs may still change (rule 30). `words` is None if only its upstreams are busy."""
 
     words: str | None
-    # Failed, parked or asleep with changes, or held by such a session. The state does not end by itself (rule 31).
+    # The session has failed, is parked, sleeps with changes, or is held by such a session. That does not end by itself
+    # (rule 31).
     is_stuck: bool = False
 
 
@@ -92,7 +93,7 @@ class Lane(NamedTuple):
 
 
 class ReadyQueue:
-    """Sessions that wait for nothing but a slot, in the order in which they get one (rule 35).
+    """Sessions that wait only for a slot, in the order in which they get their slots (rule 35).
 
     Sessions that need the same slots wait in one lane, so free slots are checked once per lane and not once per
     session. Only `dispatch` changes the queue. Views show the order of the waiting sessions.
@@ -296,7 +297,7 @@ class Core:
         self.touch_named(decision, (*sorted(self.graph.readers.get(name, ())), *sorted(self.graph.all_upstreams(name))))
 
     def touch_named(self, decision: Decision, names: Iterable[str]) -> None:
-        """Dispatch the sessions of these names. The graph also has names that no session has."""
+        """Dispatch the sessions of these names. The graph also has names that belong to no session."""
         for name in names:
             if name in self.state.ids:
                 decision.touch(self.state.ids[name])

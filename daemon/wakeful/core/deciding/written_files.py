@@ -20,7 +20,7 @@ from wakeful.core.record.state import Session
 
 
 def begin_writing(core: Core, decision: Decision, session: Session, words: str, position: int, author: str) -> None:
-    """Hold the session from the moment the call is recorded. `position` is that record, `words` describe the call."""
+    """Hold the session from the moment the call is recorded. `position` is its record; `words` describe the call."""
     # An undeclared session starts nothing, and its outputs are not looked at.
     if session.id not in core.looked.bounds:
         return
@@ -42,7 +42,7 @@ def begin_writing(core: Core, decision: Decision, session: Session, words: str, 
 
 
 def end_writing(core: Core, decision: Decision, session_id: str, paths: Iterable[str]) -> None:
-    """Start the look at the session's outputs. The files are written by now, as far as they could be."""
+    """Start the look at the session's outputs. The service has written the files by now, as far as it could."""
     writing = core.looked.writing.get(session_id)
     # The session was closed or undeclared in the meantime.
     if writing is None:

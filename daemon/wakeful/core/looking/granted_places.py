@@ -4,7 +4,7 @@ The rule of two and `trust` both use this list.
 
 A place is a file, or a folder with all below it: isolation opens the folder before a pattern's first wildcard. The file
 system is not read, so a word of a command counts as the file that it would name. Programs and system files are left
-out, because they hold no secrets.
+out, because they hold no secrets. `find_cache` recognises the cache folders of common programs.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _list_reads(spec: SessionSpec, is_there: IsThere) -> Iterator[Granted]:
                 )
             case ProbeBinding(name=name, argv=argv):
                 yield from (Granted(path, f"probe {name}") for path in _find_named(argv, spec.root, None, is_there))
-            # None of these grants a place. The payloads of deliveries are in a folder of the run's own.
+            # None of these grants a place. The payloads of deliveries are in the run's own folder.
             case (
                 CronBinding()
                 | EveryBinding()
@@ -200,7 +200,7 @@ _PAIRS = frozenset(
         ("go", "pkg"),
     )
 )
-# Build folders of cargo and maven, recognised by an entry, because other folders may be called `target` as well.
+# Build folders of cargo and maven. One of their entries must be named too, because any folder may be called `target`.
 _BUILDS = frozenset(
     (
         ("target", "debug"),
@@ -216,7 +216,7 @@ _PYTEST_PREFIX, _PYTEST = "pytest-cache-files-", ".pytest_cache"
 
 
 def find_cache(path: str) -> str | None:
-    """Return the cache folder that `path` is or is in. None if it is in none."""
+    """Return the cache folder that is `path` itself or contains it. None if there is none."""
     parts = path.split("/")
     for at, name in enumerate(parts):
         following = parts[at + 1] if at + 1 < len(parts) else None

@@ -1,4 +1,4 @@
-"""The daemon's present view of the world: the latest version per target, dirt, and look generations.
+"""The daemon's present view of the world: the latest version per target, dirty marks, and look generations.
 
 The view is never logged. A crash loses it, and looks rebuild it (rule 1). Only `decide` changes
 it. A hint makes a target dirty; a look that began after the newest hint makes it clean (rule 11).
@@ -26,13 +26,12 @@ from wakeful.core.spec.session import SessionSpec
 STEPS_REMEMBERED = 64
 SUCCESSES_TO_STARVE = 3
 PATHS_IN_A_CAUSE = 1000
-# The number of looks in a row that find a file grown, each within `settle_max`, after which its writer counts as still
-# writing.
+# After this many looks in a row that find a file grown, each within `settle_max`, its writer counts as still writing.
 GROWTHS_TO_ADAPT = 2
 
 
 class Bound(Struct, frozen=True, kw_only=True):
-    """One binding of a session as the core works with it, implied ones included."""
+    """One binding of a session, declared or implied, in the form that the core works with."""
 
     name: str
     kind: str
@@ -41,7 +40,7 @@ class Bound(Struct, frozen=True, kw_only=True):
     binding: AnyBinding | None = None
     target: str | None = None
     is_implied: bool = False
-    # Computed once, because every dispatch asks for them.
+    # The following flags are computed once, because every dispatch asks for them.
     is_condition: bool = False
     only_advances: bool = False
     is_ordered: bool = False
@@ -107,8 +106,8 @@ class TargetLook:
     is_urgent: bool = True
     # The next look is at the outputs of an ended run, so files that are open for writing count as they are.
     takes_open: bool = False
-    # The number of looks in a row that found the same file grown; the time of the last new version, and the time from
-    # the version before to it.
+    # `growths`: the number of looks in a row that found the same file grown. `grown_at`: the time of the last new
+    # version. `growth_gap`: the time between the last two versions.
     growths: int = 0
     grown_at: float = 0.0
     growth_gap: float = 0.0
@@ -211,7 +210,7 @@ class TargetLook:
             return self.told[2]
         row = self._find_row(old)
         changes = _list_changes(row) if row is not None else []
-        # The steps that the delta tells, newest first.
+        # The steps that the delta covers, newest first.
         steps = row if row is not None else self.steps[-1:]
         delta = Delta(
             paths=tuple([ChangedPath(change.path, change.change) for change in changes[:PATHS_IN_A_CAUSE]]),
@@ -277,7 +276,8 @@ class Ended:
     """A process that has ended while its outputs and dirty inputs are still being looked at.
 
     `awaited` are these targets, each with the least generation of a look that began after the end (rule 29).
-    While `is_keeping` is set, the contents of its files are being saved; then `files` is the address of their record.
+    While `is_keeping` is set, the contents of its files are being saved. Afterwards `files` is the address of the
+    record that lists them.
     """
 
     report: ProcessEnded
@@ -305,7 +305,7 @@ class Writing:
 
 
 class Fairness:
-    """The time each reader has been held, counted in ends of runs of all sessions (rule 32).
+    """How long each reader has been held. A counter of the ends of all runs serves as the clock (rule 32).
 
     Each reader has one number, not one for each of its upstreams, because a chain of 10,000 new sessions holds 10,000
     readers at once.
@@ -313,7 +313,7 @@ class Fairness:
 
     def __init__(self) -> None:
         self._count = 0
-        # The counts at the last successes of each session, and at its last ends of both kinds, oldest first.
+        # By session: the count at its last successes, and at its last ends (successes and failures), oldest first.
         self._successes: dict[str, tuple[int, ...]] = {}
         self._ends: dict[str, tuple[int, ...]] = {}
         # The highest count at the third-last end of a session. A reader that was first held since then does not starve.
@@ -344,7 +344,7 @@ class Fairness:
     def has_starved(self, reader_id: str, upstream_id: str, *, counts_failures: bool) -> bool:
         """Has this upstream succeeded three times since the reader was first held?
 
-        With `counts_failures`, because its failures wake the reader as well, failed runs count too.
+        `counts_failures`: failed runs count too, because the upstream's failures wake the reader as well.
         """
         latest = (self._ends if counts_failures else self._successes).get(upstream_id, ())
         return len(latest) == SUCCESSES_TO_STARVE and latest[0] > self.held_since[reader_id]

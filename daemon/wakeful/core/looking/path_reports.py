@@ -33,7 +33,7 @@ class CannotTell(Struct, frozen=True):
 
 
 class NearlyMatched(Struct, frozen=True):
-    """The path does not match, but perhaps was meant to. `words` say how it differs."""
+    """The path does not match, but perhaps was meant to match. `words` say how it differs."""
 
     pattern: str
     words: str
@@ -74,7 +74,7 @@ class Compared(Struct, frozen=True, kw_only=True):
 
 
 class Bounds(Struct, frozen=True, kw_only=True):
-    """The most that is compared of two versions: the paths listed, the contents read, and the bytes of each content."""
+    """The limits of a comparison: the number of paths listed, of contents read, and of bytes of each content."""
 
     paths: int
     contents: int

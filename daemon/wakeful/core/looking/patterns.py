@@ -125,7 +125,7 @@ def parse_under(text: str, root: str) -> Pattern:
 
 def _append_name(prefix: list[str], name: str, is_absolute: bool) -> None:
     if name != "..":
-        # Ten thousand patterns share most of their folders' names.
+        # Interned, because ten thousand patterns share most of their folders' names.
         prefix.append(sys.intern(name))
     elif prefix and prefix[-1] != "..":
         prefix.pop()
@@ -364,7 +364,7 @@ class Excludes:
         return cls(names + bare, patterns, tuple(parse_under(text, root) for text in hidden))
 
     def covers(self, path: str, start: int = 1) -> str | None:
-        """Return the text of the exclude that covers this absolute path or a folder above it. None without one."""
+        """Return the text of the exclude that covers this absolute path or a folder above it. None if there is none."""
         # `start` is the offset after a slash; the search includes that slash.
         if self._names is not None and self._names.search(path, start - 1) is not None:
             return self._name_that_covers(path[start:])
@@ -590,8 +590,8 @@ def _without(entries: _Entries[T], entry: tuple[Pattern, T]) -> _Entries[T]:
 
 
 def _meeting_here(node: _Node[T], pattern: Pattern, name: str | None) -> Iterable[T]:
-    """List the values in a folder on the pattern's path that the pattern can meet. Of the literals, only the one on
-    that path can."""
+    """List the values in a folder on the pattern's path whose patterns can meet this one. Of the literal patterns, only
+    the one on that path can."""
     groups = [*node.names.values(), *(entries for _, entries in node.tails)]
     if name is None:
         groups.append(node.literals.get(pattern.prefix[-1], []))

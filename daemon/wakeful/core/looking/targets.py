@@ -77,8 +77,8 @@ class ProbeTarget(Struct, frozen=True, kw_only=True, tag=True):
     check_every_seconds: float
     timeout_seconds: float
     secrets: tuple[str, ...] = ()
-    # A probe is confined as the runs of its session: by the confinement, the file bindings and the repositories.
-    # Files that runs may write are only readable for it.
+    # A probe is confined like the runs of its session: by the confinement, the file bindings and the repositories.
+    # A probe can only read the files that runs may write.
     confinement: Confinement = Confinement()
     reads: tuple[str, ...] = ()
     repositories: tuple[tuple[str | None, str], ...] = ()

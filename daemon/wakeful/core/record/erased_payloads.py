@@ -14,7 +14,8 @@ import msgspec
 from wakeful.errors import CallerError
 
 ERASED = "[erased]"
-# Kinds of records that hold text of people, runs or specs. All other kinds hold only positions and outcomes.
+# The kinds of records that can be erased: they hold text of people, runs or specs. `redact` also takes the rationale
+# of `wake_withdrawn`.
 ERASABLE = (
     "activation_requested",
     "checkpoint_marked",
@@ -71,7 +72,7 @@ _ARGUMENTS = "arguments"
 NO_ARGUMENTS = "{}"
 # A field with digests by path. It holds no words.
 _DIGESTS = "wrote"
-# Answers that are a plain decision. They are not erased.
+# Answers that are a plain decision, which is not erased.
 _DECISIONS = ("yes", "y", "no", "n")
 # Fields that are tables. Each value of the table holds words.
 _TABLES = frozenset(("memory", "env"))

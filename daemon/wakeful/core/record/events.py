@@ -128,7 +128,7 @@ class SessionOpened(Struct, frozen=True, kw_only=True):
     # The write bindings that the fork must not use, because they are its parent's.
     detached: tuple[str, ...] = ()
     workspace: Workspace | None = None
-    # Why its spec does not count before a person has reviewed it, as text.
+    # Why the spec does not count before a person has reviewed it, as text. None if it counts at once.
     needs_trust: str | None = None
 
 
@@ -140,8 +140,10 @@ class SessionRenamed(Struct, frozen=True, kw_only=True):
 class SpecDeclared(Struct, frozen=True, kw_only=True):
     """A spec was declared, by a file or by a call.
 
-    `positions` are the slots that new clock bindings start at: the latest slot before the edit (rule 8).
-    `is_filed` is False if a call declared the spec, which is then only in the log. `text` is what its file would hold.
+    `positions` are the start positions of new bindings. A clock binding starts at the latest slot before the edit, a
+    binding on failures after the last run that ended before the edit (rule 8).
+    `is_filed` is False if a call declared the spec, which is then only in the log. `text` is the text that its file
+    would have.
     """
 
     spec: SessionSpec
@@ -328,7 +330,7 @@ class OutputsStaged(Struct, frozen=True, kw_only=True):
 
 
 class OutputsLanded(Struct, frozen=True, kw_only=True):
-    """The staged outputs are in place. A file that others changed meanwhile stays, and the run's is kept aside."""
+    """The staged outputs are in place. Files that others changed meanwhile stay; the run's versions are kept aside."""
 
     run: int
     kept: tuple[KeptOutput, ...] = ()
@@ -356,7 +358,7 @@ class RunFinished(Struct, frozen=True, kw_only=True):
     self_fed: dict[str, str] = {}
     usage: Usage = Usage()
     output: Output = Output()
-    # The blob that lists the files that it read and wrote, and where their contents are. None if nothing was kept.
+    # The blob that lists the files that the run read and wrote, and where their contents are. None if nothing was kept.
     files: str | None = None
     isolation: Enforced | None = None
     undeclared: tuple[str, ...] = ()
@@ -520,7 +522,7 @@ class ClockRebased(Struct, frozen=True, kw_only=True):
 
 
 class SessionSuspended(Struct, frozen=True, kw_only=True):
-    """At rest and armed."""
+    """The session is at rest, and wakes when something that it waits for changes."""
 
     reason: str
 
@@ -547,7 +549,7 @@ class SessionReleased(Struct, frozen=True, kw_only=True):
 
 
 class QuestionAnswered(Struct, frozen=True, kw_only=True):
-    """A person approved the run of this wake, or answered an agent, whose `call` waits for it.
+    """A person approved the run of this wake, or answered an agent. `call` is the agent's call that was waiting.
 
     A no to the run is recorded as `WakeWithdrawn` instead. `rationale` is the reason that the person gave.
     """
@@ -555,7 +557,7 @@ class QuestionAnswered(Struct, frozen=True, kw_only=True):
     wake: int
     text: str
     call: str | None = None
-    # No person answered in time, so the daemon denied it.
+    # No person answered in time, so the daemon denied the question.
     is_unanswered: bool = False
     rationale: str | None = None
 

@@ -1,4 +1,4 @@
-"""A session's state as it lies on disk: all fields side by side in one JSON object.
+"""A session's state as it is stored on disk: all fields side by side in one JSON object.
 
 A snapshot and the record of an archive hold a session in this form. In memory its fields are in groups (`state.py`).
 The names on disk are those from before there were groups, so old logs and snapshots can still be read.

@@ -65,7 +65,7 @@ def _fold_spec_declared(event: ev.SpecDeclared, session: Session, at: int, autho
             marks, seen={**marks.seen, **event.positions}, good={**marks.good, **event.positions}, self_fed={}
         ),
         lineage=replace(lineage, detached=()) if event.is_filed and lineage.detached else lineage,
-        # A new spec ends the holds that wait for a new spec (rules 21, 34), but not those that wait for a person.
+        # A new spec ends all holds (rules 21, 34), except those that a person set (`snoozed`) or must end (`apart`).
         hold=session.hold if session.hold is not None and session.hold.kind in ("snoozed", "apart") else None,
         wake=_forgive(session.wake),
     )
@@ -101,7 +101,8 @@ def _fold_session_adopted(event: ev.SessionAdopted, session: Session, at: int, a
 def _fold_activation_requested(
     event: ev.ActivationRequested, session: Session, at: int, author: str, seq: int
 ) -> Session:
-    # An activation lifts neither a spent budget nor an open question.
+    # An activation lifts neither a spent budget nor an open question. A snooze stays too, but does not hold this
+    # activation.
     hold = session.hold if session.hold is not None and session.hold.kind in ("snoozed", "budget", "asking") else None
     return replace(
         session,

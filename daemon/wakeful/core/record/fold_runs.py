@@ -1,8 +1,8 @@
 """How a run changes its session: its start in a conversation, the steps of its agent, and its end.
 
 A part of the reducer in `fold.py`, which trusts the log.
-- The session holds the present conversation. The conversations of the persons who ask it something wait in `talks`, as
-  their last runs left them. A run that works in another conversation than the last run exchanges the two.
+- The session holds the present conversation. `talks` stores the conversations of persons who asked questions, each as
+  its last run left it. If a run works in another conversation than the last run, the fold exchanges the two.
 - The cost of a turn is charged when it is answered. A request whose answer was never recorded is charged at its worst
   case when the run ends, because the provider may have charged it too.
 """
@@ -100,7 +100,7 @@ def _find_run_spec(spec: SessionSpec, event: ev.RunStarted) -> SessionSpec:
 
 
 def _enter_talk(session: Session, event: ev.RunStarted, seq: int) -> Session:
-    """Return the session with the conversation that a run works in as the present one.
+    """Make the conversation that a run works in the present conversation of the session.
 
     `seq` is the record that starts the run.
     """
@@ -132,7 +132,7 @@ def _enter_talk(session: Session, event: ev.RunStarted, seq: int) -> Session:
 
 
 def _open_talk(session: Session, talk: StoredConversation, event: ev.RunStarted, seq: int) -> Session:
-    """Enter a conversation with the questions of this run. Each question is a stretch of its own,
+    """Make `talk` the present conversation, and add the questions of this run. Each question is a stretch of its own,
     because other records may lie between the questions and the start of the run."""
     last = int(event.versions.get("message", "0"))
     asked = [
@@ -167,8 +167,8 @@ def find_interrupted_run(session: Session) -> int | None:
 def _begin_anew(session: Session) -> Session:
     """Begin a new conversation with the messages that no run has dealt with yet.
 
-    The memory is cleared; facts and hand-off stay. A message that arrived during a run is new to the next run, as its
-    version is (rule 14). Messages that a retried run had seen are new as well.
+    The memory is cleared; facts and hand-off stay. A message that arrived during a run is new to the next run (rule
+    14). Messages that a retried run had seen are new as well.
     """
     came = session.knowledge.conversation
     if session.knowledge.dealt_from:
@@ -263,7 +263,7 @@ def _fold_sub_turn(
     event: ev.SubagentHalted | ev.PromptAssembled | ev.TurnRequested | ev.TurnAnswered | ev.ToolReturned,
     at: int,
 ) -> Session:
-    """Fold a step of a sub-agent: it is charged to the run, and leaves the session's own conversation alone."""
+    """Fold a step of a sub-agent: it is charged to the run, and does not change the session's own conversation."""
     assert event.sub is not None
     done, call = run.progress, event.sub.call
     match event:
@@ -453,7 +453,8 @@ def _keep_open(session: Session, event: ev.RunFinished) -> OpenWake | None:
 
 
 def _move_marks(session: Session, run: OpenRun, event: ev.RunFinished, seq: int) -> Session:
-    """Move the marks of a run that ended for good: seen to its start versions, good only with success (rules 15-17)."""
+    """Move the marks after a run that ended for good (rules 15-17): seen moves to its start versions, and good too if
+    the run succeeded."""
     known = session.knowledge
     succeeded = event.outcome == "succeeded"
     left = {

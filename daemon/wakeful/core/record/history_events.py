@@ -14,7 +14,7 @@ from wakeful.core.record.todo import TodoItem
 
 
 class CheckpointMarked(Struct, frozen=True, kw_only=True):
-    """A checkpoint: `mark` is from now on the name of the seq `position`, to return to."""
+    """A checkpoint was marked: `mark` names the seq `position`, so that a rewind can return to it."""
 
     mark: str
     position: int
@@ -94,7 +94,7 @@ class ConversationCompressed(Struct, frozen=True, kw_only=True):
 
 
 class SessionMigrated(Struct, frozen=True, kw_only=True):
-    """Another agent or model works in the session from the next run on. None stands for the one in the spec."""
+    """Another agent or model works in the session from the next run on. None means the agent or model of the spec."""
 
     agent: str | None = None
     model: str | None = None

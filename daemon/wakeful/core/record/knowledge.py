@@ -148,7 +148,7 @@ class Recollection(Struct, frozen=True, kw_only=True):
     conflicts: tuple[Conflict, ...] = ()
     # Fork id -> its seq when it was last merged: the base of the next merge.
     merges: dict[str, int] = {}
-    # The person that `conversation` belongs to, None for the session itself; and the other conversations.
+    # `asker`: the person that `conversation` belongs to, None for the session itself. `talks`: the other conversations.
     asker: str | None = None
     talks: dict[str, StoredConversation] = {}
     todo: TodoList = ()

@@ -22,7 +22,7 @@ SleepWord = ev.HoldWord | Literal["brake", "trust", "undeclared", "disabled", "d
 
 
 class Suspended(Struct, frozen=True):
-    """At rest and armed. With an open wake it is queued."""
+    """The session is at rest, and wakes when something changes. With an open wake it is queued."""
 
     wake: OpenWake | None
 
@@ -34,7 +34,7 @@ class Running(Struct, frozen=True):
 
 
 class Sleeping(Struct, frozen=True):
-    """At rest and held. Changes are remembered."""
+    """The session is at rest and held. Changes are remembered."""
 
     by: SleepWord
     # The hold, if a hold is the reason.

@@ -30,7 +30,7 @@ class Moment(Struct, frozen=True):
 
 
 class PathChange(Struct, frozen=True, gc=False):
-    """The change of one path between two looks: its entry digests, None if the path did not exist."""
+    """The change of one path between two looks: its digests before and after, None if the path did not exist."""
 
     path: str
     before: str | None
@@ -70,7 +70,7 @@ class LookResult(Struct, frozen=True, kw_only=True):
     is_moved: bool = False
     # Why a look must wait (`git rebase`), or None.
     held: str | None = None
-    # How the target is watched when not by events: `polling: watch limit reached`, or None.
+    # How the target is watched if not by events, such as `polling: watch limit reached`. None if by events.
     degraded: str | None = None
     # each_commit only: the base that the look started from, and the commits after that base, oldest first.
     base: str | None = None
@@ -89,7 +89,8 @@ class DaemonStarted(Struct, frozen=True, kw_only=True):
 
 
 class DaemonStopping(Struct, frozen=True):
-    """No run starts from now on. With `is_forced`, runs under way are interrupted and owed again, except `spared`."""
+    """No run starts from now on. With `is_forced`, runs under way are interrupted, except `spared`, and their causes
+    stay owed."""
 
     is_forced: bool = False
     # Ids of runs that the next daemon continues.
@@ -122,7 +123,7 @@ class Declaration(Struct, frozen=True):
     # Why the spec is not trusted as it is now, as text. It is then neither admitted nor recorded, and its session
     # sleeps. None if it is trusted.
     needs_trust: str | None = None
-    # The content of its spec file, if a call declares the session.
+    # The text that its spec file would have, if a call declares the session.
     text: str | None = None
 
 
@@ -159,7 +160,7 @@ class TargetLooked(Struct, frozen=True):
 
 
 class ClockTicked(Struct, frozen=True):
-    """A timer rang, or half a minute passed: time to compare due times with the moment."""
+    """A timer went off, or half a minute passed. Due times are now compared with the moment."""
 
 
 class Usage(Struct, frozen=True, kw_only=True):
@@ -188,8 +189,8 @@ class Enforced(Struct, frozen=True):
 
     level: Isolation
     unenforced: tuple[str, ...] = ()
-    # Places that its programs needed and the spec does not declare; and, as text, the places that they asked for and
-    # were not given. Unset if there are none.
+    # `derived`: places that its programs needed and the spec does not declare. `not_derived`: the places that they
+    # asked for and were not given, as text. Both are unset if there are none.
     derived: tuple[str, ...] | UnsetType = UNSET
     not_derived: tuple[str, ...] | UnsetType = UNSET
 
@@ -224,7 +225,7 @@ class Denied(Struct, frozen=True, kw_only=True):
 class Traced(Struct, frozen=True, kw_only=True):
     """The accesses a traced run was denied, or would have been denied (`is_observed`).
 
-    `denied` lists the accesses that were kept; `more` is the number of further ones.
+    `denied` lists only as many accesses as are kept; `more` counts those that are left out.
     `words` say why the list is missing or incomplete.
     """
 
@@ -322,7 +323,7 @@ class KeptOutput(Struct, frozen=True, kw_only=True):
 
 
 class LandingEnded(Struct, frozen=True, kw_only=True):
-    """The staged outputs of a run are in place (rule 27), except those that are kept aside."""
+    """The staged outputs of a run are in place (rule 27), except those in `kept`."""
 
     session: str
     run_id: str

@@ -174,7 +174,7 @@ class Marks(Struct, frozen=True, kw_only=True):
     seen: dict[str, str] = {}
     good: dict[str, str] = {}
     touched: tuple[str, ...] = ()
-    # Bindings with an output of the last run that was kept aside (rule 27).
+    # Bindings with an output of the last run that was not put in place, because others had changed it (rule 27).
     conflicted: tuple[str, ...] = ()
     is_first_taken: bool = False
     # The last run may have left its outputs half done, so readers are held (rules 28, 31).
@@ -232,7 +232,8 @@ class Knowledge(Struct, frozen=True, kw_only=True):
     facts: dict[str, Fact] = {}
     handoff: str | None = None
     todo: TodoList = ()
-    # The present conversation, with its memory and the tokens that a model takes in to go on, as last counted.
+    # The present conversation and its memory. `size_tokens`: the tokens that a model reads to continue it, as last
+    # counted.
     conversation: Conversation = Conversation()
     memory: dict[str, str] = {}
     size_tokens: int = 0
@@ -265,27 +266,28 @@ class Lineage(Struct, frozen=True, kw_only=True):
 
 class Move(Struct, frozen=True, kw_only=True):
     """The last move that brought the session to a host: the store it came to, and the id of the move.
-    None if it never moved."""
+    Both are None if the session never moved."""
 
     home: str | None = None
     arrived_by: str | None = None
 
 
 class Terminated(Struct, frozen=True):
-    """Closed for good; its record is kept."""
+    """The session is closed for good; its record is kept."""
 
 
 class Moving(Struct, frozen=True):
-    """Frozen on its way to another host, until its receipt comes or the move is given up."""
+    """The session is frozen on its way to another host, until its receipt comes or the move is given up."""
 
     move: str
     to: str | None = None
-    # The stage that it returns to, None if it is open again then.
+    # The stage that the session returns to afterwards. None if it is then open.
     before: Terminated | None = None
 
 
 class Departed(Struct, frozen=True):
-    """Lives on another host; this log is only its record. `move` is None if `Session.move` has the move's id."""
+    """The session lives on another host; this log is only its record. `move` is None if `Session.move` has the move's
+    id."""
 
     move: str | None = None
     to: str | None = None
@@ -293,10 +295,10 @@ class Departed(Struct, frozen=True):
 
 
 class Archived(Struct, frozen=True):
-    """The payloads of its records are in a compressed bundle."""
+    """The session is archived: the payloads of its records are in a compressed bundle."""
 
     bundle: str
-    # The stage that it returns to, None if it is open again then.
+    # The stage that the session returns to afterwards. None if it is then open.
     before: Moving | Departed | Terminated | None = None
 
 

@@ -18,7 +18,7 @@ TodoStatus = Literal["open", "doing", "done"]
 MOST_ITEMS = 50
 LONGEST_ITEM = 500
 _FURTHEST: tuple[TodoStatus, ...] = ("open", "doing", "done")
-# Marks by which people and models see each status.
+# The mark that people and models see for each status.
 MARKS: dict[TodoStatus, str] = {"open": "[ ]", "doing": "[~]", "done": "[x]"}
 
 

@@ -111,7 +111,7 @@ class McpServer(Struct, frozen=True, kw_only=True):
     # Variables for a server that is a program, and secrets that it gets as variables of the same names.
     env: dict[str, str] = {}
     secrets: tuple[str, ...] = ()
-    # Seconds that a run waits for its tools. Then the run goes on without them.
+    # Seconds that a run waits for the server's tools. Then the run goes on without them.
     start_seconds: float = DEFAULT_START_SECONDS
 
 
@@ -159,7 +159,7 @@ class TokenWindow(Struct, frozen=True, kw_only=True):
 
     tokens: int = DEFAULT_CONTEXT_TOKENS
     compress_at: int = int(DEFAULT_CONTEXT_TOKENS * DEFAULT_COMPRESS_SHARE)
-    # A cheaper model that writes the summaries. None if the agent's own model does.
+    # A cheaper model that writes the summaries. None if the agent's own model writes them.
     compress_by: ModelSpec | None = None
     # The spec does not set the window of a local model, so its server is asked. `compress_share` is then the part of
     # that window at which a conversation is compressed, None if `compress_at` is a fixed number.
@@ -187,7 +187,8 @@ class AgentSpec(Struct, frozen=True, kw_only=True):
     skills: tuple[Skill, ...] = ()
     # Seconds until an unanswered question to a person is denied. None for no limit.
     ask_timeout_seconds: float | None = None
-    # The names of the agents that it may give work to; and those of them that exist, as they work in its runs.
+    # `subagents`: the names of the agents that it may give work to. `team`: those of them that exist, with the settings
+    # they have in its runs.
     subagents: tuple[str, ...] = ()
     team: tuple[AgentSpec, ...] = ()
 
@@ -208,8 +209,8 @@ class AgentSpec(Struct, frozen=True, kw_only=True):
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """List the addresses that the agent must reach, as HOST:PORT: of its models, those of its sub-agents, and its
-        servers with a URL."""
+        """List the addresses that the agent must reach, as HOST:PORT: those of its models, of its sub-agents' models,
+        and of its servers with a URL."""
         urls = [one.base_url or PROVIDER_URLS[one.provider] for one in self._list_models()]
         urls += [server.url for server in self.mcp if server.url is not None]
         return tuple(dict.fromkeys(find_address(url) for url in urls))

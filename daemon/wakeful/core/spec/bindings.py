@@ -1,8 +1,8 @@
 """The kinds of bindings: what a session depends on, as frozen values, each kind with its options.
 
-What a kind is for everybody stands here, in its class: how people read it, whether it wakes its session, whether its
-versions only advance, which path it has, which command it starts. `Binding` has the answer of most kinds, and a kind
-states its own where it differs. What the daemon looks at because of a binding is in `core/looking/targets.py`.
+The class of a kind has the properties that other modules ask for: its description, its path, its command, whether it
+is a condition, whether its versions only advance. `Binding` has the value that most kinds share; the other kinds
+override it. The targets that the daemon looks at for bindings are in `core/looking/targets.py`.
 A binding's `identity` follows from its content, not from its name (docs/rules.md, rule 8). It begins with the kind.
 """
 
@@ -43,14 +43,14 @@ def find_settle_max(settle_seconds: float) -> float:
 class Binding(Struct, frozen=True, kw_only=True):
     """The fields of every kind of binding. `wake` is already resolved: the parser knows each kind's default.
 
-    Every kind has an `identity` and a `description` of its own: what the binding leads to, in the words of its spec.
+    Every kind has its own `identity` and `description`. The description names the target as the spec does.
     """
 
     # A condition never wakes its session. While it is not met, the session sleeps.
     is_condition: ClassVar[bool] = False
-    # The versions are positions that only advance, numbers or times. They are owed if they are ahead (rule 4).
+    # The versions are positions that only advance: numbers or times. They are owed if they are ahead of seen (rule 4).
     only_advances: ClassVar[bool] = False
-    # The slots of a clock.
+    # The versions are slots of a clock.
     is_clock: ClassVar[bool] = False
 
     name: str
@@ -78,7 +78,7 @@ class Binding(Struct, frozen=True, kw_only=True):
 
     @property
     def command(self) -> tuple[str, ...]:
-        """Return the command that the daemon starts as its look. Empty if it looks in another way."""
+        """Return the command that the daemon starts to look at the target. Empty if it looks in another way."""
         return ()
 
     def find_path(self, root: str) -> str | None:
@@ -142,7 +142,8 @@ class CommitsBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="
 
 
 class CronBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="cron"):
-    """Slots of a cron expression in a time zone; `jitter_seconds` shifts them, stable per session."""
+    """Slots of a cron expression in a time zone. They are shifted by up to `jitter_seconds`, always equally for one
+    session."""
 
     only_advances: ClassVar[bool] = True
     is_clock: ClassVar[bool] = True
@@ -275,7 +276,7 @@ class WebhookBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="
     only_advances: ClassVar[bool] = True
 
     sender: Sender
-    # Names of the secrets that sign deliveries; any of them counts. Empty if none is signed (`secret: none`).
+    # Names of the secrets that sign deliveries; any of them counts. Empty if they are not signed (`secret: none`).
     secrets: tuple[str, ...] = ()
     # Path in the payload -> the values that let a delivery through. `event` is the sender's name for what happened.
     only: dict[str, tuple[str, ...]] = {}

@@ -37,7 +37,7 @@ OF_REQUESTS = ("tokens", "usd")
 
 
 class Amounts(Struct, frozen=True, kw_only=True):
-    """The most of each amount. None for no limit."""
+    """One number for each counted amount: limits, or usage to compare with limits. In limits, None means no limit."""
 
     runs: int | None = None
     wall_seconds: float | None = None
@@ -63,8 +63,8 @@ class Budget(Struct, frozen=True, kw_only=True):
 class Price(Struct, frozen=True, kw_only=True):
     """USD for a million tokens.
 
-    `cached` is the price of input that the provider read from its cache, `cache_write` that of input that it stored
-    there, for the shortest time that it offers. None if the price is that of any input.
+    `cached` is the price of input that the provider read from its cache. `cache_write` is the price of input that it
+    stored there, for the shortest time that it offers. None means the usual price of input.
     """
 
     input: float
@@ -122,7 +122,8 @@ def charge(
 def find_exhausted(
     budget: Budget, spent: dict[str, Spent], at: int, *, counted: Collection[str] = UNITS, **wanted: float
 ) -> Exhausted | None:
-    """Find a bound that leaves nothing for one more run, or less than `wanted`. Of several, the one that lasts longest.
+    """Find a bound that leaves nothing for one more run, or less than `wanted`. If there are several, return the one
+    that lasts longest.
 
     `counted` are the amounts that are checked. For a request of a run they are tokens and money, because the run itself
     was counted at its start.
@@ -146,7 +147,7 @@ def find_exhausted(
 
 
 def find_shortage(bound: Amounts, wanted: Amounts) -> str | None:
-    """Describe the first amount that is wanted beyond its bound. None if all are within."""
+    """Describe the first wanted amount that exceeds its bound. None if no amount does."""
     for name, unit in UNITS.items():
         limit, amount = getattr(bound, name), getattr(wanted, name)
         if limit is not None and amount is not None and amount > limit:
@@ -203,7 +204,7 @@ def find_present(spent: dict[str, Spent], budget: Budget, period: Period, at: in
 def _begin(period: Period, at: int, timezone: str) -> int:
     match period:
         case "hour":
-            # An hour of the clock in that zone, because some zones are half an hour off.
+            # An hour of the clock in that zone, because the offset of some zones is not a whole hour.
             offset = _wall(at, timezone).utcoffset() or timedelta()
             shift = int(offset.total_seconds()) * 1_000_000
             return (at + shift) // 3_600_000_000 * 3_600_000_000 - shift

@@ -124,8 +124,7 @@ def say_amount(name: LimitName, amount: int) -> str:
 # Free bytes below which new runs wait. The write-ahead log keeps up to 64 MB between checkpoints, and a snapshot or a
 # blob comes on top.
 HOLD_BELOW_BYTES = 100_000_000
-# On a small disk the mark is at most this part of the disk, a twentieth. File systems also reserve a twentieth for the
-# system.
+# On a small disk the mark is at most 1/20 of the disk, as large as the part that file systems reserve for the system.
 LARGEST_SHARE = 20
 # Waiting runs are released only well above the mark, so that the space that one run frees does not start the next run
 # on a full disk.

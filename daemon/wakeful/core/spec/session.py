@@ -155,7 +155,8 @@ class ScriptRun(RunSpec, frozen=True, kw_only=True, tag_field="kind", tag="scrip
 
 
 class PromptRun(RunSpec, frozen=True, kw_only=True, tag_field="kind", tag="prompt"):
-    """The prompt for the session's agent. Without `retries` in the spec a failed run is not retried: each try costs."""
+    """The prompt for the session's agent. A failed run is not retried unless the spec sets `retries`: each try costs
+    money."""
 
     prompt: str
     retries: int = 0
@@ -181,7 +182,7 @@ class Retention(Struct, frozen=True, kw_only=True):
 
 
 class SessionSpec(Struct, frozen=True, kw_only=True):
-    """One session as declared. `root` is absolute; everything else may be moved with the project."""
+    """One session as declared. `root` is absolute; all other paths may be relative to it."""
 
     name: str
     root: str
