@@ -119,10 +119,10 @@ class Ours:
         # The default limits would stop a conversation long before this length.
         beyond = Levels(2**40, 2**40)
         core.settings = Settings(limits=Limits(conversation=beyond, mailbox=beyond, records=beyond))
-        self.reactor = Reactor(core, self.log, snapshots={"s": self.state.seq})
-        self.reactor.outside = ReactorPorts(
+        outside = ReactorPorts(
             follow=ignore, forget=ignore, look=ignore, start=ignore, wake_at=ignore, runner=None, fatal=raise_it
         )  # type: ignore[arg-type]
+        self.reactor = Reactor(core, self.log, outside, snapshots={"s": self.state.seq})
         return {"open": self.open, "append": self.append, "slice": self.slice, "fork": self.fork, "rewind": self.rewind}
 
     async def open(self) -> None:

@@ -15,7 +15,7 @@ from wakeful.errors import CallerError
 
 ERASED = "[erased]"
 # The kinds of records that can be erased: they hold text of people, runs or specs. `redact` also takes the rationale
-# of `wake_withdrawn`.
+# of `wake_withdrawn`, and the notes of activations among the causes of a wake.
 ERASABLE = (
     "activation_requested",
     "checkpoint_marked",
@@ -34,12 +34,15 @@ ERASABLE = (
     "question_answered",
     "question_asked",
     "run_finished",
+    "run_stop_requested",
     "session_archived",
+    "session_braked",
     "session_merged",
     "session_opened",
     "session_rewound",
     "session_slept",
     "session_terminated",
+    "session_thawed",
     "spec_declared",
     "subagent_halted",
     "todo_set",
@@ -49,6 +52,8 @@ ERASABLE = (
     "turn_failed",
     "work_halted",
 )
+# The kinds with the causes of a wake. Of these, only the note that a person gave with an activation is erased.
+_WITH_CAUSES = ("wake_requested", "wake_extended", "run_started")
 _WORDS = frozenset(
     (
         "base",
@@ -87,6 +92,9 @@ def redact(kind: str, payload: dict[str, Any]) -> dict[str, Any]:
     # The decision and its author stay. Only the reason that the person gave is erased.
     if kind == "wake_withdrawn" and payload.get("rationale"):
         return {**payload, "rationale": ERASED}
+    if kind in _WITH_CAUSES and any(_has_note(cause) for cause in payload["causes"]):
+        causes = [cause | {"reason": ERASED} if _has_note(cause) else cause for cause in payload["causes"]]
+        return payload | {"causes": causes}
     if kind not in ERASABLE:
         raise CallerError(f"a record of kind {kind} holds no words of anybody; there is nothing to erase")
     if kind == "question_answered" and str(payload.get("text")).strip().lower() in _DECISIONS:
@@ -96,6 +104,10 @@ def redact(kind: str, payload: dict[str, Any]) -> dict[str, Any]:
     if kind == "prompt_assembled":
         return {name: "" if name in _TOLD and value is not None else value for name, value in payload.items()}
     return {name: _redact(name, value) for name, value in payload.items()}
+
+
+def _has_note(cause: dict[str, Any]) -> bool:
+    return cause["kind"] == "activation" and bool(cause.get("reason"))
 
 
 def _redact(name: str, value: Any) -> Any:
