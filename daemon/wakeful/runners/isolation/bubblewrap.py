@@ -435,7 +435,7 @@ class StrictnessWatch:
     """Reports whether this machine can isolate runs strictly, as long as a session asks for it.
 
     If no session is strict, nothing is tried. A session that sleeps because bubblewrap is missing wakes by itself once
-    it is installed. Called on the loop; each trial is made in a thread.
+    bubblewrap is installed. Called on the loop; each trial is made in a thread.
     """
 
     def __init__(

@@ -228,7 +228,7 @@ def _read_paths(line: str, command: str, *, is_denied: bool) -> Iterator[Complai
             )
 
 
-# The number of denials named in one line; the others are counted.
+# The most denials that a hint names. The others are only counted.
 _TOLD = 3
 # Text that needs no quotes in YAML.
 _PLAIN = re.compile(r"[A-Za-z_./~][A-Za-z0-9_./~+-]*")
@@ -349,7 +349,7 @@ def _spell_line(denied: Denied, place: str, order: RunOrder) -> str:
 def _open_for(denied: Denied, place: str, root: str) -> str:
     """Return the place to open for a denied write: the file's folder, so that the file can be made or replaced.
 
-    A folder that is too wide for one file (a home, the folder around the project) is not opened: then the file itself.
+    If the folder is too wide for one file (a home, the folder around the project), the file itself is returned.
     """
     folder = os.path.dirname(place)
     is_too_much = is_wide(folder) or folder.count("/") < _DEEP or contains(folder, root)

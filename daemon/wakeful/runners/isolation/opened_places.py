@@ -118,7 +118,7 @@ def allow_around(ruleset: Ruleset, fd: int, rights: int, hidden: Hidden, spared:
         try:
             entry = os.open(name, _ENTRY, dir_fd=fd)
         except OSError:
-            # Gone since it was listed.
+            # The entry was removed after it was listed.
             continue
         try:
             # Links are skipped: their targets are granted by a grant of their own, or not at all.

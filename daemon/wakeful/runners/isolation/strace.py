@@ -221,7 +221,7 @@ def _read_address(words: list[bytes], error: str | None, *, is_bound: bool) -> I
 
 
 def _decode(text: bytes) -> str:
-    """Decode strace's escapes. Bytes that are not UTF-8 become surrogates, as everywhere."""
+    """Decode strace's escapes. Bytes that are not UTF-8 become surrogates, as in `os.fsdecode`."""
     return os.fsdecode(_ESCAPED.sub(_unescape, text) if b"\\" in text else text)
 
 

@@ -30,8 +30,8 @@ _CHUNK_BYTES = 64 * 1024
 # The longest line that strace writes about a path.
 _LONGEST_LINE_BYTES = 32 * 1024
 _BATCH_SECONDS = 0.01
-# The reader parses at most so many lines and bytes. It reads and discards the rest, so that neither the program nor
-# the daemon waits for the other.
+# The most lines and bytes that the reader parses. It reads and discards the rest, so that neither the program nor the
+# daemon waits for the other.
 _MOST_LINES = 200_000
 _MOST_BYTES = 64 << 20
 # Limits for denied accesses: how many are kept, their characters in total, and how many are deduplicated.

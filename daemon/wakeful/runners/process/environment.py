@@ -2,7 +2,7 @@
 
 A run inherits only the variables of an allow-list, because the daemon's own environment holds secrets of the person who
 started it and the sockets through which systemd supervises it. The files are written once per run, on the hot path, so
-without fsync and without a thread.
+they are written without fsync and without a thread.
 """
 
 from __future__ import annotations
