@@ -140,7 +140,7 @@ class Ticket(Protocol):
         """Start the run's process now. A failure to start is reported as any other end, never raised."""
 
     def discard(self) -> None:
-        """Release what was prepared, because the run will not start. Safe to repeat, and after `launch`."""
+        """Release everything that was prepared, because the run will not start. Safe to repeat, and after `launch`."""
 
 
 class Preparation(Protocol):

@@ -138,7 +138,7 @@ class Prepared(Struct, frozen=True, kw_only=True):
         return Traced(is_observed=True, words=self.untraced) if self.untraced is not None else None
 
     def close(self) -> None:
-        """Release what was opened. Safe to repeat. The area's files stay until they have landed or are discarded."""
+        """Close all that was opened. Safe to repeat. The area's files stay until they have landed or are discarded."""
         if isinstance(self.launch, ConfinedLaunch):
             self.launch.dismiss()
         if self.view is not None:
@@ -283,7 +283,7 @@ class Preparation:
         return self.system is None or not order.confinement.is_enforced or self.system.is_ready()
 
     def close(self) -> None:
-        """Release what is held for starts, because no more runs will be started."""
+        """Close the system's places, because no more runs will be started."""
         if self.system is not None:
             self.system.close()
 

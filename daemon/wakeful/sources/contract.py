@@ -236,7 +236,7 @@ class Defect:
 
 class Defects:
     def __init__(self, tell: Callable[[str, BaseException], None] = lambda words, error: None) -> None:
-        """`tell` is called when a defect is met for the first time."""
+        """`tell` is called when a defect occurs for the first time."""
         self._tell = tell
         self._met: dict[str, Defect] = {}
 

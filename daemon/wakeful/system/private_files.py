@@ -26,7 +26,7 @@ class FolderGone(FileNotFoundError):
 
 
 def keep_folder(path: str | Path) -> None:
-    """Never make this folder again. If it is missing, making a folder in it raises FolderGone."""
+    """Never make this folder again. While it is missing, making a folder in it raises FolderGone."""
     _kept.update((os.fspath(path), os.path.realpath(path)))
 
 

@@ -264,8 +264,8 @@ def _allow(ruleset: Ruleset, grant: Grant, hidden: Hidden, spared: tuple[str, ..
 
 
 _LOOK_SECONDS = 0.1
-# The most looks for an answer of a thread that has not begun (2 seconds), and of one that has begun but not reached its
-# spawn (5 seconds).
+# The most looks for a thread's answer: while the thread has not begun (2 seconds), and while it has begun but not
+# reached its spawn (5 seconds).
 _LOOKS_FOR_BEGIN = 20
 _LOOKS_FOR_SPAWN = 50
 

@@ -125,7 +125,7 @@ _MOST_FOUND = 50
 class Complaint(Struct, frozen=True, kw_only=True):
     """A path or an address that a program reports as denied.
 
-    - `access`: None if the message does not tell reading from writing.
+    - `access`: None if the message does not say whether the program read or wrote.
     - `what`: the path or address as printed. Empty stands for the network as a whole.
     - `is_absent`: reported as not found, not as denied.
     - `is_temporary`: a temporary file, whose name is of no use in a spec.
@@ -299,7 +299,7 @@ def _judge(judge: Judge, complaint: Complaint, cwd: str) -> Denied | None:
         if complaint.is_absent or complaint.is_word or not os.path.isdir(os.path.dirname(path)):
             return None
         return _find_first(judge, ("write",), path, complaint)
-    # If the message does not tell reading from writing, writing is not suggested for the system's own files.
+    # If the message names neither reading nor writing, writing is not suggested for the system's own files.
     is_either = complaint.access != "write" and not is_of_system(os.path.realpath(path))
     return _find_first(judge, ("read", "write") if is_either else (complaint.access or "read",), path, complaint)
 

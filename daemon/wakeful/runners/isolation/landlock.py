@@ -68,9 +68,9 @@ def probe_abi() -> int:
 class Ruleset:
     """An allow list: the kernel denies everything else that it can deny. The caller closes it after use, by `with`.
 
-    `has_tcp`: the ruleset leaves TCP alone. Otherwise a process can connect to, and listen on, granted ports only.
+    `has_tcp`: the ruleset does not restrict TCP. Otherwise a process can connect to, and listen on, granted ports only.
     `is_reading_only`: the ruleset judges only the reading of files and folders. Several rulesets narrow each other.
-    `has_files`: False leaves files alone, so that the restricted thread may still mount.
+    `has_files`: if False, the ruleset does not restrict files, so that the restricted thread may still mount.
     A ruleset can be made only if `probe_abi` does not return 0.
     """
 

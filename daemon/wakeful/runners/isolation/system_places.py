@@ -2,10 +2,10 @@
 without its secrets.
 
 `reach` asks for them at every run. They are opened once and stay open. Files of /etc that not everybody may read
-(shadow, private keys) are closed to every run, also if the daemon is root, and also if their mode changes later
-(`ClosedSettings`). Landlock cannot subtract from a folder, so a second ruleset, the guard, lists all that is open. The
-guard has some hundred rules, so it is made in advance. It is renewed if /, /etc or the mounts change, and when it is a
-minute old.
+(shadow, private keys) are closed to every run, also if the daemon is root. They stay closed if their mode changes later
+(`ClosedSettings`). Landlock cannot subtract from a folder, so a second ruleset, the guard, lists all paths that are
+open. The guard has some hundred rules, so it is made in advance. It is renewed if /, /etc or the mounts change, and
+when it is a minute old.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 `Preparation` makes one `Tracing` per traced run, and `LiveRun` launches through it. strace is spawned in place of the
 program, under the same restrictions. With -D, strace runs as a detached process: the program stays our own child, with
 its own signals and exit code, and strace ends with it. A thread reads strace's lines from a pipe, within limits. The
-program can write to that pipe as well, and chooses what it asks for. The findings are for a person to read, and decide
-nothing.
+program can write to that pipe as well, and chooses the paths that it asks for. So the findings are only for a person to
+read, and decide nothing.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ class Landing:
     ) -> None:
         self._writers.end(run_id)
         if (error := done.exception()) is not None:
-            # The landing is repeated as after a crash, also if it was half done. Otherwise the run would never end.
+            # A landing that was half done is repeated as well, as after a crash. Otherwise the run would never end.
             self._loop.call_exception_handler(
                 {
                     "message": f"{run_id}: its outputs could not be put in place; this is tried again",

@@ -23,9 +23,9 @@ from msgspec.structs import replace
 from wakeful.core.looking.patterns import Pattern, parse_under
 
 # CLOCK_REALTIME_COARSE, the clock of file systems' time stamps: up to a tick behind the precise clock. Since Linux 6.13
-# some stamps are precise, so a writer's period begins by this clock and ends by the precise one.
+# some stamps are precise, so a writer's period begins by this clock and ends by the precise clock.
 COARSE_CLOCK = 5
-# The most ended writers that are remembered. A forgotten one can cause an extra report, never a missing one.
+# The most ended writers that are remembered. A forgotten writer can cause an extra report, but never hides a change.
 _WRITERS_REMEMBERED = 1000
 
 

@@ -243,7 +243,7 @@ class OutputPipe:
             self._fd = None
 
     def _read(self) -> bool:
-        """Read what is available, up to `_CHUNKS_PER_TURN`. True if more may be waiting."""
+        """Read the available output, up to `_CHUNKS_PER_TURN`. True if more may be waiting."""
         assert self._fd is not None
         if self._untaken and not self._offer(self._untaken):
             return False

@@ -145,7 +145,7 @@ class Spent:
 
 
 class RunningProgram(ABC):
-    """A program of a run, started by this daemon or an earlier one.
+    """A program of a run, started by this daemon or by an earlier daemon.
 
     Holds its pidfd and the reading end of its output, samples its usage, and signals it.
     """

@@ -109,7 +109,7 @@ def count_all() -> int | None:
 
 
 def count_oom_kills() -> int | None:
-    """Count the processes that the kernel has killed for lack of memory since boot; None if /proc does not tell."""
+    """Count the processes that the kernel has killed for lack of memory since boot; None if /proc has no count."""
     try:
         with open("/proc/vmstat", "rb", buffering=0) as file:
             text = file.read()

@@ -174,7 +174,7 @@ class KeptRuns:
             self.drop(run_id)
 
     def take(self, run_id: str, state: str) -> LeftRun | None:
-        """Return, once, what an earlier daemon left of this run; None if it is not complete.
+        """Return, once, this run as an earlier daemon left it; None if its descriptors are not complete.
 
         `state` is this daemon's state folder.
         """

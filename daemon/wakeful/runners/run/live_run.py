@@ -2,7 +2,7 @@
 
 `CommandRunner` makes a `LiveRun` per launched ticket, or per run that it adopts, and drops it when it reports.
 Everything happens on the loop except blocking work: a preparation that is not quick, and the saving at the end
-(`run_results.py`). Threads of the runner's pool do that work. Such a thread reads the order and what was prepared, and
+(`run_results.py`). Threads of the runner's pool do that work. Such a thread reads the order and the preparation, and
 passes its result to the loop. It touches no timer, no process and no other run.
 """
 
@@ -517,7 +517,7 @@ class LiveRun:
             empty_temporary(self.order.temporary)
 
     def _is_hinted(self, ending: Ending) -> bool:
-        """Did a confined program fail by itself? A stop or a limit says nothing about what it was denied."""
+        """Did a confined program fail by itself? After a stop or a limit, a hint about denied accesses misleads."""
         return (
             self._prepared.isolation is not None
             and self.order.confinement.is_enforced

@@ -1,4 +1,4 @@
-"""Makes the order that a runner carries out from a session's open run. specs.md describes what a run finds.
+"""Makes the order that a runner carries out from a session's open run. specs.md describes the environment of a run.
 
 Pure functions. Paths in causes are relative to the session's root, as in the spec.
 """

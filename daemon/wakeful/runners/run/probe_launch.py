@@ -113,7 +113,7 @@ def _make_order(name: str, target: ProbeTarget, places: ProbePlaces, around: Sur
 
 
 async def _prepare(order: RunOrder, preparation: Preparation) -> Prepared:
-    """Prepare in a thread, because every path is examined. If cancelled meanwhile, close what was prepared."""
+    """Prepare in a thread, because every path is examined. If cancelled meanwhile, close the preparation."""
     around = preparation.around
     preparing = around.loop.run_in_executor(around.pool, _prepare_blocking, order, preparation)
     try:

@@ -1,8 +1,8 @@
 """Runs commands and scripts: the runner behind `run: command` and `run: script`.
 
 Owns the runs under way and their shared parts, and ends the daemon's adopted children. The reactor calls it through
-`contract.Runner`. It is built for low latency: the early part of a start is done while its record is being flushed
-(`prepare`), `launch` spawns before it returns, and nothing is awaited between a durable intention and the command's
+`contract.Runner`. It is built for low latency. The early part of a start is done while its record is being flushed
+(`prepare`). `launch` spawns before it returns, and nothing is awaited between a durable intention and the command's
 first instruction. Everything here is on the loop, except blocking work. One pool of threads saves output, removes
 folders, prepares runs that are not quick and enters control groups. `recover` uses the default executor.
 """

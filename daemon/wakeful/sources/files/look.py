@@ -80,7 +80,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Survey:
-    """The raw result of a visit: what was found at each path."""
+    """The raw result of a visit: the state of each visited path."""
 
     found: dict[str, Seen | None] = field(default_factory=dict)
     folders: dict[str, int] = field(default_factory=dict)

@@ -8,8 +8,8 @@ also the program of the reader process and must import little.
 - Looks at hundreds of paths have two threads, each with a reader process. While one thread waits for its process, the
   other evaluates its answers.
 - Looks at many bytes have their own threads.
-- Looks at folders that cannot be watched have their own threads, so that a server that does not answer does not delay
-  the looks at local files.
+- Looks at folders that cannot be watched have their own threads. A server that does not answer then delays no look at
+  local files.
 """
 
 from __future__ import annotations

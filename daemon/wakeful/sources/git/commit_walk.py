@@ -1,8 +1,8 @@
 """Lists commits for `each_commit` (rule 38): those that come after a position and changed a path.
 
 `first-parent` follows the line of a branch and takes a merge as one commit. `all` takes every commit that was not
-reachable before and that differs from each of its parents. git's own path limits are not used together with exclusions,
-because they judge a merge only by its parents that are not excluded, and stop early if commit dates run backwards.
+reachable before and that differs from each of its parents. git's own path limits are not used together with exclusions.
+They judge a merge only by its parents that are not excluded, and stop early if commit dates run backwards.
 """
 
 from __future__ import annotations

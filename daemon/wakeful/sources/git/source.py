@@ -377,8 +377,8 @@ class CommitSource:
         stale = self._watched.get(place.git_dir) if place is not None else None
         if place is None or not _is_same(place) or (stale is not None and stale.is_gone):
             if stale is not None:
-                # There is another repository under the same name. The targets that followed the old one must look at
-                # this one.
+                # There is another repository under the same name. The targets of the old repository must look at the
+                # new one.
                 self._let_go(stale)
                 self._hint(set(stale.refs_of))
             place = await locate(top, is_explicit=home.is_explicit)
