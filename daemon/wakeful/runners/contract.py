@@ -134,13 +134,13 @@ class LevelWatch(Protocol):
 
 
 class Ticket(Protocol):
-    """A run that can be started, once. On the loop."""
+    """A run that can be started once. Its methods are called on the loop."""
 
     def launch(self) -> None:
         """Start the run's process now. A failure to start is reported as any other end, never raised."""
 
     def discard(self) -> None:
-        """Release what was prepared, because the run will not start. Safe to repeat, and after `launch`."""
+        """Release everything that was prepared, because the run will not start. Safe to repeat, and after `launch`."""
 
 
 class Preparation(Protocol):
@@ -161,7 +161,7 @@ class Runner(Preparation, Protocol):
     """
 
     async def settle(self) -> None:
-        """Try what this machine lets runs do. Awaited once, before the first run."""
+        """Test what this machine allows runs to do. Awaited once, before the first run."""
 
     def stop(self, run_id: str, how: StopWord, grace_seconds: float) -> None:
         """Send SIGINT, SIGTERM or SIGKILL. When the grace is over, kill the whole tree. Safe to repeat."""
@@ -169,15 +169,15 @@ class Runner(Preparation, Protocol):
     async def recover(self, lost: Mapping[str, str]) -> None:
         """Take over the runs that an earlier daemon left (run id -> session id).
 
-        Go on with those that it kept for a later daemon, and end the others. Report each run once, as `RunAttached` or
-        `RunRecovered`.
+        Go on with the runs that it kept for a later daemon, and end the others. Report each run once, as `RunAttached`
+        or `RunRecovered`.
         """
 
     def keeps(self, run_id: str) -> bool:
         """Would this run outlive the daemon?"""
 
     def forget(self, run_id: str) -> None:
-        """Release what was kept of the run for a later daemon, because its end is recorded."""
+        """Release everything that was kept for a later daemon about this run, because the run's end is recorded."""
 
     def usage(self, run_id: str) -> LiveUsage | None:
         """Return the usage of the run's process tree until now; None if this daemon does not run it."""
@@ -197,11 +197,14 @@ class Runner(Preparation, Protocol):
     def owner_of_connection(self, local: tuple[str, int], remote: tuple[str, int]) -> str | None:
         """Describe the process of a run that has the other end of a TCP connection; None if no run has it.
 
-        `local` is the daemon's end. Any thread.
+        `local` is the daemon's end. May be called from any thread.
         """
 
     def user_of_connection(self, local: tuple[str, int], remote: tuple[str, int]) -> int | None:
-        """Find the user who has the other end of a TCP connection; None if it is on another machine. Any thread."""
+        """Find the user who has the other end of a TCP connection; None if it is on another machine.
+
+        May be called from any thread.
+        """
 
     def follow(self, run_id: str) -> AsyncIterator[bytes]:
         """Yield the output kept so far, then new output until the run ends. Empty if this daemon does not run it."""

@@ -101,7 +101,10 @@ FRESH_SECONDS = 0.05
 
 
 class Prepared(Struct, frozen=True, kw_only=True):
-    """How to launch the programs of one run, and what is recorded of it. `close` it when the last of them is gone."""
+    """How to launch the programs of one run, and what is recorded about its isolation.
+
+    The owner calls `close` when the last of these programs has ended.
+    """
 
     cwd: str
     environment: dict[str, str]
@@ -135,7 +138,7 @@ class Prepared(Struct, frozen=True, kw_only=True):
         return Traced(is_observed=True, words=self.untraced) if self.untraced is not None else None
 
     def close(self) -> None:
-        """Release what was opened. Safe to repeat. The area's files stay until they have landed or are discarded."""
+        """Close all that was opened. Safe to repeat. The area's files stay until they have landed or are discarded."""
         if isinstance(self.launch, ConfinedLaunch):
             self.launch.dismiss()
         if self.view is not None:
@@ -184,7 +187,7 @@ class Ticket:
         self._early = self._in_thread = None
 
     def prepare_early(self) -> None:
-        """Do the early part. If it fails, or would change something outside the run's folders, the launch does it."""
+        """Do the early part. If that fails, or would change something outside the run's folders, the launch does it."""
         order, around = self.order, self._preparation.around
         if self._preparation.is_quick(order):
             self._early = self._complete()
@@ -262,14 +265,16 @@ class Preparation:
     def try_machine(self) -> None:
         """Try what this machine can do, so that no run waits for it on the loop. Blocks: for an ordinary user an
         interpreter is started."""
-        # For want of threads or descriptors, perhaps. The run that needs it tries again, and says what is wrong.
+        # The reason may be a lack of threads or descriptors. The run that needs the result tries again, and reports the
+        # problem.
         with contextlib.suppress(OSError, RuntimeError, MemoryError):
             can_shield()
             if self.system is not None:
                 self.system.guard()
 
     def is_quick(self, order: RunOrder) -> bool:
-        """May it be completed on the loop? That takes some looks at the file system, and waits for nothing.
+        """May this order be completed on the loop? Completing it then takes a few file system calls and waits for
+        nothing.
 
         Otherwise outputs are copied, or every path of a view or workspace is examined. A thread does that.
         """
@@ -278,7 +283,7 @@ class Preparation:
         return self.system is None or not order.confinement.is_enforced or self.system.is_ready()
 
     def close(self) -> None:
-        """Release what is held for starts, because no more runs will be started."""
+        """Close the system's places, because no more runs will be started."""
         if self.system is not None:
             self.system.close()
 
@@ -303,7 +308,7 @@ class Preparation:
         # Otherwise finding the plan makes the folders.
         prepared = self.confine(order, begun, is_early=is_early)
         try:
-            # First, so that a thread takes on the policy while the files are written.
+            # The policy comes first, so that a thread applies it while the files are written.
             if is_early and isinstance(prepared.launch, ConfinedLaunch):
                 prepared.launch.take_on()
             fill_folder(order)
@@ -315,7 +320,7 @@ class Preparation:
         return prepared
 
     def confine(self, order: RunOrder, begun: Prepared, *, is_early: bool = False) -> Prepared:
-        """Find out what the run may touch, and how to launch it. A staging area in `begun` is used as it is."""
+        """Compute which places the run may touch, and how to launch it. A staging area in `begun` stays as it is."""
         if not order.confinement.is_enforced:
             noted = replace(begun, isolation=Enforced(order.confinement.level, ("everything",)))
             return self._observe(order, noted) if order.is_traced or order.confinement.level == "observe" else noted
@@ -346,7 +351,7 @@ class Preparation:
             if order.is_traced:
                 raise
             return replace(begun, untraced=str(error))
-        # A confined program gets these variables. Without them, this one would ask for paths that it avoids with them.
+        # A confined program gets these variables, and so avoids some paths. The traced program must avoid them as well.
         return replace(begun, environment=begun.environment | reach.environment, tracing=tracing)
 
     def _confine_strictly(self, order: RunOrder, begun: Prepared, *, is_early: bool) -> Prepared:

@@ -1,1 +1,1 @@
-"""Sources look at the outside world. Each source turns targets into versions, and reports hints when to look."""
+"""Sources look at the outside world. A source turns targets into versions, and hints that a target may have changed."""

@@ -1,4 +1,4 @@
-"""The alarm clock: it rings when something is due, and does not decide what.
+"""Rings when the next due moment comes. The clock does not know or decide what is due.
 
 The reactor sets the next due moment with `wake_at`. Each ring reports one `ClockTicked`, and the core then compares
 what is due with the present moment. APScheduler keeps the one alarm, in memory. A tick every half minute limits how

@@ -137,7 +137,7 @@ class SpecWatch(Protocol[ReadingT]):
         ...
 
     async def look(self) -> ReadingT:
-        """Read the files off the loop, for `take`. At a start nothing may be decided before they are read."""
+        """Read the files off the loop, for `take`. At a start, the daemon decides nothing before the first reading."""
         ...
 
     def take(self, reading: ReadingT) -> bool:
@@ -145,8 +145,8 @@ class SpecWatch(Protocol[ReadingT]):
         ...
 
     def read(self) -> Awaitable[None]:
-        """Begin a reading. The result is done when the differences are reported. A call during another reading starts
-        one after it.
+        """Begin a reading. The returned awaitable is done when the differences are reported. A call during a reading
+        begins another reading after it.
         """
         ...
 
@@ -236,7 +236,7 @@ class Defect:
 
 class Defects:
     def __init__(self, tell: Callable[[str, BaseException], None] = lambda words, error: None) -> None:
-        """`tell` is called when a defect is met for the first time."""
+        """`tell` is called when a defect occurs for the first time."""
         self._tell = tell
         self._met: dict[str, Defect] = {}
 

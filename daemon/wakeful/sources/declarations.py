@@ -1,6 +1,6 @@
 """The declarations as a source: sessions.d/, its agents and wakeful.yaml, read again when they change.
 
-The wiring passes a reader (trust.SpecFolderReader) to `Declarations`, and `Declarations` to `DeclarationsWatch`. The
+The wiring passes a reader (trust/spec_reader.py) to `Declarations`, and `Declarations` to `DeclarationsWatch`. The
 watch asks for a reading on a hint, on SIGHUP and by a slow poll. After a hint it waits a short time, because an editor
 saves in several steps. Files are read in a thread, because 10,000 files take seconds to parse and 0.1 s to stat. The
 differences between two readings are reported on the loop as one batch (rule 26). Nothing here decides about sessions.
@@ -51,12 +51,12 @@ class Reading(Protocol):
 
     @property
     def agent_problems(self) -> Mapping[str, str]:
-        """Why an agent's file cannot be read, by the agent's name. The last good content stays in force."""
+        """By agent's name: why its file cannot be read. The last good content stays in force."""
         ...
 
     @property
     def agent_doubts(self) -> Mapping[str, str]:
-        """Why an agent's file is not in force, neither its present content nor its last, by the agent's name."""
+        """By agent's name: why its file is not in force, neither its present content nor its last good one."""
         ...
 
     def is_news(self, folder: str, name: str) -> bool:
@@ -73,8 +73,8 @@ class Reader(Protocol):
 class Declarations:
     """Compares each reading with the last, and reports the differences.
 
-    A name leaves `refused` when it is declared again or removed. So a repaired file is declared even if its spec is the
-    one already known. A repaired agent or wakeful.yaml declares no session, so its name is reported in `removed`.
+    A name leaves `refused` when it is declared again or removed. So the spec of a repaired file is reported even if it
+    equals the known spec. A repaired agent or wakeful.yaml declares no session, so its name is reported in `removed`.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ def _is_same(before: Declaration | None, now: Declaration) -> bool:
 
 
 SETTLE_SECONDS = 0.05
-# The most attempts to watch a folder that appears and vanishes meanwhile. Then the next hint or poll handles it.
+# The most attempts to watch a folder that appears and vanishes meanwhile. After them, the next hint or poll watches it.
 _ARMING_TURNS = 4
 
 
@@ -211,11 +211,11 @@ class DeclarationsWatch:
         self._names = {settings_name, os.path.basename(self._specs)}
         self._save = save
         self._due: asyncio.TimerHandle | None = None
-        # The task that makes one reading after another, and the future of the callers that asked since the present
-        # reading began.
+        # `_readings` is the task that makes one reading after another. `_asked` is the future for the callers that
+        # asked since the present reading began.
         self._readings: asyncio.Task[None] | None = None
         self._asked: asyncio.Future[None] | None = None
-        # A file was renamed since the present reading began, so its result is out of date.
+        # True if a file was renamed since the present reading began. The result of that reading is then out of date.
         self._is_outdated = False
         # The reading under way that a hint began.
         self.hinted: asyncio.Future[None] | None = None
@@ -227,7 +227,7 @@ class DeclarationsWatch:
         # Nearest existing folder above a missing folder -> the names in it under which the missing one may come back.
         self._awaited: dict[str, set[str]] = {}
         self._read_at = 0.0
-        # These folders are known before the first reading, so that most starts read only once.
+        # These folders are watched before the first reading, so that most starts need only one reading.
         self._arm({self._specs, os.path.dirname(self._specs)})
 
     async def look(self) -> Reading:
@@ -246,7 +246,7 @@ class DeclarationsWatch:
         return is_new or is_late
 
     def read(self) -> Awaitable[None]:
-        """Begin a reading now, or after the one under way. The result is done when the differences are reported."""
+        """Begin a reading now, or after the reading under way. The result is done when the differences are reported."""
         if self._due is not None:
             self._due.cancel()
             self._due = None
@@ -296,7 +296,7 @@ class DeclarationsWatch:
         self._declarations.report_again(name)
 
     async def keep(self) -> None:
-        """Read again at intervals. A hint leads to a reading sooner, but some folders cannot be watched for hints."""
+        """Read again at intervals. A hint begins a reading sooner, but some folders cannot be watched for hints."""
         while True:
             await asyncio.to_thread(self._save)
             # Checked in a loop, because a reading in between may have shortened the pause.
@@ -334,7 +334,7 @@ class DeclarationsWatch:
         return is_unheard
 
     def _hear(self, batch: tuple[Dirt, ...]) -> None:
-        """Schedule a reading after a short time, at most one at once, because an editor saves in several steps."""
+        """Schedule a reading after a short time, because an editor saves in several steps. At most one is scheduled."""
         for dirt in batch:
             if isinstance(dirt, Gone):
                 # The watch has ended, even if another folder is now at this path. The reading watches it again.

@@ -1,4 +1,4 @@
-"""Watches the free space of the disk that holds the log. Alone, because it is the one source that is no binding.
+"""Watches the free space of the disk that holds the log. A module of its own, because no binding uses this source.
 
 `DiskSpaceWatch` reports when runs must wait for free space, and when they no longer need to. The wiring constructs it.
 """
@@ -13,8 +13,8 @@ from wakeful.core.record.observations import DiskSpaceSeen
 from wakeful.core.spec.limits import find_mark, judge_room
 
 LOOK_SECONDS = 2.0
-# The factor of the limit below which the disk is checked more often, because runs can write faster than the usual
-# checks.
+# The disk is checked more often if its free space is less than this many times the limit, because runs can fill it
+# between two usual checks.
 NEAR_FACTOR = 10
 LOOK_NEAR_SECONDS = 0.2
 
@@ -47,5 +47,5 @@ class DiskSpaceWatch:
 
     async def keep(self) -> None:
         """Look repeatedly, until cancelled."""
-        while True:  # noqa: ASYNC110 - no event tells of the room on a disk
+        while True:  # noqa: ASYNC110 - no event reports the free space of a disk
             await asyncio.sleep(self.look())

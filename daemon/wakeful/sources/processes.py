@@ -1,9 +1,9 @@
 """Starts and ends the short processes of sources: git and probes.
 
-It avoids two problems of asyncio that made tests hang. A start that is cancelled half-way waits forever for pipes that
-it never connected. `Process.wait` also waits for the pipes, which a grandchild outside the group may keep open. The
-runner spawns and confines a probe; this module reads and ends it. Every process has its own session, and so its own
-process group. Ending the process ends the group.
+This module avoids two problems of asyncio that made tests hang. A start that is cancelled half-way waits forever for
+pipes that it never connected. `Process.wait` also waits for the pipes, which a grandchild outside the group may keep
+open. The runner spawns and confines a probe; this module reads and ends it. Every process has its own session, and so
+its own process group. Ending the process ends the group.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Stores content-addressed files (blobs): contents that are too large for an event.
 
 Runners store a run's output before the run's end is reported, and `run_files` stores the files that a run read and
-wrote. Views and the API read them. A blob is on disk when `put` or `flush` returns, and never changes. `get` checks it
-against its address. Every call is blocking. Nothing is removed unless a person or retention asks for it.
+wrote. Views and the API read them. A blob is on disk when `put` or `flush` returns, and never changes. `get` checks the
+content against the address. Every call is blocking. Nothing is removed unless a person or retention asks for it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import BinaryIO, NamedTuple, Protocol
 from wakeful.errors import CallerError, OperatorError
 from wakeful.system.private_files import make_private
 
-# An address has 32 bytes of blake2b, or 20, which is the digest that file bindings use.
+# An address holds a blake2b digest of 32 or 20 bytes. The digests of file bindings have 20 bytes.
 _ADDRESS = re.compile(r"blake2b-([0-9a-f]{2})([0-9a-f]{62}|[0-9a-f]{38})")
 SHORT_BYTES = 20
 _LONG_BYTES = 32
@@ -43,7 +43,7 @@ class UnknownBlob(CallerError):
 
 
 class DamagedBlob(OperatorError):
-    """The file's content is not what its name says."""
+    """The content of a blob's file does not match the blob's address."""
 
 
 class SecretContent(OperatorError):
@@ -69,7 +69,7 @@ class SecondStore(Protocol):
 
 
 class SecretFinder(Protocol):
-    """Finds secrets in contents. False while it knows no secret."""
+    """Finds secrets in contents. Its truth value is False while it knows no secret."""
 
     def find(self, content: bytes) -> str | None:
         """Return the name of a secret whose value is in the content. None if there is none."""
@@ -81,7 +81,7 @@ class Blobs:
     """The blobs below one folder, which only this class writes to. Blobs that were moved are read from `elsewhere`."""
 
     def __init__(self, folder: str, elsewhere: SecondStore | None = None, screen: SecretFinder | None = None) -> None:
-        """`screen` checks every content that is added. None if nothing is secret here."""
+        """`screen` checks each content before `add` stores it. None if there are no secrets."""
         self._folder = folder
         self._elsewhere = elsewhere
         self.screen = screen
@@ -121,7 +121,7 @@ class Blobs:
     def is_sound(self, address: str) -> bool:
         """Does the content match its address? True for a blob that was removed meanwhile.
 
-        It is read in pieces, so that a large blob takes no memory.
+        The content is read in pieces, so that a large blob takes no memory.
         """
         digest = hashlib.blake2b(digest_size=_count_bytes(address))
         try:
@@ -174,9 +174,9 @@ class Blobs:
         return address
 
     def flush(self, addresses: Iterable[str] | None = None) -> None:
-        """Make added blobs durable, contents and names: those with these addresses, or all.
+        """Make added blobs durable, their contents and their names. With `addresses`, only these blobs.
 
-        Does nothing if none of them is new.
+        Does nothing if all of them are durable already.
         """
         # Copied in one step, because other threads go on adding.
         paths = (
@@ -255,9 +255,9 @@ class Blobs:
             _sync(os.path.dirname(path))
 
     def _write(self, path: str, content: bytes, *, is_flushed: bool) -> None:
-        """Write a blob under a temporary name, then rename it. A crash leaves no partial blob under its address.
+        """Write a blob under a temporary name, then rename it.
 
-        A power cut before the flush still may.
+        A crash leaves no partial blob under its address. A power cut before the flush may leave one.
         """
         temporary = f"{self._folder}/{_UNFINISHED}/{_ours}.{next(_numbers)}"
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

@@ -2,10 +2,12 @@
 
 One set of threads serves every pool. `KEPT_THREADS` of them start with the first pool and live as long as the process.
 More start on demand, and end after `IDLE_SECONDS` without work. Each pool limits its own concurrent work, so the number
-of threads is limited, too. Python's own pool starts a thread when work comes. If a run had taken all processes of its
-user, the daemon failed, and a thread that died without memory was never replaced: its callers waited for ever. Here the
-kept threads serve all pools in turn if the system gives no more, and a lack of memory ends one piece of work, not its
-thread. Closing a pool waits a bounded time for work that hangs.
+of threads is limited, too. Closing a pool waits a bounded time for work that hangs.
+
+Python's own pool starts a thread when work comes. With that pool, the daemon failed if a run had used up the processes
+of its user. A thread that died for lack of memory was never replaced, and its callers waited for ever. Here, the kept
+threads serve all pools in turn if the system gives no more threads. A lack of memory ends one piece of work, not its
+thread.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ _Work = tuple[Future[Any], Callable[[], Any]]
 
 
 class _SharedExecutor:
-    """All threads for blocking work. Any thread."""
+    """All threads for blocking work. May be used from any thread."""
 
     def __init__(self) -> None:
         self._given: SimpleQueue[Callable[[], None]] = SimpleQueue()
@@ -181,7 +183,7 @@ class Pool(ThreadPoolExecutor):
 class _ToldFuture(Future[Any]):
     """A future that repeats each callback until there is memory for it.
 
-    One of the callbacks wakes the loop. If it were lost, the loop would wait for ever.
+    One of the callbacks wakes the loop. If that callback were lost, the loop would wait for ever.
     """
 
     def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
@@ -189,7 +191,7 @@ class _ToldFuture(Future[Any]):
 
 
 def start_beside(live: Callable[[], None], name: str) -> Thread:
-    """Start a daemon thread. Raises OSError with EAGAIN if the system gives none, as for a process."""
+    """Start a daemon thread. Raises OSError with EAGAIN if the system gives no thread, as it does for a process."""
     thread = Thread(target=live, name=name, daemon=True)
     try:
         thread.start()

@@ -1,9 +1,9 @@
 """Finds the repository of a checkout, and checks that the repository refers back to the checkout.
 
-A `.git` file is a pointer, and a run may have written it. It counts only if the repository points back: a linked
-worktree has a folder in `worktrees/` of its repository that names the checkout, and a submodule's settings name it.
-Callers read a repository, or let a run read it. This module reads a few small files, runs no program, and follows no
-included settings.
+A `.git` file is a pointer, and a run may have written it. The pointer counts only if the repository points back. The
+repository of a linked worktree has a folder in `worktrees/` that names the checkout. The settings of a submodule name
+its checkout. Callers ask here before they read a repository or let a run read it. This module reads a few small files,
+runs no program, and follows no included settings.
 """
 
 from __future__ import annotations

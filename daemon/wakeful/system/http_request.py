@@ -16,7 +16,7 @@ from urllib.parse import SplitResult, quote, urlsplit
 from wakeful.errors import OperatorError
 
 _HEAD_BYTES = 16_384
-# The headers that are kept, and the lines of headers after which the answer is refused.
+# The most headers that are kept, and the most header lines before the answer is refused.
 _KEPT_HEADERS = 100
 _HEADER_LINES = 1000
 _PORTS = {"http": 80, "https": 443}
@@ -56,7 +56,7 @@ def _encode_host(parts: SplitResult) -> str:
 
 @asynccontextmanager
 async def ask_http(url: str, method: str, headers: Mapping[str, str], body: bytes = b"") -> AsyncIterator[AnswerHead]:
-    """Send a request. Raises ServiceDown if no HTTP answer comes back, and whatever connecting raises."""
+    """Send a request. Raises ServiceDown if no HTTP answer comes back. Also raises the errors of connecting."""
     parts, host, port = split_address(url)
     # In a thread, because the machine's certificates are read from disk.
     security = await asyncio.to_thread(ssl.create_default_context) if parts.scheme == "https" else None

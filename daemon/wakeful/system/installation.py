@@ -33,7 +33,7 @@ def has_agents() -> bool:
 
 
 def advise_agents() -> str:
-    """Return the end of an error message: what to do. The daemon need not be restarted."""
+    """Return the end of an error message: the commands that help. The daemon need not be restarted."""
     return f"install them: {offer_agents()}; then: wakeful activate NAME"
 
 
@@ -55,7 +55,7 @@ def offer_agents() -> str:
 def _find_origin() -> tuple[str | None, bool]:
     """Return the checkout, wheel or address that wakeful was installed from, and whether that install is editable.
 
-    None if it came from a package index.
+    The place is None if wakeful came from a package index.
     """
     try:
         text = metadata.distribution(NAME).read_text("direct_url.json")

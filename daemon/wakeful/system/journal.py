@@ -24,7 +24,7 @@ ERROR: Priority = 3
 WARNING: Priority = 4
 NOTICE: Priority = 5
 INFO: Priority = 6
-# Seconds to wait for a full journal. After that the entry is dropped; the session's log still has the record.
+# Seconds to wait while the journal's queue is full. Then the entry is dropped; the session's log still has the record.
 PATIENCE_SECONDS = 2.0
 
 
@@ -37,7 +37,7 @@ class Journal:
         self._channel.settimeout(PATIENCE_SECONDS)
 
     def send(self, fields: Mapping[str, str]) -> bool:
-        """Send an entry. Returns whether the journal took it."""
+        """Send an entry. Returns True if the journal accepted it."""
         entry = encode(fields)
         try:
             self._channel.sendto(entry, self._address)

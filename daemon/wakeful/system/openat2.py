@@ -85,8 +85,8 @@ def rename_at(source_fd: int, source: str, folder_fd: int, name: str, flag: int)
 def open_step_by_step(base: int, path: str, flags: int, *, has_links: bool) -> int:
     """Open a path as `open_at` does, without openat2.
 
-    The folders of the path stay open, so that `..` leads back to the folder it was entered from, even if that was moved
-    meanwhile.
+    The folders of the path stay open, so that `..` returns to the folder that the path came from, even if a folder was
+    moved meanwhile.
     """
     steps = _split(path)
     way = [os.dup(base)]

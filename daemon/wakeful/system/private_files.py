@@ -22,11 +22,11 @@ _kept: set[str] = set()
 
 
 class FolderGone(FileNotFoundError):
-    """Something was to be made in the state folder of this process, which was deleted or moved."""
+    """A folder cannot be made, because the state folder of this process was deleted or moved."""
 
 
 def keep_folder(path: str | Path) -> None:
-    """Never make this folder again. If it is missing, making a folder in it raises FolderGone."""
+    """Never make this folder again. While it is missing, making a folder in it raises FolderGone."""
     _kept.update((os.fspath(path), os.path.realpath(path)))
 
 
@@ -78,7 +78,9 @@ class NotOursAlone(OSError):
 
 
 class ChangesInTurn:
-    """Changes of private files that depend on each other: each is made in a thread, with its checks, one at a time."""
+    """Makes changes of private files that depend on each other, one at a time. Each change and its checks run in a
+    thread.
+    """
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
@@ -115,7 +117,7 @@ class PrivateFile(Generic[ValueT]):
         self.path = path
         self._decode = decode
         self._absent = absent
-        # The value, and the stat of the file that it was read from: replaced together, since threads read, too.
+        # The value, and the stat of its file. Both are replaced together, because several threads read them.
         self._known: tuple[ValueT, tuple[int, ...] | None] = (absent, None)
 
     def read(self) -> ValueT:

@@ -1,8 +1,8 @@
 """Limits on the daemon's own process: the cores that its threads may use, and its memory allocator.
 
 A process may move the threads of every process of its user to other cores. Isolation cannot refuse that to runs (the
-reason is in runners/isolation/seccomp.py), so the daemon checks now and then, and takes its cores back. Never changes a
-run's process. Alone, because the rest of `system/` serves other parts, and this one only the process itself.
+reason is in runners/isolation/seccomp.py), so the daemon checks its threads at intervals, and takes their cores back.
+Never changes a run's process. A module of its own, because the rest of `system/` serves other parts of the daemon.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Affinity:
         self._cores = os.sched_getaffinity(0)
 
     def restore(self) -> bool:
-        """Give each thread its cores again. Returns True if a thread had others.
+        """Give each thread its original cores. Returns True if a thread had other cores.
 
         If the control group has fewer cores now, the threads keep those, and the result is False.
         """

@@ -17,7 +17,7 @@ SOCKET_FILE = "wakeful.sock"
 PROJECT_STATE = ".wakeful"
 # The file with the daemon's pid and socket, if the socket is not SOCKET_FILE in the folder itself.
 ADDRESS_FILE = "address"
-# Stands for the pid if systemd listens for the daemon.
+# The number in the address file instead of a pid, if systemd listens for the daemon.
 _SYSTEMD = 0
 _LONGEST_ADDRESS = 4096
 
@@ -30,7 +30,10 @@ class Found(NamedTuple):
 
 
 class Address(NamedTuple):
-    """The socket of a daemon, and the pid of the listening process. None if any process of ours may listen there."""
+    """The socket of a daemon, and the pid of the process that listens on it.
+
+    `pid` is None if any process of this user may listen there.
+    """
 
     socket: str
     pid: int | None = None
@@ -72,7 +75,8 @@ def _judge(folder: str) -> str | None:
     if owners:
         return f"belongs to user {owners.pop()}, and you are user {os.geteuid()}"
     if found.st_mode & 0o077:
-        # A daemon's state folder has mode 0700. One from a checkout has the umask's mode, and a stranger's log.
+        # A daemon makes its state folder with mode 0700. A folder that came with a checkout has the umask's mode, and
+        # holds a stranger's log.
         return (
             f"is open to others (mode {stat.S_IMODE(found.st_mode):04o}), and a daemon's own folder never is; "
             "if it is yours, close it: chmod 700"
@@ -88,7 +92,7 @@ def _find_device(folder: str) -> int | None:
 
 
 def ignore_in_git(folder: str) -> None:
-    """Let git see nothing of a state folder that lies in a checkout. An existing .gitignore is left as it is."""
+    """Make git ignore a state folder that lies in a checkout. An existing .gitignore is left as it is."""
     path = os.path.join(folder, ".gitignore")
     with contextlib.suppress(FileExistsError):
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

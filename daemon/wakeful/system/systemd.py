@@ -77,7 +77,8 @@ class SystemdDescriptorStore:
 def find_keeper(environ: Mapping[str, str] = os.environ) -> SystemdDescriptorStore | None:
     """Return the store of descriptors. None if there is none.
 
-    FDSTORE has its capacity: systemd sets it from version 254 on, and our units set it for older ones.
+    The variable FDSTORE has the store's capacity. systemd sets it from version 254 on. Our units set it for older
+    versions.
     """
     address, capacity = environ.get("NOTIFY_SOCKET", ""), environ.get("FDSTORE", "")
     return SystemdDescriptorStore(address, int(capacity)) if address and capacity.isdigit() and int(capacity) else None

@@ -1,2 +1,2 @@
-"""A run's isolation: `reach` derives from a run's order what the run may touch, and `confined_spawn` makes the kernel
-enforce it before the run's first instruction."""
+"""A run's isolation: `reach` derives from a run's order the places that the run may touch. `confined_spawn` makes the
+kernel enforce this before the run's first instruction."""

@@ -267,7 +267,7 @@ class _View:
             self._shown[one.path] = (_choose_source(one.fd, one.path), False)
 
     def _is_output(self, path: str) -> bool:
-        """Is this path part of an output folder? Its read-only entries are then shown one by one."""
+        """Is this path part of an output folder? The read-only entries of such a folder are shown one by one."""
         for area in self._reach.areas:
             if contains(area.folder, path) and path != area.folder:
                 below = os.path.relpath(path, area.folder)
@@ -295,7 +295,7 @@ class _View:
             if not self._is_shown(path)
             for word in ("--symlink", target, path)
         ]
-        # Outer places first, because an inner place is mounted on top of the outer one.
+        # Outer places come first, because an inner place is mounted on top of the outer place.
         for path, source, kind in sorted(self._list_mounts(), key=lambda mount: mount[0].count("/")):
             words += [kind, path] if source is None else [kind, Source(source), path]
         # /run is not shown, because it contains sockets. Only the socket of this daemon is.
@@ -435,7 +435,7 @@ class StrictnessWatch:
     """Reports whether this machine can isolate runs strictly, as long as a session asks for it.
 
     If no session is strict, nothing is tried. A session that sleeps because bubblewrap is missing wakes by itself once
-    it is installed. Called on the loop; each trial is made in a thread.
+    bubblewrap is installed. Called on the loop; each trial is made in a thread.
     """
 
     def __init__(

@@ -3,9 +3,9 @@
 Landlock, the system call filter, a mount namespace and "no new privileges" belong to a thread, and its children inherit
 them. The run is therefore confined before its first instruction, without a wrapper process and without code between
 fork and exec. The daemon itself is not restricted. A thread may apply the policy while the record of the run's start is
-being written, and waits until that is on disk (`take_on`). It ends with the spawn. If mounts are needed and no thread
-may make them, a small program replaces the thread (`_ByLauncher`). The caller is the loop, and waits a bounded time: a
-thread that gets no memory ends without a report, and the loop once waited for ever.
+being written (`take_on`). It then waits until the record is on disk, spawns the program and ends. If mounts are needed
+and no thread may make them, a small program replaces the thread (`_ByLauncher`). The caller is the loop, and waits a
+bounded time. A thread that gets no memory ends without a report, and the loop once waited for ever.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     network: bool | tuple[int, ...] = False
     # The TCP ports that the run may listen on.
     listens: tuple[int, ...] = ()
-    # With a list of ports: UDP is open, because a listed host is a name that must be looked up.
+    # True only with a list of ports: UDP is open, because a listed host is a name that must be looked up.
     looks_up_names: bool = False
     # Places that are read-only although a grant covers them, and the writable places inside them.
     shielded: tuple[str, ...] = ()
@@ -264,8 +264,8 @@ def _allow(ruleset: Ruleset, grant: Grant, hidden: Hidden, spared: tuple[str, ..
 
 
 _LOOK_SECONDS = 0.1
-# The most looks for an answer of a thread that has not begun (2 seconds), and of one that has begun but not reached its
-# spawn (5 seconds).
+# The most looks for a thread's answer: while the thread has not begun (2 seconds), and while it has begun but not
+# reached its spawn (5 seconds).
 _LOOKS_FOR_BEGIN = 20
 _LOOKS_FOR_SPAWN = 50
 
@@ -317,8 +317,8 @@ class Spawner:
                     raise OSError(
                         errno.ENOMEM, f"{os.strerror(errno.ENOMEM)}, the thread that was to start it is gone"
                     ) from None
-                # Asked before the queue is read again: a thread that is gone by now has put its answer into the queue,
-                # or never will.
+                # Checked before the queue is read again: a thread that is gone by now has either put its answer into
+                # the queue or will never do so.
                 is_gone = bool(self._number) and not os.path.exists(f"/proc/self/task/{self._number}")
             else:
                 if problem is None:

@@ -125,7 +125,7 @@ _MOST_FOUND = 50
 class Complaint(Struct, frozen=True, kw_only=True):
     """A path or an address that a program reports as denied.
 
-    - `access`: None if the message does not tell reading from writing.
+    - `access`: None if the message does not say whether the program read or wrote.
     - `what`: the path or address as printed. Empty stands for the network as a whole.
     - `is_absent`: reported as not found, not as denied.
     - `is_temporary`: a temporary file, whose name is of no use in a spec.
@@ -228,7 +228,7 @@ def _read_paths(line: str, command: str, *, is_denied: bool) -> Iterator[Complai
             )
 
 
-# The number of denials named in one line; the others are counted.
+# The most denials that a hint names. The others are only counted.
 _TOLD = 3
 # Text that needs no quotes in YAML.
 _PLAIN = re.compile(r"[A-Za-z_./~][A-Za-z0-9_./~+-]*")
@@ -299,7 +299,7 @@ def _judge(judge: Judge, complaint: Complaint, cwd: str) -> Denied | None:
         if complaint.is_absent or complaint.is_word or not os.path.isdir(os.path.dirname(path)):
             return None
         return _find_first(judge, ("write",), path, complaint)
-    # If the message does not tell reading from writing, writing is not suggested for the system's own files.
+    # If the message names neither reading nor writing, writing is not suggested for the system's own files.
     is_either = complaint.access != "write" and not is_of_system(os.path.realpath(path))
     return _find_first(judge, ("read", "write") if is_either else (complaint.access or "read",), path, complaint)
 
@@ -349,7 +349,7 @@ def _spell_line(denied: Denied, place: str, order: RunOrder) -> str:
 def _open_for(denied: Denied, place: str, root: str) -> str:
     """Return the place to open for a denied write: the file's folder, so that the file can be made or replaced.
 
-    A folder that is too wide for one file (a home, the folder around the project) is not opened: then the file itself.
+    If the folder is too wide for one file (a home, the folder around the project), the file itself is returned.
     """
     folder = os.path.dirname(place)
     is_too_much = is_wide(folder) or folder.count("/") < _DEEP or contains(folder, root)

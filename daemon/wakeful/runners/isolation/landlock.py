@@ -3,7 +3,7 @@ process can reach.
 
 `confined_spawn` makes a ruleset for a run and restricts the short-lived thread that spawns the run. Every process that
 this thread starts inherits the restriction for ever. `Ruleset` uses only what the kernel's Landlock version (ABI)
-offers; `gaps` lists what is missing. This module knows nothing of runs, and restricts no thread by itself.
+offers; `kernel_gaps` lists the missing parts. This module knows nothing of runs, and restricts no thread by itself.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CREATE_RULESET, _ADD_RULE = 444, 445
 _ASK_VERSION = 1
 _PATH_BENEATH, _NET_PORT = 1, 2
 
-# Rights on files. These are of ABI 1; later kernels added the others below.
+# Rights on files. These three lines have the rights of ABI 1. Later kernels added the rights below.
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 REMOVE_DIR, REMOVE_FILE = 1 << 4, 1 << 5
 MAKE_CHAR, MAKE_DIR, MAKE_REG, MAKE_SOCK, MAKE_FIFO, MAKE_BLOCK, MAKE_SYM = (1 << bit for bit in range(6, 13))
@@ -68,9 +68,9 @@ def probe_abi() -> int:
 class Ruleset:
     """An allow list: the kernel denies everything else that it can deny. The caller closes it after use, by `with`.
 
-    `has_tcp`: the ruleset leaves TCP alone. Otherwise a process can connect to, and listen on, granted ports only.
+    `has_tcp`: the ruleset does not restrict TCP. Otherwise a process can connect to, and listen on, granted ports only.
     `is_reading_only`: the ruleset judges only the reading of files and folders. Several rulesets narrow each other.
-    `has_files`: False leaves files alone, so that the restricted thread may still mount.
+    `has_files`: if False, the ruleset does not restrict files, so that the restricted thread may still mount.
     A ruleset can be made only if `probe_abi` does not return 0.
     """
 

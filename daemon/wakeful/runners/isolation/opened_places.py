@@ -101,7 +101,7 @@ def allow_around(ruleset: Ruleset, fd: int, rights: int, hidden: Hidden, spared:
     - Spared entries, and the folders that contain them, can only be read.
     - The names of hidden entries can be listed.
     - An entry that is made later next to a hidden one gets no rights.
-    - Nothing new can be made next to a spared one.
+    - No new entry can be made next to a spared entry.
     """
     real = os.readlink(f"/proc/self/fd/{fd}") if hidden.places or spared else ""
     if hidden.holds(real):
@@ -118,7 +118,7 @@ def allow_around(ruleset: Ruleset, fd: int, rights: int, hidden: Hidden, spared:
         try:
             entry = os.open(name, _ENTRY, dir_fd=fd)
         except OSError:
-            # Gone since it was listed.
+            # The entry was removed after it was listed.
             continue
         try:
             # Links are skipped: their targets are granted by a grant of their own, or not at all.

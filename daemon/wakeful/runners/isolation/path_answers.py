@@ -1,4 +1,4 @@
-"""The answers of the file system that a plan rests on, so that the plan can be checked before it is used again.
+"""The answers of the file system that a plan depends on, so that the plan can be checked before it is used again.
 
 `reach` and `program_places` ask about paths through `PathAnswers`, which records each answer. The answer for a path is
 the file it leads to, the file's kind and its mode. A swapped link gives another answer, and so does a folder that

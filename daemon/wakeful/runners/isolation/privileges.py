@@ -1,7 +1,7 @@
 """Takes privileges from a confined run: those of set-uid programs, those of root except over files, and some system
 calls.
 
-`confined_spawn` calls all three on the short-lived thread that spawns a run. A daemon that is not root has no
+`confined_spawn` calls these functions on the short-lived thread that spawns a run. A daemon that is not root has no
 capabilities to drop. This module imports only the standard library, because the small programs that wrap a run or an
 agent's shell use it before anything else can be imported.
 """

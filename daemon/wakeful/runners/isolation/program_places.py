@@ -1,10 +1,10 @@
 """Derives the places outside the system that a run's programs need: programs, their interpreters, their installations.
 
-`reach` passes the texts of a command, a script, a check and the project's own program. How far a text may lead depends
-on its author (`Trust`). The spec, PATH, and files of a person that no run may write can name any program. A file of the
-project can name programs inside root and on PATH, and the Python of a venv. A file that runs may write can name only a
-Python on PATH, or a program next to itself. Every target is a regular executable file, or the installation around one.
-A refused place is reported with its reason.
+`reach` passes the texts of a command, a script, a check and the project's own program. The places that a text may open
+depend on its author (`Trust`). The spec, PATH, and files of a person that no run may write can name any program. A file
+of the project can name programs inside root and on PATH, and the Python of a venv. A file that runs may write can name
+only a Python on PATH, or a program next to itself. Every target is a regular executable file, or the installation
+around one. A refused place is reported with its reason.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ class Trust(IntEnum):
 class ProgramWords(Struct, frozen=True, kw_only=True):
     """The programs a run starts, as its spec names them.
 
-    `declared`: places that the run may read anyway. `closed`: places of the daemon, in or around which none is derived.
+    `declared`: places that the run may read anyway. `closed`: places of the daemon. No place in or around them is
+    derived.
     """
 
     texts: tuple[str, ...]
@@ -104,7 +105,7 @@ def derive_places(words: ProgramWords, written: WrittenPlaces | None, is_wide: I
     """Derive the places, and return them with the questions to the file system that they depend on.
 
     A derivation is valid as long as these questions have the same answers. A valid one is taken from a cache.
-    Blocking. Any thread.
+    Blocking. May be called from any thread.
     """
     key = words, written, is_wide
     known = _known.get(key)
@@ -501,7 +502,7 @@ class _Derivation:
             self._resolved[path] = resolve_links(path)
         return self._resolved[path]
 
-    # -- words for people ---------------------------------------------------------------------
+    # -- messages -----------------------------------------------------------------------------
 
     def _refuse(self, words: str) -> None:
         self._refused[words] = None

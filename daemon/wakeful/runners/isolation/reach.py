@@ -94,7 +94,7 @@ class Reach(Struct, frozen=True, kw_only=True):
     # Variables for the programs of the run, so that they do not fail on places they cannot reach.
     environment: dict[str, str] = {}
     # Undeclared places that the run's programs need (relative to root if they lie in it), and messages about refused
-    # ones.
+    # places.
     derived: tuple[str, ...] = ()
     not_derived: tuple[str, ...] = ()
 
@@ -207,7 +207,7 @@ class Plan:
         self.spared: dict[str, None] = {}
         self.opened: dict[str, None] = {}
         self.unenforced: dict[str, None] = {}
-        # For messages: relative to root if they lie in it.
+        # The derived places and the messages about refused ones. Places inside root are relative to it.
         self._derived: tuple[str, ...] = ()
         self._not_derived: tuple[str, ...] = ()
 
@@ -547,7 +547,7 @@ class Plan:
 
 
 def _list_named(order: RunOrder) -> Iterable[str]:
-    """List the places in `.git` that a spec names to be written, as it spells them. A folder stands for its file."""
+    """List the places in `.git` that a spec names to be written, as it spells them. For a file, list its folder."""
     for text in order.writes:
         pattern = parse_under(text, order.root)
         folder = os.path.dirname(pattern.base)

@@ -34,7 +34,7 @@ _REPOSITORY = ".git"
 _TEMPORARY, _SHALLOW = ("/tmp", "/var/tmp"), 2
 # System places that programs are known to write: multiprocessing keeps locks there, others open terminals.
 _DEVICES = ("/dev/shm", "/dev/ptmx", "/dev/pts")
-# Folders that a private view has for itself, empty at first.
+# Folders of which a private view has its own version, empty at first.
 _PRIVATE = ("/tmp", "/dev")
 _NEEDED = {"read": READ_FILE, "run": EXECUTE, "write": WRITE_FILE}
 _UNRESOLVED = "EAI_AGAIN"
@@ -191,7 +191,7 @@ class Judge:
                 else None
             )
         host, _, port = asked.what.rpartition(":")
-        # Without a port this is the making of a socket. If the network is open, only its connections are judged.
+        # Without a port, the call only made a socket. If the network is open, only connections are judged.
         if not port:
             return None if network else Denied(access="connect", what=NETWORK, place="*")
         if host == "*":

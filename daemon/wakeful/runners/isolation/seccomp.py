@@ -45,13 +45,13 @@ _MAKES = 0o100 | 0o20000000
 _KEYRINGS = ("add_key", "request_key", "keyctl")
 # io_uring makes and connects sockets without system calls that a filter could see.
 _RINGS = ("io_uring_setup",)
-# The index of a call's argument that is a mode. mkdir is not listed: the kernel removes set-ID bits from its mode.
+# By call: the index of the argument with the mode. mkdir is not listed: the kernel removes set-ID bits from its mode.
 _MODES = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "mknod": 1, "mknodat": 2, "creat": 1}
-# The index of the argument with the flags. The mode follows it.
+# By call: the index of the argument with the flags. The next argument is the mode.
 _OPENS = {"open": 1, "openat": 2}
 # Calls whose first argument is a thread; 0 is the caller.
 _SCHEDULERS = ("sched_setscheduler", "sched_setparam", "sched_setattr")
-# The index of the argument with the flags of a send call.
+# By call: the index of the argument with the flags.
 _SENDS = {"sendto": 3, "sendmsg": 2, "sendmmsg": 3}
 
 
@@ -240,7 +240,7 @@ def _list_port_refusals(sockets: Sockets) -> Iterator[_Refusal]:
         errno.EACCES,
         tuple(_low(0, "is not", family) for family in (_AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK)),
     )
-    # Of netlink only protocol 0 (routes) stays: getifaddrs and getaddrinfo read this machine's addresses with it.
+    # Of netlink, only protocol 0 (routes) stays open: getifaddrs and getaddrinfo read this machine's addresses with it.
     yield _Refusal("socket", errno.EACCES, (_low(0, "is", _AF_NETLINK), _low(2, "is not", 0)))
     for family in (_AF_INET, _AF_INET6):
         yield from _list_inet_refusals(family, sockets.has_udp)

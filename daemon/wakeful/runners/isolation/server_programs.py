@@ -91,7 +91,10 @@ def find_script_folder(argv: tuple[str, ...], root: str) -> str | None:
 
 
 def _read_npx(argv: tuple[str, ...]) -> tuple[str, str | None, tuple[str, ...]] | None:
-    """Parse a command of npx: the package, its version, and the arguments of its program. None if it is another one."""
+    """Parse a command of npx: the package, its version, and the arguments of its program.
+
+    None if the command is not npx, or names no package.
+    """
     if not is_npx(argv):
         return None
     at = next((index for index, word in enumerate(argv) if index and word not in _NPX_OPTIONS), len(argv))
@@ -112,7 +115,10 @@ def _find_installed(folder: str, package: str, version: str | None) -> str | Non
 
 
 def _list_programs(folder: str, package: str, declared: Any) -> Iterator[str]:
-    """List the paths of a package's program. As npm does, choose the only one, or the one named like the package."""
+    """List the possible paths of a package's program.
+
+    As npm does, choose the program with the package's name, or else the package's only program.
+    """
     name = package.rpartition("/")[2]
     programs = declared if isinstance(declared, dict) else {name: declared} if isinstance(declared, str) else {}
     chosen = name if name in programs else next(iter(programs)) if len(programs) == 1 else None

@@ -1,8 +1,8 @@
 """Probes whether this machine can shield a place inside a folder that a run may write, and how.
 
-A daemon with root mounts in the thread that spawns the run. A daemon without root may not mount, so it starts a small
+A daemon with root mounts in the thread that spawns the run. A daemon without root may not mount. It starts a small
 program that mounts in a user namespace of its own (launcher.py), if the kernel allows users such namespaces. `reach`
-asks before it opens a folder, and `confined_spawn` when it launches.
+asks this module before it opens a folder, and `confined_spawn` when it launches.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Parses strace's lines about a program: which call asked for which path or address, and what the kernel answered.
+"""Parses strace's lines about a program: which call asked for which path or address, and the kernel's answer.
 
 `trace` passes lines as they come. A program under trace can write such lines itself, and chooses every path in them.
 The parser therefore trusts no line to be complete or valid, and skips a line that it cannot read. It looks at no file.
@@ -221,7 +221,7 @@ def _read_address(words: list[bytes], error: str | None, *, is_bound: bool) -> I
 
 
 def _decode(text: bytes) -> str:
-    """Decode strace's escapes. Bytes that are not UTF-8 become surrogates, as everywhere."""
+    """Decode strace's escapes. Bytes that are not UTF-8 become surrogates, as in `os.fsdecode`."""
     return os.fsdecode(_ESCAPED.sub(_unescape, text) if b"\\" in text else text)
 
 

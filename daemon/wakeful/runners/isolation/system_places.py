@@ -2,10 +2,10 @@
 without its secrets.
 
 `reach` asks for them at every run. They are opened once and stay open. Files of /etc that not everybody may read
-(shadow, private keys) are closed to every run, also if the daemon is root, and also if their mode changes later
-(`ClosedSettings`). Landlock cannot subtract from a folder, so a second ruleset, the guard, lists all that is open. The
-guard has some hundred rules, so it is made in advance. It is renewed if /, /etc or the mounts change, and when it is a
-minute old.
+(shadow, private keys) are closed to every run, also if the daemon is root. They stay closed if their mode changes later
+(`ClosedSettings`). Landlock cannot subtract from a folder, so a second ruleset, the guard, lists all paths that are
+open. The guard has some hundred rules, so it is made in advance. It is renewed if /, /etc or the mounts change, and
+when it is a minute old.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class SystemPlaces:
             return self._made.guard
 
     def close(self) -> None:
-        """Safe to repeat."""
+        """Close all descriptors. Safe to repeat."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -112,16 +112,17 @@ class SystemPlaces:
         os.close(self._mounts)
 
     def _drop_changed(self) -> None:
-        """Forget a guard of which /etc, / or the mounts are others by now."""
+        """Forget the guard if /etc, / or the mounts have changed since it was made."""
         if self._made is not None and (self._made.changed != _read_changes() or self._mount_changes.poll(0)):
-            # The kernel tells a change of the mounts once: a guard that was begun before it must not be taken later.
+            # The kernel reports a change of the mounts only once. So a guard that a thread began before the change must
+            # not be taken later.
             self._made = self._making = None
 
     def _take_made(self) -> None:
         assert self._making is not None
         making, self._making = self._making, None
-        # The thread may have run out of descriptors, or wait behind work that hangs. The next caller of `guard` makes
-        # one itself, and raises the error.
+        # The thread may have run out of descriptors, or wait behind work that hangs. The next caller of `guard` makes a
+        # guard itself, and raises the error.
         with contextlib.suppress(OSError, MemoryError):
             self._made = making.result(_PATIENCE_SECONDS)
 
@@ -184,7 +185,7 @@ def _open_grants() -> list[OpenGrant]:
         except FileNotFoundError:
             continue
         found = os.fstat(fd)
-        # /bin is a link to /usr/bin on most systems: one rule is enough.
+        # /bin is a link to /usr/bin on most systems, so one rule is enough for both.
         if (key := (found.st_dev, found.st_ino)) in opened or (
             os.path.realpath(path) != path and is_of_system(os.path.realpath(path))
         ):
@@ -212,7 +213,7 @@ def _allow_reading(guard: Ruleset, path: str) -> None:
     try:
         fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
-        # Gone since it was listed.
+        # The entry was removed after it was listed.
         return
     try:
         guard.allow(fd, READ_FILE | READ_DIR)
@@ -252,7 +253,7 @@ CLOSED_FILE = "etc-closed.json"
 class ClosedSettings:
     """Remembers the files of /etc that were ever closed to others, so that they stay closed if their mode changes.
 
-    One instance per process (`CLOSED`); every look at /etc adds to it. Any thread.
+    One instance per process (`CLOSED`); every look at /etc adds to it. May be used from any thread.
     """
 
     def __init__(self) -> None:

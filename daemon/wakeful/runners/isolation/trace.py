@@ -3,8 +3,8 @@
 `Preparation` makes one `Tracing` per traced run, and `LiveRun` launches through it. strace is spawned in place of the
 program, under the same restrictions. With -D, strace runs as a detached process: the program stays our own child, with
 its own signals and exit code, and strace ends with it. A thread reads strace's lines from a pipe, within limits. The
-program can write to that pipe as well, and chooses what it asks for. The findings are for a person to read, and decide
-nothing.
+program can write to that pipe as well, and chooses the paths that it asks for. So the findings are only for a person to
+read, and decide nothing.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _CHUNK_BYTES = 64 * 1024
 # The longest line that strace writes about a path.
 _LONGEST_LINE_BYTES = 32 * 1024
 _BATCH_SECONDS = 0.01
-# The reader parses at most so many lines and bytes. It reads and discards the rest, so that neither the program nor
-# the daemon waits for the other.
+# The most lines and bytes that the reader parses. It reads and discards the rest, so that neither the program nor the
+# daemon waits for the other.
 _MOST_LINES = 200_000
 _MOST_BYTES = 64 << 20
 # Limits for denied accesses: how many are kept, their characters in total, and how many are deduplicated.

@@ -3,8 +3,8 @@
 Wiring has one `WrittenPlaces` for the daemon, and declares every session's spec to it. `PathAnswers` asks it at each
 start, on the loop and in threads that prepare runs. A session without isolation counts with its outputs and
 `allow.write`, although its runs can write everything. Later, `list_writable` lists the places in which a run could have
-changed a spec, and `could_replace_git` answers whether it could have replaced a repository. Both count too much rather
-than too little, because then a person must confirm trust.
+changed a spec, and `could_replace_git` answers whether it could have replaced a repository. In doubt both include a
+place, because the only cost is that a person must confirm trust once more.
 """
 
 from __future__ import annotations

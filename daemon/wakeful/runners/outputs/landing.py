@@ -33,7 +33,7 @@ from wakeful.system.openat2 import AT_FDCWD, EXCHANGE, NO_REPLACE, rename_at
 from wakeful.system.private_files import make_private
 
 _POOL_SIZE = 2
-# Seconds until a landing that failed by an error of ours is tried again.
+# Seconds until a landing that failed with an unexpected exception is tried again.
 _AGAIN_SECONDS = 5.0
 _CHANGED = "others changed it while the run was under way; their version stays"
 
@@ -105,7 +105,7 @@ class Landing:
     ) -> None:
         self._writers.end(run_id)
         if (error := done.exception()) is not None:
-            # The landing is repeated as after a crash, also if it was half done. Otherwise the run would never end.
+            # A landing that was half done is repeated as well, as after a crash. Otherwise the run would never end.
             self._loop.call_exception_handler(
                 {
                     "message": f"{run_id}: its outputs could not be put in place; this is tried again",
@@ -169,7 +169,7 @@ def put_in_place(
 
 
 def put_output(output: StagedOutput, root: str, area: str, bounds: Bounds) -> str | None:
-    """Put one output in place. Return why that was not done; None if the output is in place."""
+    """Put one output in place. Returns the reason if that was not done; None if the output is in place."""
     folder, name = os.path.split(output.path)
     # Checked here before folders are made, and again below for the folder that was opened.
     words = find_astray(output, root, bounds, os.path.realpath(os.path.join(root, folder)))
@@ -265,7 +265,10 @@ def _remove_passing(name: str, folder_fd: int) -> None:
 
 
 def _keep_aside(output: StagedOutput, words: str, area: str, aside: str) -> KeptOutput:
-    """Move the run's version of an output to `aside`. `kept` is None if the run removed the file, or it is gone."""
+    """Move the run's version of an output to `aside`.
+
+    In the result, `kept` is None if the run removed the file, or if its version does not exist any more.
+    """
     place = "/".join((aside, *(name for name in output.path.split("/") if name not in ("", ".."))))
     staged = f"{area}/{output.place}"
     try:

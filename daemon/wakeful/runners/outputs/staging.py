@@ -1,6 +1,6 @@
 """The private write area of a strict run: the run changes copies of its outputs, not the outputs (rule 27).
 
-`Preparation` makes the area, and `saving` collects the changed outputs at the run's end. Both block, and run in a
+`Preparation` makes the area, and `run_results` collects the changed outputs at the run's end. Both block, and run in a
 thread. The area lies in the state folder, which is not watched and is out of people's way. `landing.py` puts the
 collected outputs in place after they are recorded. Files are copied through open folders, so that a link which is
 swapped in meanwhile has no effect.
@@ -167,7 +167,7 @@ class Staging:
         if before is not None and stamp_of(os.lstat(target)) == before.stamp:
             return None
         new = digest_entry(target, None, is_flushed=True)
-        # Written again, with the same content.
+        # The run wrote the same content again.
         if new is None or (before is not None and new == before.digest):
             return None
         return StagedOutput(path=path, base=before.digest if before is not None else None, new=new, place=place)

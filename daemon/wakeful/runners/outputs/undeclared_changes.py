@@ -1,11 +1,13 @@
 """Finds changes that no binding declares, in the folders that an output opened.
 
 Landlock opens a whole folder so that a file in it can be replaced. Every other change there is reported with the run.
-`Preparation` surveys the folders before the run, and `saving` asks at its end, in a thread. Both surveys are bounded. A
-folder does not show who made a change, so `Writers` records which run writes where and when: `LiveRun` registers a run
-from its start to its end, and `Landing` while it puts outputs in place. A change belongs to another run only if that
-run declares the path and was active at the change's time stamp. A change to the files of an inactive session is
-therefore still reported, and so are changes by other processes at the same time.
+`Preparation` surveys the folders before the run, and `run_results` surveys them again at its end, in a thread. Both
+surveys are bounded.
+
+A folder does not show who made a change, so `Writers` records which run writes where and when. `LiveRun` registers a
+run from its start to its end, and `Landing` registers a run while it puts the run's outputs in place. A change belongs
+to another run only if that run declares the path and was active at the change's time stamp. A change to the files of
+an inactive session is therefore still reported, and so are changes by other processes at the same time.
 """
 
 from __future__ import annotations
@@ -21,9 +23,9 @@ from msgspec.structs import replace
 from wakeful.core.looking.patterns import Pattern, parse_under
 
 # CLOCK_REALTIME_COARSE, the clock of file systems' time stamps: up to a tick behind the precise clock. Since Linux 6.13
-# some stamps are precise, so a writer's period begins by this clock and ends by the precise one.
+# some stamps are precise, so a writer's period begins by this clock and ends by the precise clock.
 COARSE_CLOCK = 5
-# The most ended writers that are remembered. A forgotten one can cause an extra report, never a missing one.
+# The most ended writers that are remembered. A forgotten writer can cause an extra report, but never hides a change.
 _WRITERS_REMEMBERED = 1000
 
 
@@ -44,7 +46,7 @@ class Writer(Struct, frozen=True):
     until: int | None = None
 
     def leave(self, changes: list[Change]) -> list[Change]:
-        """Return the changes that this writer did not make."""
+        """Return the changes that this writer cannot have made."""
         declared = list_declared(self.root, self.writes, self.allowed)
         return [
             change
@@ -85,7 +87,7 @@ class Writers:
 def list_declared(root: str, writes: tuple[str, ...], allowed: tuple[str, ...]) -> tuple[Pattern, ...]:
     """List the patterns that a run may write, as the spec spells them and with the links of their folders resolved.
 
-    Resolved ones are needed because the survey of a folder reports real paths.
+    Resolved patterns are needed because the survey of a folder reports real paths.
     """
     named = [parse_under(text, root) for text in writes] + [
         Pattern.literal(os.path.join(root, place)) for place in allowed
@@ -136,7 +138,7 @@ def find_undeclared(
 ) -> tuple[str, ...]:
     """List undeclared changes, relative to root if they lie in it. Blocking.
 
-    The last entries are messages if there are more, or may be.
+    The last entries are messages if there are more changes than listed, or if there may be more.
     """
     declared = list_declared(root, writes, allowed)
     found: dict[str, None] = {}

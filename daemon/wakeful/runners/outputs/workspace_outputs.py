@@ -1,7 +1,7 @@
 """Finds the outputs that a run made, changed or removed in its workspace, and its other changes there (rule 27).
 
 `Preparation` makes a `WorkspaceArea` for a run whose spec has `workspace`, and calls `take_stock` before the run
-starts. `saving` calls `collect` when the run's last process has ended. Both block, and run in a thread.
+starts. `run_results` calls `collect` when the run's last process has ended. Both block, and run in a thread.
 `workspaces/run_workspaces.py` made the workspace. Collected outputs are recorded and put in place like those of a
 strict run. No link is followed in the workspace, and git is not run there.
 """
@@ -174,7 +174,7 @@ class WorkspaceArea:
 
     def _compare(self, below: str, path: str, given: _Given | None) -> StagedOutput | None:
         new, base = digest_entry(path, None, is_flushed=True), given.base if given is not None else None
-        # Written again, with the same content.
+        # The run wrote the same content again.
         if new is None or new == base:
             return None
         return StagedOutput(path=below, base=base, new=new, place=self._name_place(below))

@@ -1,9 +1,9 @@
-"""A program of a run that an earlier daemon started, from the takeover until nothing that descends from it is alive.
+"""A program of a run that an earlier daemon started, from the takeover until none of its descendants is alive.
 
 `LiveRun` creates an `AdoptedProcess` when it goes on with such a run. Unlike a `Process`, the program is not a child of
 this daemon:
 - Its pidfd reports its end and carries its signals.
-- The processes that it leaves behind go to the system's first process, so they are found by their mark.
+- The system's first process (init) adopts the processes that it leaves behind, so they are found by their mark.
 - Its usage is known only from samples and from its control group, because only a parent gets exact numbers.
 """
 

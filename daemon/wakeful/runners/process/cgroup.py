@@ -1,9 +1,9 @@
 """A control group per run, which can be killed as a whole. Used only if systemd delegated a subtree to the daemon.
 
-The group supplements the mark and never replaces it. A process enters its group a moment after it started, so what it
-forked before that is outside. Entering takes 0.1 to 8 ms (measured: the kernel waits for a grace period), so a thread
-does it. Killing and removing take 0.05 ms. CPU time is counted for every group. Memory and processes are limited only
-if their controllers can be switched on, which needs a daemon in a group of its own (DelegateSubgroup=).
+The group supplements the mark and never replaces it. A process enters its group a moment after it started, so processes
+that it forked before are outside. Entering takes 0.1 to 8 ms (measured: the kernel waits for a grace period), so a
+thread does it. Killing and removing take 0.05 ms. CPU time is counted for every group. Memory and processes are limited
+only if their controllers can be switched on, which needs a daemon in a group of its own (DelegateSubgroup=).
 """
 
 from __future__ import annotations

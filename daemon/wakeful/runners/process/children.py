@@ -1,4 +1,4 @@
-"""Tells the child processes that the daemon spawned from those it inherited.
+"""Distinguishes the child processes that the daemon spawned from the child processes that it adopted.
 
 The daemon is a child subreaper: a process whose parents are gone becomes its child, however it was daemonised. A
 process that the daemon spawns itself (a probe, a long-lived git) inherits the daemon's mark OWN and is never touched. A

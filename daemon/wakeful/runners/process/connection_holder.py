@@ -3,7 +3,7 @@
 The kernel reports the inode of the socket at the other end (sock_diag). A process that has the socket open shows the
 inode in /proc/PID/fd. Only processes with the mark of a run are searched, because reading a limit takes a microsecond
 and reading a table of open files takes longer. A process that is not dumpable hides its table. Such a process of a run
-is taken for the holder if no other process has the socket open. Blocking. Any thread.
+is taken for the holder if no other process has the socket open. Blocking. May be called from any thread.
 """
 
 from __future__ import annotations

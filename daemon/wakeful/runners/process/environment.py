@@ -1,8 +1,8 @@
 """The environment of a run, and the files of its private folder that the environment names.
 
-A run inherits only the variables of an allow-list, because the daemon's own environment holds secrets of the person who
-started it and the sockets through which systemd supervises it. The files are written once per run, on the hot path, so
-without fsync and without a thread.
+A run inherits only the variables of an allow-list. The daemon's own environment holds secrets of the person who started
+it, and the sockets through which systemd supervises it. The files are written once per run, on the hot path, so they
+are written without fsync and without a thread.
 """
 
 from __future__ import annotations

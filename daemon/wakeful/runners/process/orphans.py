@@ -115,7 +115,7 @@ def _find(runs: Mapping[int, str], state: str, cgroups: Cgroups | None) -> dict[
 
 
 def _self_and_ancestors(everyone: Mapping[int, ProcessStat]) -> set[int]:
-    """List this process and its ancestors. A run may have restarted its own daemon, which must not end itself."""
+    """List this process and its ancestors. A run may have started this daemon, which must not end itself then."""
     spared: set[int] = set()
     pid = os.getpid()
     while pid in everyone and pid not in spared:

@@ -2,9 +2,9 @@
 
 Output is bytes: it may be binary, endless, or without a single line end. The capture never holds more than the limit.
 Followers read by position, so a slow follower costs nothing. A message reports how much it missed. The capture holds
-the bytes of secrets, but `kept` and `follow` redact their results. Redacting on output keeps a flood cheap, and also
-finds a secret in earlier output that became known later during the run. The bytes lie in one block of memory after
-their count, so a later daemon needs only a descriptor of that memory to go on.
+the bytes of secrets, but `kept` and `follow` redact their results. Redacting on output keeps a flood cheap. It also
+finds secrets that became known only after the output was captured. The bytes lie in one block of memory after their
+count, so a later daemon needs only a descriptor of that memory to go on.
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ class OutputPipe:
             self._fd = None
 
     def _read(self) -> bool:
-        """Read what is available, up to `_CHUNKS_PER_TURN`. True if more may be waiting."""
+        """Read the available output, up to `_CHUNKS_PER_TURN`. True if more may be waiting."""
         assert self._fd is not None
         if self._untaken and not self._offer(self._untaken):
             return False

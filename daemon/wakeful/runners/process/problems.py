@@ -1,4 +1,4 @@
-"""Messages about a run that did not start, timed out or did not pass its check: what was found, and what to do."""
+"""Messages about a run that did not start, timed out or did not pass its check: the problem, and a remedy."""
 
 from __future__ import annotations
 

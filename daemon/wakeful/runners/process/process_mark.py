@@ -2,10 +2,10 @@
 
 The mark is in two places. `WAKEFUL_RUN=<run id>` in the environment (rule 41) is readable by people, and lost by
 `env -i`. The soft limit RLIMIT_RTTIME survives fork, exec, setsid, a cleared environment and the daemon's death, and
-a zombie still shows it. A mark is more than 36,000 years, so as a limit it has no effect. The daemon sets the mark on
-itself for the moment of a spawn, so no child can fork unmarked. The rest of the time the daemon has the mark OWN, which
-its git and probe processes inherit. `read_sign` finds out whether a run or a person started a process, whichever daemon
-started the run. It also accepts the name of a run's control group. This module never sends signals.
+a zombie still shows it. As a limit, a mark means more than 36,000 years, so it has no effect. The daemon sets the mark
+on itself for the moment of a spawn, so no child can fork unmarked. The rest of the time the daemon has the mark OWN,
+which its git and probe processes inherit. `read_sign` finds out whether a run or a person started a process, whichever
+daemon started the run. It also accepts the name of a run's control group. This module never sends signals.
 """
 
 from __future__ import annotations

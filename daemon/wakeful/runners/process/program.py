@@ -1,4 +1,4 @@
-"""One program of a run, from its spawn until nothing that descends from it is alive.
+"""One program of a run, from its spawn until none of its descendants is alive.
 
 `LiveRun` launches the program (the command, then perhaps its check) and signals it. `LiveRun` is called back once, on
 the loop, when the process tree is gone and its output is read. A process has a pipe, a pidfd and a few timers, but no
@@ -97,13 +97,13 @@ class Surroundings(Struct, frozen=True):
 class Ending(Struct, frozen=True):
     """How the program itself ended, and the processes of its tree that could not be ended.
 
-    Without an exit code and a signal, the status was lost.
+    If both `exit_code` and `signal` are None, the status was lost.
     """
 
     exit_code: int | None
     signal: int | None
     survivors: tuple[int, ...] = ()
-    # The run's control group ran out of memory, and the kernel killed a member.
+    # True if the run's control group ran out of memory and the kernel killed a member.
     is_starved: bool = False
 
 
@@ -145,7 +145,7 @@ class Spent:
 
 
 class RunningProgram(ABC):
-    """A program of a run, started by this daemon or an earlier one.
+    """A program of a run, started by this daemon or by an earlier daemon.
 
     Holds its pidfd and the reading end of its output, samples its usage, and signals it.
     """
@@ -163,7 +163,7 @@ class RunningProgram(ABC):
         self._run_id = run_id
         self._mark = mark
         self._spent = spent
-        # None once it was called: a reference to the owner would be a cycle that outlives the run.
+        # Set to None by the call, because a reference to the owner would be a cycle that outlives the run.
         self._ended: Callable[[Ending], None] | None = ended
         self._output: OutputPipe | None = None
         self.is_over = False
@@ -398,7 +398,7 @@ class Process(RunningProgram):
 def _call_at_end_of_any(
     pids: Sequence[int], seconds: float, act: Callable[[], None], loop: asyncio.AbstractEventLoop
 ) -> None:
-    """Call `act` when one of these children ends, or after so many seconds.
+    """Call `act` when one of these children ends, or after `seconds`.
 
     Watches only the first few children, because descriptors are scarce.
     """
@@ -470,7 +470,7 @@ def _enter(cgroups: Cgroups, mark: int, pid: int, limits: RunLimits) -> None:
 
 
 def _remove_later(cgroups: Cgroups, mark: int) -> None:
-    """Remove a group whose members are reaped. The kernel refuses that for a moment longer."""
+    """Remove a group whose members have been reaped. Try repeatedly, because the kernel refuses for a moment longer."""
     for _ in range(50):
         if cgroups.remove(mark):
             return

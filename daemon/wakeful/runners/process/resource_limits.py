@@ -26,10 +26,10 @@ from wakeful.runners.process.problems import describe_overspent
 Launched = TypeVar("Launched")
 
 NO_LIMITS = RunLimits()
-# The processes, of all that the user may have, that are reserved for the daemon and for people.
+# How many of the processes that the user may have are reserved for the daemon and for people.
 SPARED_PROCESSES = 64
 # Seconds between two checks of a whole run with limits. If the run has only a budget, the pause doubles each time up to
-# `LONGEST_PAUSE_SECONDS`, because a budget only adds up: a later check misses nothing.
+# `LONGEST_PAUSE_SECONDS`. A later check misses nothing, because the usage that a budget counts only grows.
 LOOK_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 2.0
 # The parts of a budget that grow while a run lives.
@@ -109,7 +109,7 @@ def count_all() -> int | None:
 
 
 def count_oom_kills() -> int | None:
-    """Count the processes that the kernel has killed for lack of memory since boot; None if /proc does not tell."""
+    """Count the processes that the kernel has killed for lack of memory since boot; None if /proc has no count."""
     try:
         with open("/proc/vmstat", "rb", buffering=0) as file:
             text = file.read()

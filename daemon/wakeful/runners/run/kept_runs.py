@@ -1,9 +1,9 @@
-"""Runs that outlive the daemon. The supervisor (systemd) holds what the next daemon needs of each run, as descriptors.
+"""Runs that outlive the daemon. The supervisor (systemd) holds descriptors with all that the next daemon needs.
 
-Each run has five descriptors: its pidfd, the reading end of its output, the captured output, a kept state (its saved
-state), and the list of files that it found. All are in memory, so no secret and no token reaches a disk. A run can
-neither read nor forge them, because the supervisor accepts descriptors only from the daemon. `LiveRun` keeps runs, and
-`CommandRunner` takes and drops them. A run that cannot be kept completely ends with its daemon.
+Each run has five descriptors: its pidfd, the reading end of its output, the captured output, its saved state
+(`KeptRunState`), and the list of files that it found. All are in memory, so no secret and no token reaches a disk. A
+run can neither read nor forge them, because the supervisor accepts descriptors only from the daemon. `LiveRun` keeps
+runs, and `CommandRunner` takes and drops them. A run that cannot be kept completely ends with its daemon.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from wakeful.runners.outputs.staging import StagedBefore
 from wakeful.runners.outputs.undeclared_changes import Surveyed
 from wakeful.runners.process.output_capture import measure_memory
 
-# The format of the saved state. A daemon that cannot read the state of another release ends that run, which is owed
-# again.
+# The format of the saved state. A daemon that cannot read the state of another release ends that run, and its work is
+# owed again.
 _FORMAT = 1
 _NAME_PREFIX, _LIST_PREFIX = "run-", "list-"
 _DESCRIPTORS_PER_RUN = 5
@@ -111,7 +111,7 @@ class KeptRuns:
         return fd
 
     def keep(self, kept_state: KeptRunState, pidfd: int, output: int | None, memory: int) -> None:
-        """Keep a run. This replaces its earlier kept state. If the store is full, the run is no longer kept."""
+        """Keep a run. The new state replaces an earlier one. If the store is full, the run is not kept any more."""
         run_id = kept_state.order.run_id
         if run_id in self._kept:
             self._kept.discard(run_id)
@@ -156,7 +156,7 @@ class KeptRuns:
         return run_id in self._kept
 
     def drop(self, run_id: str) -> None:
-        """Drop everything that is kept of a run, because its end is recorded. Safe to repeat."""
+        """Drop everything that is kept about a run, because the run's end is recorded. Safe to repeat."""
         self._early.pop(run_id, None)
         if run_id not in self._kept:
             return
@@ -174,7 +174,7 @@ class KeptRuns:
             self.drop(run_id)
 
     def take(self, run_id: str, state: str) -> LeftRun | None:
-        """Return, once, what an earlier daemon left of this run; None if it is not complete.
+        """Return, once, this run as an earlier daemon left it; None if its descriptors are not complete.
 
         `state` is this daemon's state folder.
         """

@@ -2,7 +2,7 @@
 
 `CommandRunner` makes a `LiveRun` per launched ticket, or per run that it adopts, and drops it when it reports.
 Everything happens on the loop except blocking work: a preparation that is not quick, and the saving at the end
-(`run_results.py`). Threads of the runner's pool do that work. Such a thread reads the order and what was prepared, and
+(`run_results.py`). Threads of the runner's pool do that work. Such a thread reads the order and the preparation, and
 passes its result to the loop. It touches no timer, no process and no other run.
 """
 
@@ -171,7 +171,7 @@ class LiveRun:
     def _note_defect(self, error: Exception) -> None:
         """Let the run fail with a message, because a run that stops halfway in our code would never end.
 
-        The daemon's output gets the traceback. Any thread.
+        The daemon's output gets the traceback. May be called from any thread.
         """
         self._problem = self._problem or describe_defect(error)
         told = {"message": f"{self.order.run_id}: a defect of wakeful", "exception": error}
@@ -434,7 +434,7 @@ class LiveRun:
     def _find_starvation(self, ending: Ending) -> str | None:
         """Describe that the run was killed because memory ran out; None if it was not.
 
-        The control group is certain. Without one, the machine's count of such kills is compared.
+        A control group gives a certain answer. Without one, the machine's counts of such kills are compared.
         """
         if ending.is_starved:
             return resource_limits.describe_memory(self.order.limits)
@@ -447,7 +447,7 @@ class LiveRun:
         )
 
     def _begin_check(self, ending: Ending) -> None:
-        """Start the check. `ending` is the end of the command, and that of the run if no check can be started."""
+        """Start the check. `ending` is the end of the command. If no check can be started, the run ends with it."""
         self._is_checking = True
         with contextlib.suppress(OSError):
             self.capture.add(f"--- check: {shlex.join(self.order.check or ())}\n".encode(errors="surrogateescape"))
@@ -458,7 +458,7 @@ class LiveRun:
         confining.add_done_callback(lambda _: self._launch_check(ending))
 
     def _confine_again(self) -> None:
-        """Confine the check of an adopted run as its command was, by what its spec opens now. Blocking.
+        """Confine the check of an adopted run like its command, by the places that its spec opens now. Blocking.
 
         The record keeps the isolation of the command.
         """
@@ -517,7 +517,7 @@ class LiveRun:
             empty_temporary(self.order.temporary)
 
     def _is_hinted(self, ending: Ending) -> bool:
-        """Did a confined program fail by itself? A stop or a limit says nothing about what it was denied."""
+        """Did a confined program fail by itself? After a stop or a limit, a hint about denied accesses misleads."""
         return (
             self._prepared.isolation is not None
             and self.order.confinement.is_enforced

@@ -1,4 +1,4 @@
-"""Makes the order that a runner carries out from a session's open run. specs.md describes what a run finds.
+"""Makes the order that a runner carries out from a session's open run. specs.md describes the environment of a run.
 
 Pure functions. Paths in causes are relative to the session's root, as in the spec.
 """
@@ -112,7 +112,7 @@ def make_order(
 def make_replay_order(
     core: Core, session: Session, run: OpenRun, folder: str, *, causes: bytes, exports: dict[str, str]
 ) -> RunOrder:
-    """The order of a replay, whose scratch and private folders lie in `folder`.
+    """Make the order of a replay. The scratch and private folders of the replay lie in `folder`.
 
     A replay gets no socket, no token and no secrets, so it can neither ask the daemon nor use a key."""
     locations = RunLocations(

@@ -1,8 +1,8 @@
 """Starts a probe like a run of its session: with the session's secrets and isolation, and with the mark of a run.
 
-Wiring passes `CommandRunner.launch_probe` to the source of probes, which reads what a probe prints. A probe may read
-what its session binds. It may write only to its own temporary folder and to what `allow` opens. Its folders are removed
-when it ends. A probe has no token, so the control socket refuses it.
+Wiring passes `CommandRunner.launch_probe` to the source of probes, which reads the output of a probe. A probe may read
+the paths that its session binds. It may write only to its own temporary folder and to the paths that `allow` opens. Its
+folders are removed when it ends. A probe has no token, so the control socket refuses it.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def _make_order(name: str, target: ProbeTarget, places: ProbePlaces, around: Sur
 
 
 async def _prepare(order: RunOrder, preparation: Preparation) -> Prepared:
-    """Prepare in a thread, because every path is examined. If cancelled meanwhile, close what was prepared."""
+    """Prepare in a thread, because every path is examined. If cancelled meanwhile, close the preparation."""
     around = preparation.around
     preparing = around.loop.run_in_executor(around.pool, _prepare_blocking, order, preparation)
     try:

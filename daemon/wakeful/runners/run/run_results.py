@@ -1,4 +1,4 @@
-"""Saves what a run leaves when its last process is gone: its output, its outputs, its undeclared changes, its trace.
+"""Saves the results of a run after its last process has ended: output, output files, undeclared changes and trace.
 
 `LiveRun` calls `save` once per run, in a thread, because it is blocking. Nothing is put in place here: collected
 outputs stay in their area until they are recorded. A failure to save never keeps a run from ending.

@@ -1,8 +1,8 @@
 """Runs commands and scripts: the runner behind `run: command` and `run: script`.
 
-Owns the runs under way and what they share, and tidies up the daemon's adopted children. The reactor calls it through
-`contract.Runner`. It is built for low latency: the early part of a start is done while its record is being flushed
-(`prepare`), `launch` spawns before it returns, and nothing is awaited between a durable intention and the command's
+Owns the runs under way and their shared parts, and ends the daemon's adopted children. The reactor calls it through
+`contract.Runner`. It is built for low latency. The early part of a start is done while its record is being flushed
+(`prepare`). `launch` spawns before it returns, and nothing is awaited between a durable intention and the command's
 first instruction. Everything here is on the loop, except blocking work. One pool of threads saves output, removes
 folders, prepares runs that are not quick and enters control groups. `recover` uses the default executor.
 """
@@ -289,7 +289,7 @@ class CommandRunner:
         self._report(ended)
 
     def tidy(self) -> None:
-        """Reap and end processes that belong to no run. Repeats by timer while runs are under way. Safe at any time."""
+        """Reap and end processes that belong to no run. May be called at any time; a timer repeats it during runs."""
         if self._tidying is not None:
             self._tidying.cancel()
             self._tidying = None

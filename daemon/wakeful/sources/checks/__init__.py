@@ -1,1 +1,1 @@
-"""Bindings that no event reports, so they are checked at intervals: probes and services."""
+"""Probes and services: bindings whose changes no event reports. They are checked at intervals."""

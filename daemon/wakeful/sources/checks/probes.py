@@ -2,8 +2,8 @@
 
 The reactor follows targets and asks for looks. A look starts the command in the same way as the runs of its session
 (`LaunchProbe`). The command has no shell, its own process group, and hard limits on time and output. Any exit code
-except 0 is unknown, with the reason in words (rule 5). A probe hints itself every `check_every`. It decides nothing.
-After a look no process of its group is left.
+except 0 is unknown, with the reason in words (rule 5). Every `check_every`, a probe is reported as hinted. This module
+decides nothing. After a look, no process of the command's group is left.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _DENIALS = ("Permission denied", "Operation not permitted", "Read-only file syst
 # Starts the command, confined to the paths and hosts of its session, with both outputs piped. Raises OperatorError,
 # OSError and ValueError. Leaving the context ends the command.
 LaunchProbe = Callable[[ProbeTarget], AbstractAsyncContextManager[subprocess.Popen[bytes]]]
-# Takes the end of the standard error, and returns it without the values of secrets.
+# Takes the end of the standard error, and returns the same text without the values of secrets.
 Redact = Callable[[bytes], bytes]
 
 

@@ -1,8 +1,9 @@
 """Services as conditions: `tcp://host:port`, `http://…`, `https://…`, `unix:/path` and `mcp:NAME`, each up or down.
 
 The reactor follows targets and asks for looks. A look connects, sends a request over HTTP, and reports "up", or "down"
-with the reason. Down is a version, not unknown: the session sleeps while a service is down. A service hints itself
-every `check_every`. The only requests are one HEAD, or the first request of MCP. No connection outlives its look.
+with the reason. "Down" is a version, not unknown: the session sleeps while a service is down. Every `check_every`, a
+service is reported as hinted. A look sends one HEAD request, or the first request of MCP. No connection outlives its
+look.
 """
 
 from __future__ import annotations

@@ -80,9 +80,7 @@ class CheckedSource(ABC, Generic[CheckedT]):
         async with self._slots:
             try:
                 found = await self.check(target)
-            except (
-                Exception
-            ) as error:  # a defect in one check makes its target unknown, and is tried again when it is due
+            except Exception as error:  # a defect makes the target unknown; the next due check tries again
                 found = Checked(None, self._defects.take(target.key.replace("\x1f", " "), error))
         if target.key in self._targets:
             stamp = found.version or ""

@@ -111,8 +111,8 @@ class Seen(Struct, eq=False, gc=False):
 
     Only `hashed_at` ever changes, so two holders of one object have seen the same state of the path.
 
-    `kind` is f, x (executable), l (link), p, s, c or b. `digest` is empty until the content is needed. `hashed_at` is 0
-    if the content changed while it was read.
+    `kind` is f (file), x (executable), l (link), p (FIFO), s (socket), c or b (device), or ? for any other kind.
+    `digest` is empty until the content is needed. `hashed_at` is 0 if the content changed while it was read.
     """
 
     key: bytes
@@ -231,7 +231,7 @@ def find_still(
             continue
         known = seen.get(path)
         changed, moved = found.st_mtime_ns, found.st_ctime_ns
-        # The stat of a link does not show a change of its target. The rest is `is_sure`, with the times already read.
+        # The stat of a link does not show a change of its target. The rest repeats `is_sure` with the times of `found`.
         if (
             known is not None
             and known.kind != "l"

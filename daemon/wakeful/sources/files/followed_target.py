@@ -53,7 +53,8 @@ class Followed:
         self.looked_at: float | None = None
         # By folder watched for this target: its mtime when it was listed, -1 if it was only watched.
         self.folders: dict[str, int] = {}
-        # The mount points of its paths when they were last seen. If one is missing, nothing can be seen (rule 5).
+        # The mount points of the target's paths when they were last seen. If one of them is not mounted now, the target
+        # is unknown (rule 5).
         self.mounts: frozenset[str] = frozenset()
         # True if one of these mount points changed since. A run may have read the files below it (rule 17).
         self.is_remounted = False
@@ -91,7 +92,7 @@ class Followed:
             if self.trees is None:
                 self.trees = set()
             self.trees.add(folder)
-        # The path was something else before it became a folder, or is something else now.
+        # The folder's own path must be visited too: a file may have been there before, or may be there now.
         self.mark(folder)
 
     def mark_whole(self) -> None:

@@ -47,7 +47,7 @@ _MANY = 16
 # checked.
 _ASKED_AT_ONCE = 8
 _ASKED_OF_MANY = 2
-# The most files whose growth settle can follow at once.
+# The most changed files of a look that can count as growing (`Finding.is_growing`), for settle.
 _GROWING_TOGETHER = 4
 # The number of paths of a walk that are compared at once. It is small, so that a changed path is read soon after its
 # stat.
@@ -72,15 +72,15 @@ class Finding:
     unstable: list[str]
     # Paths whose stat changed, whose content is the same, and for which a watcher reported no write.
     unwritten: list[str] = field(default_factory=list)
-    # Every change is growth of the same file.
+    # True if every changed file is still the same file, and only became longer.
     is_growing: bool = False
-    # Files that are open for writing were accepted in their present state.
+    # True if files that are open for writing were accepted in their present state.
     takes_open: bool = False
 
 
 @dataclass(slots=True)
 class Survey:
-    """The raw result of a visit: what was found at each path."""
+    """The raw result of a visit: the state of each visited path."""
 
     found: dict[str, Seen | None] = field(default_factory=dict)
     folders: dict[str, int] = field(default_factory=dict)
@@ -96,7 +96,7 @@ class Survey:
 
 
 class Looker:
-    """The parts that all looks share: the cache, the watcher, the state folder. Any thread."""
+    """The parts that all looks share: the cache, the watcher, the state folder. May be used from any thread."""
 
     def __init__(
         self,

@@ -1,15 +1,15 @@
 """The threads of looks, separated by what could delay them.
 
-Owned by the file source, which submits on the loop. Apart from `reader_process`, which the reader process itself runs
-and which must import little.
+Owned by the file source, which submits work on the loop. This code is not in `reader_process`, because that module is
+also the program of the reader process and must import little.
 
 - Near looks share one thread, because two Python threads delay each other. A burst of 100,000 files took half as long
   again with two.
 - Looks at hundreds of paths have two threads, each with a reader process. While one thread waits for its process, the
   other evaluates its answers.
 - Looks at many bytes have their own threads.
-- Looks at folders that cannot be watched have their own threads, so that a server that does not answer does not delay
-  the looks at local files.
+- Looks at folders that cannot be watched have their own threads. A server that does not answer then delays no look at
+  local files.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Lanes:
         return any(lane.looks for lane in self._all)
 
     def is_near_taken(self) -> bool:
-        """Are looks at local files under way, which sessions wait for? Any thread."""
+        """Are looks at local files under way, which sessions wait for? May be called from any thread."""
         return any(lane.looks for lane in (self.near, *self._large))
 
     def is_near(self, lane: Lane) -> bool:

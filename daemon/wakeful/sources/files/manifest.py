@@ -59,7 +59,7 @@ class Manifest:
         self._sum = 0
         self._moved = self._written = self._doubted = next(_moves)
         self._unwritten: list[str] = []
-        # None until it is asked for, and again after the sum changes.
+        # The cached version. None until it is asked for, and again after the sum has changed.
         self._version: str | None = None
         self.members: dict[str, Seen] = {}
 

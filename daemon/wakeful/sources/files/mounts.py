@@ -1,7 +1,8 @@
-"""The mount table, as far as looks need it.
+"""Reads the mount table for looks.
 
-It reports which folders are on a file system whose changes inotify cannot see, because other machines write there. It
-reports which mount points a target is on, so that a share that is not mounted is not taken for deleted files (rule 5).
+`Mounts` reports which folders are on a file system whose changes inotify cannot see, because other machines write
+there. It also reports the mount points of a target, so that an unmounted share does not count as deleted files (rule
+5).
 /proc/self/mountinfo is read again when the kernel reports a change. If that file does not exist, nothing is known.
 """
 
@@ -24,7 +25,7 @@ _MOUNT_POINT, _SEPARATOR = 4, "-"
 
 
 class Mounts:
-    """Reads and caches the mount table. Any thread."""
+    """Reads and caches the mount table. May be used from any thread."""
 
     def __init__(self, table: str = "/proc/self/mountinfo") -> None:
         self._lock = threading.Lock()
@@ -58,7 +59,7 @@ class Mounts:
     def remote_kind(self, folder: str) -> str | None:
         """Return the kind of remote file system (`nfs4`, `fuse.sshfs`, …) that this folder is on.
 
-        None if it is local.
+        None if the file system is local.
         """
         self._refresh()
         if not self._has_remote:

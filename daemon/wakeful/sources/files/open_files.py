@@ -1,8 +1,8 @@
 """Files that a process holds open for writing: a look at them waits until they are closed.
 
 A look calls `is_open_for_writing` for the few files that it found changed. The file source owns `OpenFiles`, on the
-loop. It decides how long a look waits, and checks meanwhile whether the file was closed. A file that stays open (a log,
-a database) delays its readers by a bounded time, and by less once it is known to stay open.
+loop. `OpenFiles` decides how long a look waits, and checks meanwhile whether the file was closed. A file that stays
+open (a log, a database) delays the looks at it by a bounded time, and by less once it is known to stay open.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def is_open_for_writing(path: str) -> bool:
         return False
     try:
         fcntl.fcntl(descriptor, fcntl.F_SETSIG, _LEASE_SIGNAL)
-        # The close that follows at once returns the lease. A process that opens the file for writing meanwhile waits
-        # for that.
+        # The close that follows at once returns the lease. A process that opens the file for writing in between waits
+        # until then.
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
     except BlockingIOError:
         return True

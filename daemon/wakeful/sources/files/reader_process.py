@@ -2,8 +2,9 @@
 
 Reading one file takes five system calls, and after each call the thread must get the interpreter lock again. Next to a
 busy loop, a file that takes 16 us alone takes 2 ms. So a large look asks this process, and waits once per batch. The
-process answers only for small regular files that do not change meanwhile, and None for the rest. The caller reads those
-itself, and can report what is wrong. The loop starts the process when a look needs it, and ends it after a rest.
+process answers only for small regular files that do not change meanwhile. The caller reads all other files itself, and
+can report their problems. The loop starts the process when a look needs it, and ends it after `REST_SECONDS` without
+work.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from wakeful.sources.files.entry import (
     pack_key,
 )
 
-# The number of paths from which the process is worth asking, and worth starting (about 40 ms).
+# The least number of paths for which it is worthwhile to ask the process, and to start it (about 40 ms).
 WORTH_ASKING = 512
 _FOLDERS_AT_ONCE = 16
 # The number of files per question. Two answers of this size fit into a pipe, so a question sent ahead never blocks on

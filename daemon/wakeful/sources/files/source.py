@@ -143,7 +143,7 @@ class FileSource:
 
     @property
     def is_looking(self) -> bool:
-        """True if sessions wait for looks that are under way. Any thread. Asked by work that can wait."""
+        """True if sessions wait for looks that are under way. Work that can wait asks this first, in any thread."""
         return self._lanes.is_near_taken()
 
     def hear(self) -> None:
@@ -313,7 +313,9 @@ class FileSource:
         )
 
     def _hear_late_writes(self, followed: Followed, finding: Finding) -> None:
-        """Process queued writes from before the stat of the look: more than attributes changed (rule 17)."""
+        """Process the writes that the watcher queued before the look's stat. If one of them is for an `unwritten` path,
+        more than its attributes changed (rule 17).
+        """
         self._hints.hear()
         marked = followed.paths or {}
         if any(marked.get(path) == "written" for path in finding.unwritten):
@@ -349,7 +351,9 @@ class FileSource:
         return tuple(marked)
 
     def _renew_folders(self, followed: Followed, finding: Finding) -> None:
-        """Count the folders that this target needs now: not those that were not found again below a renewed one."""
+        """Count the folders that this target needs now. It no longer needs a folder that was not found again below a
+        renewed folder.
+        """
         found = finding.survey.folders
         if finding.survey.problems:
             # An unreadable folder hides the folders below it, so all watches are kept.
@@ -416,7 +420,7 @@ class FileSource:
             self._report(TargetsHinted(hinted))
 
     def _try_take(self, take: Callable[[str, dict[str, None]], None], path: str, hinted: dict[str, None]) -> None:
-        """Process one path. A defect must not drop the rest of its batch, and the sweep looks at that path again."""
+        """Process one path. A defect must not drop the rest of the batch. The sweep looks at the failed path again."""
         try:
             take(path, hinted)
         except Exception as error:
@@ -441,7 +445,8 @@ class FileSource:
     ) -> None:
         """Mark the targets that match a path.
 
-        With `is_swept` the sweep found it. A report that waits for its look has better evidence (rule 17).
+        With `is_swept`, the sweep found the path. A path that is marked already is then left as it is, because the
+        earlier report has better evidence (rule 17).
         """
         for one in self._links.list_with(path):
             for followed in self._trie.find(one):
@@ -490,7 +495,7 @@ class FileSource:
             followed.mark_whole()
             hinted[followed.key] = None
 
-    # -- what hints do not tell -----------------------------------------------------------------------------------
+    # -- changes without hints ------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
         """Do the work of one tick: a slice of the sweep, due polls, racy paths, a batch of the cache."""
@@ -642,7 +647,7 @@ class FileSource:
         members = {path: seen for path, seen in survey.found.items() if seen is not None}
         return LatestLook(None, members) if not survey.problems else None
 
-    # -- asking why -----------------------------------------------------------------------------------------------
+    # -- descriptions ---------------------------------------------------------------------------------------------
 
     def describe(self, key: str) -> Description | None:
         followed = self._followed.get(key)

@@ -1,8 +1,8 @@
 """A pruned walk: finds every file below a folder that a target matches, and watches each folder before it reads it.
 
-It goes level by level, so that the watcher is called once per level and not once per folder. Looks call it, mostly in a
-thread. It never enters an excluded folder, a linked folder or the state folder, and never takes a folder that it cannot
-read for an empty one (rule 5).
+The walk goes level by level, so that the watcher is called once per level and not once per folder. Looks call it,
+mostly in a thread. It never enters an excluded folder, a linked folder or the state folder. A folder that it cannot
+read never counts as an empty folder (rule 5).
 """
 
 from __future__ import annotations

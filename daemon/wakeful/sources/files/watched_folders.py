@@ -107,8 +107,9 @@ class Links:
 
 
 def leave_out(folders: dict[str, int], trees: tuple[str, ...]) -> dict[str, int]:
-    """Return the folders outside these trees. A copy: a look that renewed no tree must not ask, because each save would
-    copy 2,000 folders.
+    """Return the folders outside these trees, as a copy.
+
+    A look that renewed no tree must not call this. Otherwise each save of a file would copy 2,000 folders.
     """
     inside = tuple(f"{tree}/" for tree in trees)
     return {folder: mtime for folder, mtime in folders.items() if not f"{folder}/".startswith(inside)}

@@ -1,11 +1,13 @@
-"""The repository of each bound folder: the one that was there when the folder was bound, until a person replaces it.
+"""Remembers the repository that each folder had when it was bound, and judges another repository in its place.
 
-A run that may write around `.git` could put a pointer, links or borrowed objects there, and the daemon would then read
-another person's repository. `source` and `checkouts` check this before they read. The answers are kept in the state
-folder. A different repository is accepted without a question if it lies in the checkout, or names the checkout as its
-own (a linked worktree, a submodule), and uses no objects or links from elsewhere. A run under way that may write there
-delays this until its end. Any other repository is accepted only if no run could have put it there, or if a person
-accepts it.
+A run that may write around `.git` could put a pointer, links or borrowed objects there. The daemon would then read
+another person's repository, so `source` and `checkouts` call `check` before they read. The answers are kept in the
+state folder.
+
+A different repository is accepted without a question on two conditions: it lies in the checkout or names the checkout
+as its own (a linked worktree, a submodule), and it uses no objects or links from elsewhere. A run under way that may
+write there delays this until its end. Any other repository is accepted only if no run could have put it there, or if a
+person accepts it.
 """
 
 from __future__ import annotations
@@ -117,7 +119,7 @@ class BoundRepositories:
 
 
 def _look(folder: str, place: Place, known: str | None, is_explicit: bool) -> _Found:
-    """Find the repository and describe it. Blocking. Its links are checked only if it differs from the known one."""
+    """Find the repository and describe it. Blocking. Links are checked only if `known` is another repository."""
     top = find_top(folder, has_bare=is_explicit)
     dirs = read_git_dirs(top) if top is not None else None
     if top is None or dirs is None or not _is_as_git_says(dirs, place):

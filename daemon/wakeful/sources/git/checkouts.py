@@ -1,9 +1,10 @@
 """Git for workspaces (`sources/contract.py`): checkouts for forks, and merged texts.
 
-A checkout is like the result of `git clone --shared`: its own repository that borrows the objects of the user's. It is
-built here, because clone starts `upload-pack` in the user's repository and so under its config. For a partial clone,
-git before 2.45 would then fetch by a program named there. Only rev-parse runs in the user's repository. The files are
-written by a git that sees only the config of the new repository, which has no hooks, no filters and no remotes.
+A checkout is like the result of `git clone --shared`: a new repository that borrows the objects of the user's
+repository. It is built here, because clone starts `upload-pack` in the user's repository, under that repository's
+config. For a partial clone, git before 2.45 would then start a program that the config names. Only rev-parse runs in
+the user's repository. The files are written by a git that sees only the config of the new repository, which has no
+hooks, no filters and no remotes.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class Question(NamedTuple):
 
 @dataclass(slots=True)
 class Viewed:
-    """The reports of a target: its last version, and the heads at which the last versions were found."""
+    """The last results of looks at a target: its last version, and the heads at which its last versions were found."""
 
     version: str | None = None
     heads: dict[str, str] = field(default_factory=dict)

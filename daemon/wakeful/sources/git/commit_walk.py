@@ -1,8 +1,8 @@
-"""The walks behind `each_commit` (rule 38): the commits after a position that changed a path.
+"""Lists commits for `each_commit` (rule 38): those that come after a position and changed a path.
 
 `first-parent` follows the line of a branch and takes a merge as one commit. `all` takes every commit that was not
-reachable before and that differs from each of its parents. git's own path limits are not used together with exclusions,
-because they judge a merge only by its parents that are not excluded, and stop early if commit dates run backwards.
+reachable before and that differs from each of its parents. git's own path limits are not used together with exclusions.
+They judge a merge only by its parents that are not excluded, and stop early if commit dates run backwards.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _GROWTH = 8
 
 
 async def find_newest(repository: Repository, head: str, path: str, line: str) -> str | None:
-    """Find the position after everything up to this head. None if no commit up to it touches the path."""
+    """Find the position that covers everything up to this head. None if no commit up to it touches the path."""
     newest = await repository.list_touching(head, path=path, newest=1, is_whole_graph=line == "all")
     if not newest:
         return None
@@ -65,7 +65,8 @@ async def list_graph(repository: Repository, head: str, tips: Sequence[str], pat
     """
     parents = await _list_new(repository, head, tips)
     touching = set(await _find_touching(repository, parents, path))
-    # The marks that stand for everything seen below a commit: tips, and touching commits that come before it here.
+    # By commit: the marks that represent its whole seen history. A mark is a tip, or a touching commit that comes
+    # earlier in this loop.
     below: dict[str, frozenset[str]] = {tip: frozenset((tip,)) for tip in tips}
     frontier = set(tips)
     positions: list[str] = []
@@ -125,7 +126,7 @@ async def _find_touching(repository: Repository, parents: dict[str, tuple[str, .
 
 
 async def _has_other_mode(repository: Repository, commit: str, parent: str, path: str, own: Found | None) -> bool:
-    """Is the same content there as another kind of file?"""
+    """Has the path another mode in the parent? Asked if its content is the same in both."""
     if own is None or own.kind != "blob":
         return False
     folder, _, name = path.rpartition("/")

@@ -27,7 +27,7 @@ _MARKERS = (
 _REMEMBERED_SECONDS = 10.0
 _LONGEST_GIT_FILE_BYTES = 4096
 _CHECK_SECONDS = 0.25
-# The most seconds of a hold. A rebase that was left unfinished for days must not hold its readers for days.
+# The most seconds of a hold. A rebase that was left unfinished for days must not hold looks for days.
 LONGEST_HOLD_SECONDS = 600.0
 
 
@@ -37,7 +37,7 @@ class GitHolds:
         self._loop = loop
         self._release = release
         self._repositories = Repositories()
-        # By target: the git folder that it waits for. By git folder: the time since which it is busy.
+        # By target: the git folder that it waits for. By git folder: the moment since which git is busy there.
         self._held: dict[str, str] = {}
         self._busy_since: dict[str, float] = {}
         self._timer: asyncio.TimerHandle | None = None

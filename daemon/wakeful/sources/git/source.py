@@ -1,9 +1,9 @@
 """Commits as versions: the tree of branch:path, or with `each_commit` the commits that touch it.
 
 The reactor follows targets and asks for looks. Each answer is a `TargetLooked`. A poll compares branches every 2 to 10
-seconds, and at once when a watched folder of the repository changes. It costs one line per branch for any number of
-sessions. Targets that changed are reported as hints. Nothing is written to a repository, and nothing that it configures
-is run (see `git_command`). A repository that cannot be read is unknown, never "deleted" (rule 5).
+seconds, and at once when a watched folder of the repository changes. A poll asks git one line per branch, for any
+number of sessions. Targets that changed are reported as hints. Nothing is written to a repository, and no program that
+it configures is run (see `git_command`). A repository that cannot be read is unknown, never "deleted" (rule 5).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ POLL_SECONDS = 2.0
 # Seconds between polls while a repository is missing. It bounds how late `git init` or a replaced checkout is noticed.
 MISSING_POLL_SECONDS = 1.0
 IDLE_POLL_SECONDS = 10.0
-# Rounds without a change after which working hints are trusted to report sooner than the poll.
+# After this many rounds without a change, polls become rarer if hints work, because hints report a change sooner.
 _QUIET_ROUNDS = 5
 # Seconds of changes that are combined into one poll. A rebase writes hundreds of files.
 _BREATH_SECONDS = 0.02
@@ -79,7 +79,7 @@ class _Followed:
     refs: tuple[str, ...]
     refusal: str | None
     git_dir: str | None = None
-    # The path of its home inside the repository.
+    # The path of the target's home inside the repository.
     prefix: str = ""
     viewed: Viewed = field(default_factory=Viewed)
 
@@ -96,7 +96,8 @@ class _Watched:
     unwatched: str | None = None
     hold: str | None = None
     held_since: float | None = None
-    # Its folder was removed or moved away. Another folder may already be there, even with the same inode number.
+    # True if the repository's folder was removed or moved away. Another folder may already be there, even with the same
+    # inode number.
     is_gone: bool = False
     # Cached, because thousands of targets use a handful of refs and each poll asks for them.
     _refs: tuple[str, ...] | None = None
@@ -273,7 +274,7 @@ class CommitSource:
         try:
             for key in asked:
                 if (followed := self._followed.get(key)) is not None:
-                    # Without an await in between, so that a target that is forgotten from now on is removed from this
+                    # No await may come between these steps. A target that is forgotten later is then removed from this
                     # repository.
                     followed.git_dir, followed.prefix = watched.repository.place.git_dir, prefix
                     watched.include(key, followed.refs)
@@ -282,7 +283,8 @@ class CommitSource:
             self._arm(watched)
             heads = await self._find_heads(watched)
             for ref, head in heads.items():
-                # Never newer than the oldest look, so that the poll compares every target of a branch that moved since.
+                # A known head stays, so that it is never newer than the oldest look. The poll then compares every
+                # target of a branch that moved since that look.
                 watched.heads.setdefault(ref, head)
             await self._answer_questions(watched, prefix, asked, heads)
         except GitRefusal as refusal:
@@ -375,8 +377,8 @@ class CommitSource:
         stale = self._watched.get(place.git_dir) if place is not None else None
         if place is None or not _is_same(place) or (stale is not None and stale.is_gone):
             if stale is not None:
-                # There is another repository under the same name. The targets that followed the old one must look at
-                # this one.
+                # There is another repository under the same name. The targets of the old repository must look at the
+                # new one.
                 self._let_go(stale)
                 self._hint(set(stale.refs_of))
             place = await locate(top, is_explicit=home.is_explicit)
@@ -520,7 +522,7 @@ class CommitSource:
         return hinted
 
     def _find_returned(self) -> set[str]:
-        """Find the targets without a repository where one is now, or where a refusal is due to be tried again."""
+        """Find the targets whose missing repository exists now, and those whose refusal is due for another try."""
         now = time.monotonic()
         returned: set[str] = set()
         for home, missing in self._missing.items():

@@ -1,4 +1,4 @@
-"""The contract of a watcher of folders. It gives hints, which need not be true.
+"""The contract of a watcher of folders. A watcher gives hints, and a hint may be wrong.
 
 The file source watches exactly the folders that its pruned walks found, and gets batches of places where something may
 have changed. A watcher may report too much, late or twice. If it missed something, it must report `Lost`. It never
@@ -42,7 +42,7 @@ class Lost(Struct, frozen=True):
     why: str
 
 
-# Reasons of `arm` that mean that there is nothing to watch. Other reasons mean that it cannot be watched.
+# Reasons of `arm` that mean that there is no folder to watch. Other reasons mean that the folder cannot be watched.
 NOT_THERE = "not there"
 NOT_A_FOLDER = "not a folder"
 

@@ -38,17 +38,17 @@ READ_BYTES = 64 * 1024
 # The size of an event with the longest possible name and a zero byte.
 LONGEST_EVENT_BYTES = _HEADER.size + 256
 # The most reads in one turn, so that the loop does other work during a burst. The descriptor stays readable, so the
-# next turn follows at once. One turn reads a whole queue of the usual length. If its end was lost, the events before it
-# need not be reported.
+# next turn follows at once. One turn reads a whole queue of the usual length. If the queue overflowed and its end was
+# lost, the events before the overflow need not be reported.
 _READS_PER_TURN = 16
 # The most turns within `BREATH_SECONDS`, after which reading pauses. In a burst each event would be its own batch
 # (100,000 files gave 41,000 reports, measured). A single save takes two or three turns and never waits.
 TURNS_PER_BREATH = 8
 BREATH_SECONDS = 0.01
-# A file that was created or written and is not yet closed is reported after one to two of these. A look before that
+# A file that was created or written and is not yet closed is reported after one to two of these spans. An earlier look
 # would see half of the file.
 _OPEN_FILE_SECONDS = 0.025
-# Seconds until an unreadable instance is replaced: none for the first one, then more for each that fails as well.
+# Seconds until an unreadable instance is replaced: none for the first, then more for each new one that fails as well.
 _FIRST_EXCHANGE_SECONDS = 0.0
 _SECOND_EXCHANGE_SECONDS = 0.5
 _LONGEST_EXCHANGE_SECONDS = 30.0
@@ -127,7 +127,7 @@ class InotifyHints:
         self._exchange: asyncio.TimerHandle | None = None
         self._exchange_seconds = _FIRST_EXCHANGE_SECONDS
         self._is_read = False
-        # Other code closed the instance.
+        # True if other code closed the instance's descriptor.
         self._is_closed = False
         loop.add_reader(self._instance.fd, self._drain)
 
@@ -223,7 +223,7 @@ class InotifyHints:
     def _give_up(self, problem: OSError) -> None:
         """Replace the instance, because it can no longer be read.
 
-        The first time it is replaced at once, and later if the new one fails as well.
+        The first replacement is made at once. If the new instance fails as well, the next replacement waits longer.
         """
         if self._is_read:
             self._exchange_seconds = _FIRST_EXCHANGE_SECONDS

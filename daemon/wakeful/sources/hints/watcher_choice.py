@@ -1,4 +1,4 @@
-"""Chooses a watcher by the setting `hints` and the abilities of this system, and again when the setting changes.
+"""Chooses a watcher by the setting `hints` and by what this system supports, and again when the setting changes.
 
 The wiring passes `HintsSwitch.make` to every source as its maker of watchers, and calls `choose` with each new setting.
 A source notices only a `Lost`, after which it looks at everything. By then the new watcher watches every folder of the
@@ -130,13 +130,13 @@ class SwitchedHints:
         self._current.close()
 
     def exchange(self, make: MakeHints, why: str) -> None:
-        """Watch with the new watcher, report that everything must be looked at, close the old watcher: in this
-        order.
+        """Replace the watcher, in this order: watch with the new one, report that everything must be looked at, close
+        the old one.
         """
         with self._lock:
             old, self._current = self._current, make(self._loop, self._report)
             refused = self._current.arm(self._armed)
             self._armed.difference_update(refused)
-        # The owner of such a folder must know that it is no longer watched.
+        # The source must know which folders are no longer watched.
         self._report((Lost(why), *(Gone(folder) for folder in refused)))
         old.close()

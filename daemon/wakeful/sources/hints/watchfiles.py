@@ -1,8 +1,9 @@
 """Hints by watchfiles, for systems without inotify and for the setting `hints: watchfiles`.
 
 watchfiles cannot add a folder to a running watch. So folders are watched in groups of doubling size, each with its own
-notifier and thread: n folders cost n log n, and a few notifiers. watchfiles drops overflow silently and fails on a name
-that is not UTF-8 (measured with 1.3.0). So a very large batch and every error are reported as `Lost`.
+notifier and thread. Adding n folders one by one then takes n log n steps, and only a few notifiers exist. watchfiles
+drops overflow silently and fails on a name that is not UTF-8 (measured with 1.3.0). So a very large batch and every
+error are reported as `Lost`.
 """
 
 from __future__ import annotations
@@ -85,8 +86,8 @@ class WatchfilesHints:
             return problems | self._begin(fresh)
 
     def disarm(self, folders: Iterable[str]) -> None:
-        # Removing a folder from a notifier would need a new notifier for the rest of the group. So its names are only
-        # no longer passed on, and the group shrinks when it is merged next.
+        # Removing a folder from a notifier would need a new notifier for the rest of the group. So the notifier keeps
+        # the folder until the group is merged next, and the folder's names are dropped.
         with self._lock:
             unwanted = set(folders)
             for folder in unwanted:
