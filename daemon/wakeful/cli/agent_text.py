@@ -1,8 +1,8 @@
 """Prints an agent's words on a terminal as they arrive: wrapped into lines, with thoughts marked apart.
 
-Streamed words may be void (the model broke off) or missing (they came too fast). The record of the turn then completes
-or replaces them. All characters are escaped, so that a terminal obeys none of them. `ask`, `talk` and `follow` use
-this module and pass in the function that writes.
+Streamed words can become invalid (the model broke off) or get lost (they came too fast). The record of the turn then
+completes or replaces them. Control characters are escaped, so that the words cannot control the terminal. `ask`, `talk`
+and `follow` use this module and pass in the function that writes.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ WORDS_LOST = "some words were lost; the whole answer follows when it is recorded
 
 
 class LineWrapper:
-    """Wraps text that arrives in pieces into lines of a given width, each behind a lead. None does not wrap.
+    """Wraps text that arrives in pieces into lines of a given width. Each line begins with a lead.
 
-    A word is printed as soon as a part of it arrives, so a long word may be split at the end of a line.
-    Empty lines at the beginning and at the end are not printed."""
+    With a width of None the text is not wrapped. A word is printed as soon as a part of it arrives, so a long word may
+    be split at the end of a line. Empty lines at the beginning and at the end are not printed.
+    """
 
     def __init__(
         self, write: Callable[[str], None], *, lead: str = "", width: int | None = None, colour: str = ""
@@ -90,7 +91,7 @@ class LineWrapper:
 
 
 class AgentWordsPrinter:
-    """Prints the words of one run's agent. `remark` prints our own messages about them, one line each."""
+    """Prints the words of one run's agent. `remark` prints messages about these words, one line each."""
 
     def __init__(self, text: LineWrapper, thoughts: LineWrapper | None, remark: Callable[[str], None]) -> None:
         """`thoughts` is None if thoughts are not shown."""

@@ -1,7 +1,7 @@
 """The command line's client of the control socket: one request per connection, over `client/sync_transport.py`.
 
-If systemd owns the socket, a command waits in the socket's queue while the daemon restarts. It then prints a message
-after MOMENT_SECONDS and gives up after PATIENCE_SECONDS.
+If systemd owns the socket, a command waits in the socket's queue while the daemon restarts. The command then prints a
+message after MOMENT_SECONDS and gives up after PATIENCE_SECONDS.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ class Client:
         try:
             answer = self._exchange(request, is_patient=is_patient)
         except EffectUnknown:
-            # A GET and a call with an idempotency key can be repeated safely, so retry once. This hides a restart of
-            # the daemon at this moment.
+            # A GET and a call with an idempotency key can be repeated safely, so retry once. A command then does not
+            # notice that the daemon restarts at this moment.
             if not is_repeatable(method, key):
                 raise
             answer = self._exchange(request, is_patient=is_patient)
@@ -150,8 +150,10 @@ class Client:
         connection.settimeout(PATIENCE_SECONDS)
 
     def _await_visibly(self, connection: socket.socket) -> None:
-        """Show the seconds that pass on the terminal. A first search, the costs of a long log or a merge of many files
-        take a while."""
+        """Show on the terminal how many seconds have passed.
+
+        A first search, the costs of a long log or a merge of many files take a while.
+        """
         connection.settimeout(1.0)
         waited = 0
         try:

@@ -69,7 +69,7 @@ class Verbs(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         name = args[0] if args else ""
         if name and not name.startswith("-") and name not in COMMANDS:
-            # Needed only after a typing error, and slow to import.
+            # Imported here, because it is slow to import and needed only after a typing error.
             suggestions = importlib.import_module("wakeful.cli.suggestions")
             raise click.UsageError(f"there is no verb {name!r}; {suggestions.suggest_verb(name)}", ctx)
         return super().resolve_command(ctx, args)
@@ -102,13 +102,15 @@ class Command(click.Command):
 
 
 def _import_uncollected(name: str) -> ModuleType:
-    """Import a module without garbage collection. A module's objects are never freed, and collections that visited
-    them took a tenth of the daemon's start."""
+    """Import a module without garbage collection.
+
+    A module's objects are never freed. Collections that visited them took a tenth of the daemon's start.
+    """
     gc.disable()
     try:
         return importlib.import_module(name)
     finally:
-        # Otherwise the first collection afterwards would visit them all.
+        # Without the freeze, the first collection afterwards would visit all these objects.
         gc.freeze()
         gc.enable()
 
@@ -193,7 +195,7 @@ class Number(click.IntRange):
 def _complete(completion: Completion | None, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
     if completion is None:
         return []
-    # Needed only if a shell asks for completions.
+    # Imported here, because it is needed only if a shell asks for completions.
     values = importlib.import_module("wakeful.cli.completion_values")
     found: list[Any] = values.complete(completion, ctx, param, incomplete)
     return found
@@ -215,7 +217,7 @@ def wakeful(ctx: click.Context, socket: str | None, is_json: bool) -> int:
     ctx.obj = Options(socket, is_json)
     if ctx.invoked_subcommand is not None:
         return DONE
-    # Without a verb, print the help but fail, so that a script without its verb notices.
+    # Without a verb, print the help but fail. A script that left out its verb must not succeed.
     click.echo(ctx.get_help())
     return USAGE
 
@@ -227,12 +229,12 @@ def main() -> int:
 def _run_click() -> object:
     """Run click, and turn its exceptions into ours."""
     if COMPLETE_VARIABLE in os.environ:
-        # A shell asks for completions. The import registers our completion classes; other commands do without it.
+        # A shell asks for completions. The import registers our completion classes. No other command needs them.
         importlib.import_module("wakeful.cli.completion_scripts")
     try:
         return wakeful.main(prog_name="wakeful", standalone_mode=False)
     except click.UsageError as error:
-        # click puts each choice of an argument on a line of its own.
+        # click puts each choice of an argument on its own line. Join them into one line.
         words = escape(error.format_message().replace("\n\t", " "))
         raise Failure(words if "--help" in words else f"{words} (see {_help_of(error)})", USAGE) from None
     except click.ClickException as error:

@@ -1,8 +1,8 @@
 """`wakeful completion`, and the completion script of each shell. Zsh uses the script of click, bash and fish our own.
 
-Bash splits words at `@`, `:` and `=`, and replaces only the part behind the last of them. Click's script ignores that,
-so that names such as `ticket@7` could not be completed. Our script passes the line as it was typed. This module is
-imported only for `wakeful completion` or if a shell asks for completions.
+Bash splits words at `@`, `:` and `=`, and replaces only the text after the last of these characters. Click's script
+ignores that, so names such as `ticket@7` could not be completed. Our script passes the line as it was typed. This
+module is imported only for `wakeful completion` or if a shell asks for completions.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ complete -F %(complete_func)s %(prog_name)s
 
 
 class Bash(BashComplete):
-    """Completes for bash. It gets the whole line up to the cursor, and omits the part of the word that bash keeps."""
+    """Completes for bash.
+
+    The script passes the whole line up to the cursor. A completion omits the part of the word that bash keeps.
+    """
 
     source_template = _BASH
 

@@ -1,7 +1,7 @@
 """The values that a shell offers for arguments: the daemon's present sessions, checkpoints, runs and facts.
 
-An argument in the table of verbs names one of these completions. They take at most a second and never print a message.
-Without a daemon, nothing is offered. Values that a shell would have to quote are not offered.
+An argument in the table of verbs names one of these completions. A completion takes at most a second and never prints a
+message. Without a daemon, only files and secrets are offered. Values that a shell would have to quote are not offered.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from wakeful.verbs.verb import Completion
 
 # Seconds until a completion gives up. A person waits for it at the prompt.
 PATIENCE_SECONDS = 1.0
-# Values of these characters need no quoting in a shell.
+# Values that consist of these characters need no quoting in a shell.
 _PLAIN = re.compile(r"[\w.@/+:=-]+")
 
 Offer = Callable[[click.Context], Iterable[str]]
@@ -52,9 +52,9 @@ def complete(
 
 
 def _complete_side(ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
-    """Complete NAME, or NAME@POSITION: after the `@`, the checkpoints of that session.
+    """Complete NAME or NAME@POSITION. After the `@`, offer the checkpoints of that session.
 
-    A session's own name may hold an `@` as well.
+    A session's own name may contain an `@` as well.
     """
     name, mark, _ = incomplete.rpartition("@")
     found = offer(list_sessions, ctx, incomplete)
@@ -146,7 +146,7 @@ def _list_facts(ctx: click.Context) -> list[str]:
 def _show(ctx: click.Context, name: str | None = None) -> dict[str, Any]:
     """Get the session that the command line names.
 
-    After an option that still lacks its value, click has not assigned the arguments yet, so read `ctx.args` too.
+    After an option that has no value yet, click has not assigned the arguments. So `ctx.args` is read too.
     """
     name = name or ctx.params.get("name") or next(iter(ctx.args), None)
     if name is None:

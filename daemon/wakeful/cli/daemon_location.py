@@ -1,8 +1,8 @@
 """Finds the daemon's socket and folders: by flag, then environment, then project, then the usual places.
 
-The order is the same as in `settings`. This copy exists because `settings` reads YAML, and
-importing that would cost `list` more than everything else together. The project is the nearest folder upwards that has
-its own state folder. Inside a project every verb uses that state. If its daemon is down, no verb uses another daemon.
+The order is the same as in `settings`. This copy exists because `settings` reads YAML, and that import would cost
+`list` more time than all its other work. The project is the nearest folder upwards that has its own state folder.
+Inside a project every verb uses that state. If the project's daemon is down, no verb uses another daemon.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _machine_sockets() -> list[str]:
 def _find_project(*, is_quiet: bool = False) -> str:
     """Return the state folder of the current project. Empty if there is none.
 
-    Prints once per command which state folders were skipped and why.
+    Prints which state folders were skipped and why, once per command.
     """
     found = find_project()
     for words in () if is_quiet else found.passed_over:
@@ -137,7 +137,7 @@ def _own_state() -> str:
 
 
 def _first(variable: str) -> str:
-    """Return the first folder in a variable. systemd separates several folders by colons; ours is the first."""
+    """Return the first folder in a variable. systemd separates several folders by colons; the first one is ours."""
     return os.environ.get(variable, "").split(":")[0]
 
 

@@ -15,7 +15,10 @@ INTERRUPTED = 130
 
 
 def conclude(run: Callable[[], object]) -> int:
-    """Run a command and return its exit code, whatever it raises. If the command returns a number, that is the code."""
+    """Run a command and return its exit code, whatever it raises.
+
+    A number that the command returns is the exit code.
+    """
     try:
         code = run()
         sys.stdout.flush()
@@ -29,7 +32,7 @@ def conclude(run: Callable[[], object]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader has seen enough (`wakeful log | head`). Python would complain while closing stdout.
+        # The reader has seen enough (`wakeful log | head`). Without this, Python would complain while it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
 

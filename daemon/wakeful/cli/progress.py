@@ -1,7 +1,7 @@
 """Progress on a terminal: a bar, a count, or seconds of waiting.
 
-Written to standard error, so that the output of a verb can be piped. Erased at the end. Without a terminal, nothing is
-written.
+The progress is written to standard error, so that the output of a verb can be piped. It is erased at the end. Without a
+terminal, nothing is written.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Bar:
 
 
 class Tally:
-    """Shows a count while its `with` block runs, if the total is not known."""
+    """Shows a count while its `with` block runs. Used if the total is not known."""
 
     def __init__(self, what: str, *, is_shown: bool) -> None:
         self._what = what

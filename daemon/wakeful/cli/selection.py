@@ -1,9 +1,8 @@
-"""Finds the sessions that a NAME on the command line selects: one session, all of a template (`ticket@`), or all that
-match a pattern (`'ticket@*'`).
+"""Finds the sessions that a NAME on the command line selects.
 
-Used by `list` and by the calls. Patterns are shell patterns: `*`, `?` and `[a-z]`; `*` also matches a slash. The name
-of a session contains none of these characters. Modules that are slow to import are loaded only for patterns and
-suggestions.
+A NAME selects one session, all sessions of a template (`ticket@`), or all that match a pattern (`'ticket@*'`). Used by
+`list` and by the calls. Patterns are shell patterns: `*`, `?` and `[a-z]`; `*` also matches a slash. The name of a
+session contains none of these characters. Modules that are slow to import are loaded only for patterns and suggestions.
 """
 
 from __future__ import annotations
@@ -44,8 +43,10 @@ def _is_of(name: str, wanted: str) -> bool:
 
 
 def find_template(name: str) -> str | None:
-    """Return the template of a session. A copy of the function in core/spec/session.py, whose import takes longer than
-    a whole `list`."""
+    """Return the template of a session.
+
+    This is a copy of the function in core/spec/session.py, whose import takes longer than a whole `list`.
+    """
     folder, slash, last = name.rpartition("/")
     head, mark, _ = last.partition(TEMPLATE_MARK)
     return f"{folder}{slash}{head}{mark}" if mark else None
@@ -84,7 +85,7 @@ def refuse_empty(wanted: Sequence[str], names: Sequence[str], gone: int = 0) -> 
 def suggest(wanted: str, names: Iterable[str]) -> list[str]:
     """List sessions and templates with a similar spelling, the most similar first.
 
-    Of a pattern, only the part without wildcards at its ends is compared, with the beginnings of names.
+    For a pattern, the wildcards at its ends are dropped. The rest is compared with the beginnings of names.
     """
     import difflib
 

@@ -1,6 +1,6 @@
 """`wakeful list`: prints the daemon's rows as JSON, or as a table in which the sessions of a template share one line.
 
-This is the most used verb, so it imports nothing slow. Importing click alone takes three times as long as all the rest.
+This is the most used verb, so it imports nothing slow. Importing click alone takes three times as long as all its work.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from wakeful.cli.text import count, escape, format_age, format_table, paint, sho
 HEAD = ("NAME", "STATE", "RUNS", "LAST RUN", "REASON")
 MIXED = "mixed"
 _QUEUED = "queued: "
-# The adjective for `--asks` in messages. Those for `--state` and `--failed` are the options' own words.
+# The adjective for `--asks` in messages. The adjectives for `--state` and `--failed` are the options' own words.
 _ASKING = {"asks": "asking"}
 
 # A row as the daemon sends it (`brief_row` in views/session_rows.py), with times in microseconds: name, state, runs,
@@ -40,8 +40,10 @@ def list_verb(
 def print_list(
     options: Options, names: tuple[str, ...] = (), *, is_all: bool = False, states: Sequence[str] = ()
 ) -> None:
-    """Print the sessions. `names` are sessions, templates (`ticket@`) or patterns; each selected session then has its
-    own line."""
+    """Print the sessions.
+
+    `names` are sessions, templates (`ticket@`) or patterns. If names are given, each selected session has its own line.
+    """
     client = options.client()
     if options.is_json:
         _print_json(client.get_bytes("/sessions", state=states), names)
@@ -110,7 +112,7 @@ def group_rows(rows: list[Row]) -> list[Row]:
     """Replace two or more sessions of one template by one row, at the position of the first."""
     groups: dict[str, list[Row]] = {}
     for row in rows:
-        # Skip the search for names without a mark, because the table may have 10,000 of them.
+        # Skip the search for names without a mark, because the table may have 10,000 rows.
         groups.setdefault((find_template(row[0]) if TEMPLATE_MARK in row[0] else None) or row[0], []).append(row)
     return [own[0] if len(own) == 1 else _sum_up(name, own) for name, own in groups.items()]
 
@@ -151,7 +153,7 @@ def _format_row(row: Row, now: float) -> tuple[str, ...]:
 
 
 def say_next(remark: str, next_word: str, age_seconds: float) -> str:
-    """Add the next moment to the remark. The moment comes first, because a narrow screen cuts the end."""
+    """Add the next moment to the remark. The moment comes first, because a narrow screen cuts the end of the line."""
     when = format_age(min(age_seconds, 0.0))
     match next_word:
         case "next slot":

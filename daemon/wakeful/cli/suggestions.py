@@ -1,8 +1,8 @@
 """Suggests a verb to a person who typed one that does not exist.
 
-Verbs of other tools (`restart`, `ps`) are answered by their meaning, typing errors by spelling. A typing error never
-suggests a verb that closes, removes or goes back, because a person who repeats it unread could lose something.
-Imported only after such an error.
+Verbs of other tools (`restart`, `ps`) are matched by their meaning, typing errors by their spelling. A typing error
+never suggests a verb that closes, removes or goes back. A person who runs the suggestion without reading it could lose
+something. Imported only after such an error.
 """
 
 from __future__ import annotations
@@ -78,5 +78,5 @@ def suggest_verb(name: str) -> str:
     if meaning is not None:
         return meaning
     near = difflib.get_close_matches(name.lower(), COMMANDS, 1)
-    # If the most similar verb must not be suggested, suggest none: the second most similar would be a guess.
+    # If the most similar verb must not be suggested, suggest none. The second most similar verb would be only a guess.
     return f"did you mean {near[0]!r}?" if near and near[0] not in DANGEROUS else "`wakeful --help` lists them"

@@ -1,8 +1,8 @@
 """Renders the systemd unit files that wakeful ships, with the paths of this command, the specs and the state.
 
-This module only makes text and never writes a file. `wakeful install` writes what `render_user` and `render_system`
-return. `doctor` reads the version in an installed file. The first line of each file marks it as ours. A file without
-that mark is never replaced or removed.
+This module only makes text and never writes a file. `wakeful install` writes the texts that `render_user` and
+`render_system` return. `doctor` reads the version in an installed file. The first line of each file marks it as ours. A
+file without that mark is never replaced or removed.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def render_drop_in(
 ) -> str:
     """Render one account's own settings, which override the shared template.
 
-    `shown` are further homes the daemon needs; `code` is read-only.
+    `shown` are other homes that the daemon needs. `code` are folders of code, which the daemon may only read.
     """
     words = _words(specs, state) if specs else ["--specs", "/etc/wakeful/%i/sessions.d", *_words(None, state)]
     # The template allows writes only in the usual folders. The files of runs are next to the folder of specs.

@@ -1,7 +1,7 @@
 """Formats text for a terminal: tables, colours, times, wrapping.
 
 Colours are used only on a terminal without NO_COLOR. All names, paths, messages and outputs of runs must pass `escape`
-(text/display.py) before they are printed, so that a terminal obeys nothing in them. There is no table library, because
+(text/display.py) before they are printed, so that they cannot control the terminal. There is no table library, because
 its import takes longer than the whole command.
 """
 
@@ -51,7 +51,7 @@ def columns() -> int:
 
 
 def measure(text: str) -> int:
-    """Count the columns on the screen. Wide characters take two, combining ones none."""
+    """Count the columns on the screen. Wide characters take two columns, combining characters none."""
     if text.isascii():
         return len(text)
     return sum(
@@ -79,7 +79,10 @@ def pad(text: str, width: int) -> str:
 def format_table(
     head: Sequence[str], rows: Sequence[Sequence[str]], colours: Sequence[Sequence[str]] | None = None
 ) -> Iterator[str]:
-    """Yield the lines of a table that fits the screen. Only the last column is cut: the first has names to copy."""
+    """Yield the lines of a table that fits the screen.
+
+    Only the last column is cut, because people copy names from the first.
+    """
     widths = [max(map(measure, column)) for column in zip(head, *rows, strict=True)]
     room = columns() - sum(widths[:-1]) - 2 * (len(widths) - 1)
     widths[-1] = max(min(widths[-1], room), 10)
@@ -137,7 +140,7 @@ def format_exact(text: str | None) -> str:
 
 def show_local_times(text: str) -> str:
     """Convert the UTC times in a sentence of the daemon to local time."""
-    # Most lines have no time, and so no Z. Then return early, because importing `re` is slow.
+    # Most lines have no time, and so no Z. Return early for them, because importing `re` is slow.
     if "Z" not in text:
         return text
     import re
@@ -224,9 +227,10 @@ def say_slots(slots: dict[str, Any]) -> str:
 
 
 def write_over(text: str) -> None:
-    """Replace the current line of the terminal, which may be longer, by spaces instead of control codes.
+    """Replace the current line of the terminal.
 
-    Not every terminal supports those codes.
+    The new text is padded with spaces to the full width, in case the old line was longer. Not every terminal supports
+    the control codes that clear a line.
     """
     width = columns() - 1
     print(f"\r{text[:width]:<{width}}", end="", file=sys.stderr, flush=True)

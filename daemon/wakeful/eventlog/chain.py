@@ -3,7 +3,8 @@
 The hash of a record covers the hash of the record before it in its session and the hash of its payload. It does not
 cover the payload itself, so an erased payload leaves the chain whole. The hash of a flush covers all records before it,
 of all sessions, in the order they were written. That hash is the `roll`, which the SQLite engine also keeps outside the
-store, in its anchor. A changed encoding would break every log in the field, so `FORMAT` is part of the hashed bytes.
+store, in its anchor. `FORMAT` is part of the hashed bytes, because every existing log would fail verification after a
+change of the encoding.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ CHANGED_PAYLOAD = "its payload is not the one that was recorded"
 BROKEN_LINK = "its hash does not follow from its content and the record before it"
 
 _encode = msgspec.msgpack.Encoder().encode
-# Copied, never updated: OpenSSL 3 looks up the algorithm for every new hash object, which takes 1.7 us. A copy takes
-# 0.5 us.
+# `_EMPTY` is copied and never updated. OpenSSL 3 looks up the algorithm for every new hash object, which takes 1.7 us.
+# A copy takes 0.5 us.
 _EMPTY = sha256()
 
 
@@ -44,7 +45,10 @@ def link_record(
     rationale: str | None,
     payload_hash: bytes,
 ) -> bytes:
-    """Compute the chain hash of a record. The array is unambiguous: no two different records have the same encoding."""
+    """Compute the chain hash of a record.
+
+    The fields are encoded as one array, so no two different records have the same encoding.
+    """
     fields = (FORMAT, previous, session, seq, at, kind, author, run, parent, rationale, payload_hash)
     return hash_bytes(_encode(fields))
 
@@ -63,8 +67,9 @@ def roll_forward(roll: bytes, hashes: Iterable[bytes]) -> bytes:
 
 
 def find_damage(records: Iterable[Record]) -> Iterator[tuple[int, str]]:
-    """Find every record of one session that fails verification, with the reason. `records` are all its records, in
-    order.
+    """Find every record of one session that fails verification, with the reason.
+
+    `records` are all records of the session, in order.
     """
     previous = NOTHING
     for seq, record in enumerate(records, 1):

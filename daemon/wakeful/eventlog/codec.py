@@ -20,8 +20,8 @@ from wakeful.errors import InternalError
 from wakeful.eventlog.chain import hash_bytes
 from wakeful.eventlog.contract import Record
 
-# The version of the fold. Incremented with every change after which an old log folds to another state. A new field of
-# the state is such a change.
+# The version of the fold. It is incremented with every change after which an old log folds to another state, such as a
+# new field of the state.
 FOLD = 12
 
 
@@ -50,9 +50,10 @@ def decode(kind: str, payload: bytes) -> Event:
 
 
 def gather_stand_ins(erasures: Iterable[Record]) -> dict[int, bytes]:
-    """Return the stand-ins for erased payloads, by seq. `erasures` are all `payload_erased` records of a session.
+    """Return the placeholders (stand-ins) of erased payloads, by seq.
 
-    They are read from the newest on, because the record of an erasure may have been erased by a later one.
+    `erasures` are all `payload_erased` records of a session. The records are read from newest to oldest, because a
+    later erasure may have erased the record of an earlier one.
     """
     stand_ins: dict[int, bytes] = {}
     for record in reversed(list(erasures)):
@@ -71,8 +72,9 @@ def encode_state(session: Session) -> bytes:
 
 
 def hash_state(session: Session) -> str:
-    """Hash a session's state, as in its snapshot. Two hosts of one release that fold the same records get the same
-    hash.
+    """Hash a session's state, encoded as in its snapshot.
+
+    Two hosts of one release that fold the same records get the same hash.
     """
     return hash_bytes(encode_state(session)).hex()
 

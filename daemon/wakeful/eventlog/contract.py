@@ -3,10 +3,10 @@
 A record is addressed by session and seq; the seqs of a session are gap-free and begin at 1. An append is atomic over
 all sessions it names, and is acknowledged only when it is durable.
 
-An engine must implement `EventLog`: append, read, follow, keep snapshots. Everything else is a port of its own, which
-an engine offers or not: `PayloadStore`, `RecordImports`, `RecordSearch`, `LogVerification`, `LogBackup`, `StoreHealth`.
-A caller asks for the smallest port it needs, most of them for `LogReader`. `DaemonLog` is the sum that a running daemon
-needs. How an engine is added: docs/eventlog.md.
+An engine must implement `EventLog`: append, read, follow, keep snapshots. Every other ability has a port of its own,
+which an engine may implement: `PayloadStore`, `RecordImports`, `RecordSearch`, `LogVerification`, `LogBackup`,
+`StoreHealth`. A caller depends on the smallest port it needs; for most callers that is `LogReader`. `DaemonLog`
+combines the ports that a running daemon needs. docs/eventlog.md explains how to add an engine.
 """
 
 from __future__ import annotations
@@ -35,11 +35,14 @@ class BadAppend(CallerError):
 
 
 class BadImport(CallerError):
-    """Records that do not match their hashes, leave a gap or were not announced. Nothing of them was written."""
+    """Records that do not match their hashes, leave a gap or were not announced. None of them was written.
+
+    Also raised for an erasure or an archive of a seq that the session does not have.
+    """
 
 
 class BadSearch(CallerError):
-    """A search without a word to look for."""
+    """A search that names no word."""
 
 
 class StoreBehindAnchor(OperatorError):
@@ -52,7 +55,10 @@ class StoreUnsafe(OperatorError):
 
 
 class StoreShort(OperatorError):
-    """The system has no file descriptor left to read with. The log is not to blame, and later reads may succeed."""
+    """The process has no file descriptor left for reading.
+
+    The log itself is not the cause, and later reads may succeed.
+    """
 
 
 class StoreDamaged(OperatorError):
@@ -62,7 +68,8 @@ class StoreDamaged(OperatorError):
 class StoreUnfinished(OperatorError):
     """The first start was cut short before the store had its schema.
 
-    It holds nothing, and the next start makes it again."""
+    The store holds no records, and the next start creates it again.
+    """
 
 
 class StoreFailed(OperatorError):
@@ -115,9 +122,9 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
 class Append(msgspec.Struct, frozen=True):
     """Drafts for one session.
 
-    `expected_seq` is the session's head before them (0 for a new session). `key` is unique per session. `digest`
-    identifies the content of the call, if the caller wants to compare it later. With `finishes_import`, the drafts
-    follow imported records, and finish that import in the same step.
+    `expected_seq` is the session's head before these drafts (0 for a new session). `key` is unique per session.
+    `digest` identifies the content of the call, if the caller wants to compare it later. With `finishes_import`, the
+    drafts follow imported records, and the append also finishes that import.
     """
 
     session: str
@@ -129,9 +136,10 @@ class Append(msgspec.Struct, frozen=True):
 
 
 class Appended(msgspec.Struct, frozen=True, gc=False):
-    """The seqs of an append. A duplicate has the seqs of the first time, or 0 if this append had no key.
+    """The seqs of an append. A repeated call gets the seqs of the first time, or 0 if this append had no key.
 
-    `digest` is the one that was stored with the key. The answer to an append does not have it.
+    `digest` is the digest that was stored with the key. Callers get it from `find_key` and `find_keys`; the answer to
+    an append may lack it.
     """
 
     session: str
@@ -177,7 +185,7 @@ class Snapshot(msgspec.Struct, frozen=True, gc=False):
 
 
 class Import(msgspec.Struct, frozen=True, gc=False):
-    """An import: it ends at `last_seq` with the hash `head`, and the session's records reach `seq` now."""
+    """An announced import. It ends at `last_seq`, whose hash is `head`. The session's newest record is now at `seq`."""
 
     session: str
     last_seq: int
@@ -242,7 +250,7 @@ class LogReader(Protocol):
 
     @property
     def store(self) -> str:
-        """The id of this store: drawn when it was made, the same in its backups."""
+        """The id of this store: a random number from its creation, the same in its backups."""
 
     def read(
         self,
@@ -278,7 +286,7 @@ class LogReader(Protocol):
         """Return the newest undamaged snapshot (at or before a seq)."""
 
     def tails(self) -> Iterator[tuple[str, Snapshot | None, list[Record] | StoreDamaged]]:
-        """Read every session with its newest snapshot and the records after it, in one pass: all that a start needs.
+        """Read every session with its newest snapshot and the records after it, in one pass. A start needs no more.
 
         During an import a session has only its old records, and a new session is left out, because half a history has
         no state. A session whose records cannot be read comes with the reason.
@@ -296,23 +304,23 @@ class LogReader(Protocol):
         imported: bool = False,
         most_bytes: int | None = None,
     ) -> tuple[int, list[Record]]:
-        """Read the next records of all sessions (of these kinds) in the order of recording. Returns the position after
-        them too.
+        """Read the next records of all sessions (of these kinds) in the order of recording.
 
-        Reading stops once the payloads reach `most_bytes` together. At least one record is read, so that a reader
-        advances. Imported records are left out unless `imported`, because they were recorded elsewhere and a follower
-        of this log has missed nothing.
+        Returns the position that the reading has reached, and the records. Reading stops once the payloads reach
+        `most_bytes` together. At least one record is read, so that a reader advances. Imported records are left out
+        unless `imported` is true. They were recorded elsewhere, so a follower of this log has not missed them.
         """
 
 
 class EventLog(LogReader, Protocol):
-    """The log as the reactor knows it, and the least that an engine implements.
+    """The log as the reactor uses it. This is the smallest port that an engine must implement.
 
-    `append` and `save_snapshot` are called on the event loop and never block it."""
+    `append` and `save_snapshot` are called on the event loop and never block it.
+    """
 
     @property
     def read_only(self) -> str | None:
-        """Why nothing can be appended. None if appends are accepted."""
+        """The reason why nothing can be appended. None if appends are accepted."""
 
     def append(self, appends: Sequence[Append], at: int) -> Durable:
         """Record all of `appends` or nothing. The result is done once they are durable.
@@ -336,7 +344,7 @@ class EventLog(LogReader, Protocol):
 class PayloadStore(Protocol):
     """Payloads that leave the log: erased for good, or archived elsewhere and restored later. Their hashes stay.
 
-    Blocking, for a time that grows with the history, so called off the loop. Appends continue meanwhile.
+    The calls block for a time that grows with the history, so they are made off the loop. Appends continue meanwhile.
     """
 
     def erase(self, session: str, seqs: Iterable[int]) -> int:
@@ -357,7 +365,7 @@ class PayloadStore(Protocol):
         """
 
     def archived(self, session: str) -> Span | None:
-        """Return the span of a session's archived payloads. Those in it that were erased stay erased."""
+        """Return the span of a session's archived payloads. An erased payload inside the span stays erased."""
 
     def sizes(self) -> dict[str, int]:
         """Measure the bytes of payloads that each session has in the log. Reads all payloads."""
@@ -369,18 +377,18 @@ class RecordImports(Protocol):
     def begin_import(self, session: str, last_seq: int, head: bytes, *, extend: bool = False) -> int:
         """Announce the records of a session up to `last_seq`, whose hash is `head`.
 
-        Returns the seq of the first missing record. `last_seq` + 1 means that all are here, and no import was begun. A
-        shorter session that is here is continued only with `extend`. Another history of the session is a Conflict.
-        Until the import is finished, the session accepts only an append with `finishes_import`. The same announcement
-        again resumes the import. A longer one replaces an unfinished import, and the records that arrived are then
-        compared with the longer history.
+        Returns the seq of the first missing record. `last_seq` + 1 means that no record is missing, and no import was
+        begun. If a shorter history of the session is here, it is continued only with `extend`. Another history of the
+        session is a Conflict. Until the import is finished, the session accepts only an append with `finishes_import`.
+        The same announcement again resumes the import. A longer one replaces an unfinished import, and the records that
+        arrived are then compared with the longer history.
         """
 
     def import_records(self, session: str, records: Sequence[Record]) -> Head:
         """Record these unchanged. Each is checked against the chain before it is written.
 
-        Equal records that are already here are skipped. A different record is a Conflict, and one that does not verify
-        is a BadImport; then nothing of this call is written. A payload of None is recorded as erased.
+        Equal records that are already here are skipped. A different record is a Conflict, and a record that does not
+        verify is a BadImport. In both cases nothing of this call is written. A payload of None is recorded as erased.
         """
 
     def import_next(self, session: str, record: Record) -> Head:
@@ -441,7 +449,10 @@ class StoreHealth(Protocol):
         """
 
     def read_anchored(self) -> int | None:
-        """Return the position in the anchor, behind which no restart may fall. None if the anchor cannot be read."""
+        """Return the position in the anchor.
+
+        After a restart the log must reach it. None if the anchor cannot be read.
+        """
 
 
 class DaemonLog(EventLog, PayloadStore, RecordImports, RecordSearch, LogVerification, StoreHealth, Protocol):

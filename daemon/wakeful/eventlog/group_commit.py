@@ -4,11 +4,11 @@ An engine fills a group with the calls that wait, then writes the rows in one st
 conflicts, which one repeats a key, and the hash of every record. It writes nothing, and reads the content of the store
 through `Known`. A refused call leaves the group as it was.
 
-`choose_dropped` selects the snapshots of a session that are dropped when a new one is saved. Opening needs the newest.
-A look at the past, a fork and a rewind need one not far before any seq. So the oldest and the newest few stay. Between
-them snapshots become sparser with age: the gap around a seq is about an eighth of its age, and at most 1,000 records,
-which fold in some 7 ms. A session of a million events keeps about a thousand snapshots, a few megabytes next to its
-gigabyte.
+`choose_dropped` selects the snapshots of a session that are dropped when a new one is saved. To open a session, the
+newest snapshot is needed. A look at the past, a fork and a rewind need a snapshot shortly before any seq. So the oldest
+and the newest few stay. Between them snapshots become sparser with age: the gap around a seq is about an eighth of its
+age, and at most 1,000 records, which fold in some 7 ms. A session of a million events keeps about a thousand snapshots,
+a few megabytes next to its gigabyte.
 """
 
 from __future__ import annotations
@@ -102,11 +102,10 @@ class Group:
         return [row[-1] for row in self.rows.events]
 
     def add(self, appends: Sequence[Append], at: int) -> tuple[Appended, ...]:
-        """Add one whole call, or raise and add nothing of it: Conflict, BadAppend, or the error of a value that cannot
-        be hashed.
+        """Add one whole call, or raise and add nothing of it.
 
-        A repeated key is checked before a conflict, because a repeated call expects the head that its first attempt
-        saw.
+        Raises Conflict, BadAppend, or the error of a value that cannot be hashed. A repeated key is checked before a
+        conflict, because a repeated call expects the head that its first attempt saw.
         """
         repeated = self._find_repeated(appends)
         if repeated is not None:
@@ -124,8 +123,8 @@ class Group:
     def add_records(self, session: str, records: Sequence[Record], *, is_whole: bool = False) -> Head:
         """Add a whole batch of an import, or raise Conflict or BadImport and add nothing of it.
 
-        `is_whole` means that the batch is the whole import, and was not announced. A batch has its own group, because
-        it continues the records that `Known` has.
+        `is_whole` means that the batch is the whole import, and was not announced. Each batch has its own group,
+        because it continues the records that `Known` has.
         """
         if not records:
             raise BadImport(f"session {session}: an import of no records; give it at least one")
@@ -258,8 +257,9 @@ class Group:
 
 
 def choose_dropped(seqs: Sequence[int]) -> list[int]:
-    """Choose the seqs, of these ascending ones, whose snapshots are dropped: the gap that each leaves is small for its
-    age.
+    """Choose the snapshots to drop, from the ascending seqs of all snapshots of a session.
+
+    A snapshot is dropped if the gap that it leaves is small compared with its age.
     """
     dropped: list[int] = []
     if not seqs:

@@ -29,7 +29,8 @@ class Beginning(Enum):
 def judge_import(wanted: Import, here: Head, begun: Import | None, held: bytes | None, *, extend: bool) -> Beginning:
     """Decide how the import `wanted` begins.
 
-    Raises Conflict. `held` is the hash of the present record at its last seq.
+    `held` is the hash of the record that is already here at the last seq of `wanted`. Raises Conflict, or BadImport if
+    the announcement itself is not valid.
     """
     session, last_seq = wanted.session, wanted.last_seq
     if last_seq < 1 or len(wanted.head) != len(NOTHING):
@@ -79,8 +80,8 @@ def check_records(
 ) -> None:
     """Raise BadImport unless the batch follows `previous`, Conflict unless it repeats the hashes in `held`.
 
-    `held` are the present hashes from the first seq of the batch on. A chain hash covers the whole record, so equal
-    hashes mean equal records.
+    `held` are the hashes of the records that are already here, from the first seq of the batch on. A chain hash covers
+    the whole record, so equal hashes mean equal records.
     """
     if announced is None:
         raise BadImport(f"session {session}: no import was begun; announce its head first")

@@ -62,7 +62,7 @@ class MemoryStore:
     def __init__(self) -> None:
         self.id = secrets.token_hex(16)
         self.lock = threading.RLock()
-        # In the order of their keys, which is the order of their first records.
+        # The order is that of the keys, and so that of the sessions' first records.
         self.sessions: dict[str, _Session] = {}
         # The place of every record in the order of recording. Its position is its index + 1.
         self.order: list[tuple[str, int]] = []
@@ -473,7 +473,7 @@ class MemoryLog:
 
 
 def _check_types(appends: Sequence[Append], at: int) -> None:
-    """Raise for values that another engine could not store. Hashing refuses most others."""
+    """Raise for values that another engine could not store. Hashing already refuses most other wrong values."""
     for append in appends:
         for draft in append.drafts:
             if not isinstance(draft.kind, str) or not isinstance(draft.author, str):

@@ -1,13 +1,13 @@
-"""The lock of a state folder: one daemon each, on a file system where a log is safe.
+"""The lock of a state folder: one daemon per folder, on a file system where a log is safe.
 
 The daemon locks its state folder before anything else; a restore takes the same lock. The lock is a `flock` on the
-folder itself and on the file `lock` in it. The kernel releases it when the process ends, however it ends. If `lock` is
-deleted, the folder is still locked. The text in the file names the holder for people: a stale text keeps nobody out.
-Only this module makes a state folder.
+folder itself and on the file `lock` in it. The kernel releases it when the process ends, however it ends. If the file
+is deleted, the folder is still locked. The text in the file names the holder for people. An outdated text does not
+prevent a new lock. Only this module makes a state folder.
 
 A write-ahead log needs locks that all processes see, a shared index in memory, and flushes that reach a disk. Network
 file systems and shared folders of virtual machines promise none of them. An overlay of local disks (the disk of a
-container) keeps all three once a file is in its upper layer, where every written file lies.
+container) gives all three for a file in its upper layer, and every written file is there.
 """
 
 from __future__ import annotations
@@ -48,7 +48,10 @@ class StateLock:
 
 
 def find_holder(state_dir: Path) -> int | None:
-    """The pid of the process that holds the lock, as the kernel lists it. Takes no lock itself."""
+    """Return the pid of the process that holds the lock, as the kernel lists it.
+
+    None if no process does. Takes no lock.
+    """
     try:
         inodes = {str(os.stat(path).st_ino) for path in (state_dir, state_dir / LOCK) if os.path.exists(path)}
         locks = Path("/proc/locks").read_text(encoding="ascii").splitlines()
@@ -64,7 +67,8 @@ def find_holder(state_dir: Path) -> int | None:
 def lock_state(state_dir: Path, started_at: str = "") -> StateLock:
     """Lock the folder for this process, or raise StateInUse with the holder. Blocking.
 
-    `started_at` is shown to the next caller that tries."""
+    `started_at` is shown to the next process that tries to lock the folder.
+    """
     descriptors: list[int] = []
     try:
         _make_durable(state_dir)
@@ -85,8 +89,10 @@ def lock_state(state_dir: Path, started_at: str = "") -> StateLock:
 
 
 def _make_durable(state_dir: Path) -> None:
-    """Make the folder, and sync it and every new folder above it: the name must outlast a power cut, as the log in it
-    does."""
+    """Make the folder, and sync it and every new folder above it.
+
+    The folder's name must survive a power cut, as the log in it does.
+    """
     existing = state_dir.absolute()
     while not existing.exists():
         existing = existing.parent
@@ -124,7 +130,7 @@ def _has_living_holder(state_dir: Path) -> bool:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
         return False
-    # The state stands behind the name, which may contain brackets itself. A zombie has ended.
+    # The process state follows the name, which may itself contain brackets. A zombie has ended.
     return stat.rpartition(b")")[2].split()[0] not in (b"Z", b"X")
 
 
@@ -201,7 +207,7 @@ def refuse_remote(folder: Path) -> None:
 
 
 def find_file_system(folder: Path) -> str:
-    """The type of the file system of a folder; "unknown" if the system does not say."""
+    """Return the type of the file system of a folder; "unknown" if the system does not name it."""
     device = os.stat(folder).st_dev
     wanted = f"{os.major(device)}:{os.minor(device)}"
     try:

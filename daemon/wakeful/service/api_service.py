@@ -1,7 +1,7 @@
 """The daemon as the API uses it: implements `api.service.Service` over the reactor and the edges.
 
-`daemon.py` passes it to the control socket. Reading never changes anything. Only `call` and `submit` change the state
-of a session, through the reactor. Everything is called on the loop unless its port says otherwise.
+`daemon.py` passes it to the control socket. Its readings never change anything. The state of a session changes only
+through the reactor. Everything is called on the loop unless its port says otherwise.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ class Edges:
     secrets: KnownSecrets
     notifications: Notifications
     log: DaemonLog
-    # The socket that systemd listens on for this daemon, if it does.
+    # The socket that systemd has opened for this daemon. None if the daemon opens its own.
     handed_over: socket.socket | None = None
 
 
 class ApiService:
-    """`decided` and `recorded` are told by the reactor. `ending` knows whether the daemon stops."""
+    """Answers the API. The reactor tells `decided` and `recorded`. `ending` knows whether the daemon stops."""
 
     def __init__(
         self,
@@ -135,8 +135,8 @@ class ApiService:
         return self._reactor.submit(call, author=author, key=key, run=run)
 
     async def report_written(self, session_id: str, paths: Iterable[str]) -> None:
-        # Reports of the last files may still be in the watcher's queue. Without them the look would find half of what
-        # was written, and readers would start on it.
+        # Reports of the last files may still be in the watcher's queue. Without them the look would find only a part of
+        # the written files, and readers would start on that part.
         self._edges.sources.hear()
         self._reactor.observe(FilesWritten(session=session_id, paths=tuple(paths)))
         # Looks take milliseconds, and the core gives up on one that hangs.

@@ -1,7 +1,7 @@
 """The daemon's life: start, look at everything once, print `ready`, keep all parts running, stop in good order.
 
-The wiring constructs it over edges that are ready to use and awaits `live`. It decides nothing itself: the core does,
-through the reactor. `api_service.py` answers the calls of the API.
+The wiring constructs it over edges that are ready to use, and `startup.py` awaits `live`. It decides nothing itself:
+the core decides, through the reactor. `api_service.py` answers the calls of the API.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from wakeful.system.state_folder import remove_address, write_address
 from wakeful.system.systemd import Supervisor, is_restarting
 from wakeful.text.display import count, tell_nobody
 
-# The kinds of holds after failed runs. Such a session sleeps until a newer version comes or a person acts.
+# The kinds of holds after failed runs. A session with such a hold sleeps until a newer version comes or a person acts.
 FAILED_HOLDS = ("failed", "crashing", "loop")
 NAMES_TOLD = 5
-# Seconds until a failed part of the daemon begins again.
+# Seconds until a failed part of the daemon begins again: at first, and at most after repeated failures.
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 60.0
 # The most seconds of a stop after the last run and its `stop_grace`: records are flushed, folders removed, files
@@ -52,12 +52,14 @@ _LONGEST_END_SECONDS = 60
 # With Python's defaults, 700 and 10, collections took 0.3 s of a burst of 100,000 files. The cycles that live longer
 # because of this are a few hundred objects.
 _COLLECTED_AFTER = (20_000, 10)
-# Seconds between full collections. One takes 5 ms with a dozen sessions, because the objects of the start are left out.
+# Seconds between full collections. A collection takes 5 ms with a dozen sessions, because the objects of the start are
+# left out. The pause is at least COLLECTING_PAUSES times as long as the last collection.
 COLLECTING_SECONDS = 30.0
 COLLECTING_PAUSES = 1000
 # The most seconds that a daemon with `--once` waits until messages to people are sent.
 ONCE_SECONDS = 30.0
-# Seconds between two rounds of retention, which archive sessions, and outputs of old runs once a day.
+# Seconds between two rounds of retention. Each round archives sessions. Once a day it also archives the outputs of old
+# runs.
 ARCHIVING_SECONDS = 3600.0
 ARCHIVINGS_A_DAY = 24
 
@@ -87,7 +89,10 @@ class StartProgress:
 
 
 class Daemon:
-    """`settings` are those at the start. `failed` are the sessions of which a run failed for good, for `--once`."""
+    """The daemon, from its start to its end.
+
+    `settings` are those at the start. `failed` are the sessions of which a run failed for good; `--once` reads them.
+    """
 
     def __init__(
         self,
@@ -155,7 +160,7 @@ class Daemon:
 
     async def _live(self) -> int:
         self._catch_signals()
-        # Nothing is decided before the specs are read, so that no run starts on what a file said before this daemon.
+        # Nothing is decided before the specs are read. Otherwise a run could start on an older text of a spec file.
         first, _ = await asyncio.gather(self._specs.look(), self._edges.runner.settle())
         self._edges.clock.start()
         self._reactor.observe(DaemonStarted(incarnation=secrets.token_hex(8), settings=self._settings))
@@ -235,8 +240,10 @@ class Daemon:
         return {session.left_run: session.id for session in damaged if session.left_run is not None}
 
     async def _keep_on(self, keep: Callable[[], Awaitable[None]]) -> None:
-        """Run a part of the daemon until cancelled. If it fails, the error is reported and the part begins again,
-        because a shortage of a second must not end the daemon.
+        """Run a part of the daemon until cancelled.
+
+        If it fails, the error is reported and the part begins again, because a shortage that lasts a second must not
+        end the daemon.
         """
         pause = _FIRST_PAUSE_SECONDS
         while True:
@@ -255,8 +262,9 @@ class Daemon:
             await asyncio.sleep(pause)
 
     async def _first_look(self) -> None:
-        """Wait until every target is watched and looked at, which READY promises. Before that, a change could still be
-        missed.
+        """Wait until every target is watched and looked at, as READY promises.
+
+        Before that, a change could still be missed.
         """
         unseen = list(self.core.looked.targets.values())
         total = len(unseen)
@@ -293,8 +301,9 @@ class Daemon:
             self._printer.say(f"listening on {control.tcp.url}" if control.tcp.url else "the TCP port is closed")
 
     def _find_dashboard_url(self, control: ControlSocket) -> str | None:
-        """Find the address of the dashboard for links in messages. A person elsewhere reaches it by the name in
-        `hosts`.
+        """Find the address of the dashboard for links in messages.
+
+        A person on another machine reaches it by the name in `hosts`.
         """
         http = self.core.settings.http
         if control.tcp.url is not None and isinstance(http, HttpSettings) and http.hosts:
@@ -353,12 +362,17 @@ class Daemon:
         return 1 if wrong else 0
 
     def _find_shortage(self) -> str | None:
-        """Return why owed runs would wait forever: there is no disk space, and nothing runs that could free some."""
+        """Return why owed runs would wait forever.
+
+        The reason is that there is no disk space, and nothing runs that could free some. None if they would not wait
+        forever.
+        """
         return None if self.core.state.running or not self._is_wave_going() else self.core.looked.shortage
 
     def _tell_failed_before(self) -> list[str]:
-        """List the sessions that sleep because their runs failed. For those that did not fail now, print this and their
-        output.
+        """List the sessions that sleep because their runs failed.
+
+        For those that did not fail now, print this and the output of their last run.
         """
         held = [
             one for one in self.core.state if one.is_armed and one.hold is not None and one.hold.kind in FAILED_HOLDS
@@ -388,7 +402,7 @@ class Daemon:
     # -- the end ------------------------------------------------------------------------------
 
     async def _wind_down(self) -> None:
-        """Start no new runs, give those under way `stop_grace`, then interrupt them: they are owed again.
+        """Start no new runs, give those under way `stop_grace`, then interrupt them. Interrupted runs are owed again.
 
         At a restart, runs that the service manager keeps go on.
         """
@@ -417,7 +431,7 @@ class Daemon:
     def _bound_end(self) -> None:
         """Limit the rest of the stop, which waits only for disks.
 
-        A disk that hangs must not keep the daemon alive. Every acknowledged record is on disk.
+        A disk that hangs must not keep the daemon alive. Every acknowledged record is already on disk.
         """
         words = (
             f"stopping took more than {_LONGEST_END_SECONDS} s, perhaps a disk or a network mount hangs; what was "
@@ -446,14 +460,14 @@ class Daemon:
 
         await self._decided.wait_until(lambda: is_idle() or is_hurried(), seconds)
         if not is_idle() and is_hurried():
-            # One request ends one wait. The grace of runs that are being stopped is another wait.
+            # One request ends one wait. The wait for the grace of runs that are being stopped is another one.
             self._ending.is_hurried = False
         return is_idle()
 
     async def _close(self) -> None:
         """Stop the reactor first, so that nothing is decided while the edges are closed one by one.
 
-        If closing one of them fails, the others and the log are still closed.
+        If an edge cannot be closed, the other edges and the log are still closed.
         """
         if self._is_closed:
             return
@@ -482,7 +496,8 @@ class Daemon:
 
     def _begin_reload(self) -> None:
         if not self._has_begun:
-            # The specs are being read for the first time. A file that is saved meanwhile gives a hint.
+            # The specs are being read for the first time. A file that is saved meanwhile causes a hint, and is read
+            # again.
             return
         self._supervisor.reloading()
         self._reload = self._loop.create_task(self._finish_reload(), name="reload")
@@ -512,8 +527,9 @@ class Daemon:
         await self._edges.notifications.keep(self._recorded)
 
     async def _end_notifying(self) -> None:
-        """Send the remaining messages with `--once`, because no later daemon may do so. Otherwise the next daemon sends
-        them.
+        """Send the remaining messages with `--once`, because perhaps no later daemon does so.
+
+        Otherwise the next daemon sends them.
         """
         if self._ending.abandoned is not None:
             return
@@ -528,7 +544,7 @@ class Daemon:
             await asyncio.sleep(self._supervisor.watchdog_seconds or 30.0)
             await self._reactor.recorded_so_far()
             if self._affinity.restore():
-                # A person chooses cores with CPUAffinity= in the unit, or with taskset at the start.
+                # A person who wants other cores sets CPUAffinity= in the unit, or uses taskset at the start.
                 self._printer.say(
                     "somebody moved the daemon to other cores, perhaps a run; it has its own again", priority=WARNING
                 )
@@ -536,10 +552,9 @@ class Daemon:
             self._supervisor.status(self._summary())
 
     async def _keep_collecting(self) -> None:
-        """Free the cycles that closed connections leave, each with a transport and its socket. An ended run leaves
-        none.
+        """Free the cycles that closed connections leave, each with a transport and its socket.
 
-        Takes at most a thousandth of the time.
+        An ended run leaves no cycles. The collections take at most a thousandth of the time.
         """
         pause = COLLECTING_SECONDS
         while True:
@@ -555,7 +570,7 @@ class Daemon:
             await asyncio.sleep(ARCHIVING_SECONDS)
             try:
                 await archive_due(work, await find_due(self._api_service))
-                # Once a day, because every run of the log is checked.
+                # Only once a day, because this checks every run of the log.
                 if number % ARCHIVINGS_A_DAY == 0:
                     await archive_outputs(work, await find_outputs(work))
             except (WakefulError, OSError) as problem:

@@ -1,7 +1,7 @@
 """The daemon's own messages: printed as lines, or sent to the journal of systemd, by their own thread.
 
-`LogPrinter` takes lines from any caller and prints them. `Narrator` reads the log after each record and prints the
-lines that `views/narration` makes of it. For the journal, or with JSON, the same messages are sent as fields, with
+`LogPrinter` takes lines from any caller and prints them. `Narrator` reads the new records of the log and prints the
+lines that `views/narration` makes of them. For the journal, or with JSON, the same messages are sent as fields, with
 their priority, session and run.
 """
 
@@ -47,7 +47,7 @@ class Repeats:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        # Line -> the start of its period, and how often it came since.
+        # Line -> the start of its period, and how often the line came since.
         self._known: dict[str, tuple[float, int]] = {}
 
     def take(self, line: str) -> bool:
@@ -57,7 +57,10 @@ class Repeats:
         return times < PRINTED
 
     def end_periods(self, *, is_over: bool = False) -> list[str]:
-        """Summarize the suppressed lines of the periods that are over. `is_over`: of all periods."""
+        """Summarize the suppressed lines of the periods that are over.
+
+        With `is_over`, summarize those of all periods.
+        """
         now, told = self._clock(), []
         for line, (began, times) in list(self._known.items()):
             if is_over or now - began >= PERIOD_SECONDS or len(self._known) > _MOST_KNOWN:
@@ -68,9 +71,9 @@ class Repeats:
 
 
 class RepeatsFilter(logging.Filter):
-    """A filter for a log handler: lets the first few of the same message pass.
+    """A filter for a log handler: lets only the first few equal messages pass.
 
-    Two messages are the same if their first lines, errors and places in the code are.
+    Two messages are equal if their first lines, errors and places in the code are equal.
     """
 
     def __init__(self, repeats: Repeats, tell: Callable[[str], None]) -> None:
@@ -110,7 +113,7 @@ STYLES = (
 )
 
 Style = Literal["text", "json"]
-# The field of a line that belongs to a record of the log.
+# Only a line about a record of the log has this field.
 _RECORDED = "WAKEFUL_SEQ"
 LEVELS = {2: "critical", 3: "error", 4: "warning", 5: "notice", 6: "info"}
 
@@ -139,9 +142,9 @@ def _open_console() -> Console:
 class LogPrinter:
     """Prints plain lines on standard output, in colour at a terminal, and sends entries to the journal.
 
-    Its own thread prints, because a stopped terminal or a full pipe must not stop the loop. Lines beyond the bound are
-    counted and dropped. Printing ends when the output is closed (a closed window, a pipe into `head`). Nothing is lost,
-    because the log has everything.
+    Its own thread prints, because a stopped terminal or a full pipe must not stop the loop. If too many lines wait,
+    further lines are counted and dropped. Printing ends when the output is closed (a closed window, a pipe into
+    `head`). Nothing is lost, because the log has everything.
     """
 
     MOST_WAITING = 10_000
@@ -162,7 +165,7 @@ class LogPrinter:
         self._lines: SimpleQueue[Line | None] = SimpleQueue()
         self._dropped = 0
         self._repeats = Repeats(time.monotonic)
-        # True if the line before is a passing line, which the next one overwrites.
+        # True if the previous line is a passing line, which the next one overwrites.
         self._is_over_another = False
         self._printing = Thread(target=self._print_lines, name="printer", daemon=True)
         self._printing.start()
@@ -183,7 +186,7 @@ class LogPrinter:
         moment = datetime.fromtimestamp(at / 1e6) if at is not None else datetime.now()
         message = (f"{visible(name)}: " if name else "") + visible(words, 500)
         about = {"WAKEFUL_SESSION": name, **(fields or {})} if name else fields or {}
-        # A line of a record is printed each time, even if it repeats.
+        # A line about a record is printed each time, even if it repeats.
         if _RECORDED not in about:
             self._tell_repeats()
             if not self._repeats.take(message):
@@ -195,7 +198,7 @@ class LogPrinter:
             self._put(Line(f"{datetime.now():%H:%M:%S} {words}", words, WARNING))
 
     def print(self, line: str) -> None:
-        # The name of a folder may also contain any character.
+        # Escaped as well, because the name of a folder may contain any character.
         shown = escape(line)
         self._put(Line(shown, shown, NOTICE))
 
@@ -305,7 +308,7 @@ class Narrator:
                 return
             for record in records:
                 session = self._core.state.sessions.get(record.session)
-                # The records of a bundle happened elsewhere.
+                # Skip an erased record, and a session that this daemon does not have.
                 if record.payload is None or session is None:
                     continue
                 event = decode(record.kind, record.payload)

@@ -57,10 +57,9 @@ def find_mcp_server(core: Core, agent: str, name: str) -> McpServer | None:
 
 
 def find_filed_text(core: Core, name: str) -> str | None:
-    """Find the digest of the spec file that was in force for a session on this host. None if there was none. Any
-    thread.
+    """Find the digest of the spec file that was in force for a session on this host. None if there was none.
 
-    A bundle's statement about its own spec is not trusted: only the text of a spec file counts as known.
+    Any thread. A bundle's statement about its own spec is not trusted: only the text of a spec file counts as known.
     """
     session = core.state.sessions.get(core.state.ids.get(name, ""))
     return session.declaration.text_digest if session is not None and session.declaration.is_filed else None

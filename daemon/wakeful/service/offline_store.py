@@ -1,4 +1,4 @@
-"""Access to a state folder without a daemon, for `verify`, `restore`, `doctor` and `output`.
+"""Access to a state folder without a daemon, for `verify`, `backup`, `restore`, `doctor` and `output`.
 
 This is a second, small wiring. It constructs a reader of the log, and nothing that writes to a live store. `examine`
 checks everything in a state folder that could be damaged. `mend_store` rebuilds all derived data, under the daemon's
@@ -48,8 +48,8 @@ __all__ = [
     "restore",
 ]
 
-# The most records for which `doctor` recomputes every hash. More take too long, so `verify` does it, with a progress
-# bar.
+# The most records for which `doctor` recomputes every hash. With more records that takes too long. Then `verify` does
+# it, with a progress bar.
 MOST_RECORDS = 200_000
 # The most bytes of blobs that `doctor` reads and hashes, which takes about 3 s.
 MOST_BLOB_BYTES = 1_000_000_000

@@ -1,6 +1,6 @@
 """Sends traces of wakes, runs and tool calls to an OpenTelemetry collector, if one is configured.
 
-It is off unless `otel:` in wakeful.yaml or OTEL_EXPORTER_OTLP_ENDPOINT names a collector. Before that nothing is
+It is off unless `otel:` in wakeful.yaml or OTEL_EXPORTER_OTLP_ENDPOINT names a collector. While it is off, nothing is
 imported and nothing is sent. Spans are made from the records of the log, after the daemon's work. While the collector
 is away nothing is lost: the log is the buffer, and a small file stores the position that was sent. The wiring
 constructs it, and the daemon runs `keep` as a task.
@@ -50,8 +50,8 @@ class Exporter:
     def __init__(self, endpoint: str, service_name: str) -> None:
         """Raises ImportError if the extra is not installed."""
         exporter = importlib.import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter")
-        # The library prints a line for each failed attempt. The daemon prints one line, and `health` shows it until it
-        # is over.
+        # The library prints a line for each failed attempt. The daemon prints only one line, and `health` shows the
+        # problem until it is over.
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL + 1)
         resources = importlib.import_module("opentelemetry.sdk.resources")
         self._sdk = importlib.import_module("opentelemetry.sdk.trace")
@@ -111,13 +111,13 @@ class OtelTraces:
         self._environ = environ
         self._exporter: Exporter | None = None
         self._target: tuple[str, str] | None = None
-        # The position before the first record of this daemon, which begins to work before it begins to send.
+        # The position before the first record of this daemon. Sending begins later than the daemon's work.
         self._position = log.position()
         self._builder = SpanBuilder()
         self._waiting: list[Span] = []
         self._sent = 0
         self._passed_over = 0
-        # The reason why nothing can be sent, and the time since when.
+        # The reason why nothing can be sent, and since when.
         self._problem: str | None = None
         self._problem_since = 0
 
@@ -151,7 +151,7 @@ class OtelTraces:
                 if self._exporter is not None:
                     await self._send_all(self._exporter)
                 await heard.wait()
-                # Many records share one message. At rest nothing is done.
+                # Wait a moment, so that many records are sent together. At rest nothing is done.
                 await asyncio.sleep(PAUSE_SECONDS)
 
     def _find_target(self) -> tuple[str, str] | None:
@@ -164,7 +164,7 @@ class OtelTraces:
         name = settings.service_name if settings is not None else self._environ.get("OTEL_SERVICE_NAME") or "wakeful"
         if own is not None:
             return (own if own.endswith(_PATH) else own.rstrip("/") + _PATH), name
-        # The first variable is defined as a full address, the second as that of a collector for everything.
+        # The first variable is defined as a full address, the second as the address of a collector for all signals.
         whole, general = (self._environ.get(variable) for variable in VARIABLES)
         if whole:
             return whole, name
@@ -174,7 +174,7 @@ class OtelTraces:
         target = self._find_target()
         if target == self._target:
             if target is None:
-                # No collector was configured for the records until now.
+                # No collector was configured for the records so far, so they are not sent.
                 self._position = self._log.position()
             return
         if self._exporter is not None:
@@ -226,7 +226,8 @@ class OtelTraces:
             if record.payload is None or session is None:
                 continue
             event = decode(record.kind, record.payload)
-            # Imported records leave gaps. There the position is that of the page, and a restart reads a little more.
+            # Each record gets the position at which its page begins. Imported records leave gaps, so its own position
+            # is not known. After a restart a little more is read again.
             seen = Seen(self._position, record.session, session.name, record.seq, record.at, record.parent, event)
             self._waiting += self._builder.take(seen)
         self._position = position

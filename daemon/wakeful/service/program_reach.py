@@ -1,7 +1,7 @@
 """Finds the places that the programs of a spec reach beyond its declarations, without starting a run.
 
-`check` calls this directly, and `trust` through the daemon, because a person trusts the derived places as well. It
-reads the file system and starts nothing.
+`check` calls this directly, and `trust` through the daemon, because a person trusts the derived places as well. The
+module reads the file system and starts nothing.
 """
 
 from __future__ import annotations

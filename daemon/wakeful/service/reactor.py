@@ -46,7 +46,7 @@ def read_moment() -> Moment:
 class Signal:
     """Wakes the coroutines that wait for the daemon's state to change, so that none of them polls.
 
-    Used only on the loop. Telling costs almost nothing without listeners.
+    Used only on the loop. A signal without listeners costs almost nothing.
     """
 
     def __init__(self) -> None:
@@ -67,7 +67,10 @@ class Signal:
             self.listeners.discard(heard)
 
     async def wait_until(self, is_so: Callable[[], bool], seconds: float | None = None) -> bool:
-        """Check the condition again whenever the signal is told. False if the time was over first."""
+        """Check the condition again whenever the signal is told.
+
+        False if the time was over before the condition became true.
+        """
         with self.listening() as heard:
             try:
                 async with asyncio.timeout(seconds):
@@ -89,26 +92,27 @@ class ReactorPorts:
     start: Callable[[Session, OpenRun], None]
     wake_at: Callable[[int | None], None]
     runner: Runner
-    # The record of the run's start is being written. The early part of the start can be done meanwhile.
+    # Called while the record of the run's start is being written. Does the early part of the start.
     prepare: Callable[[Session, OpenRun], None] = lambda session, run: None
-    # The session's spec was changed or removed.
+    # Called when the session's spec was changed or removed.
     redeclared: Callable[[str], None] = lambda session: None
     land: Callable[[Session, OpenRun], None] = lambda session, run: None
     readopted: Callable[[Session, OpenRun], None] = lambda session, run: None
     finished: Callable[[Entry], None] = lambda entry: None
-    # `noted`: records were decided at this time. `flushed`: they are durable after this many seconds.
+    # `noted` is called when records were decided, with their time. `flushed` is called when they are durable, with the
+    # seconds that this took.
     noted: Callable[[Sequence[Entry], int], None] = lambda entries, at: None
     flushed: Callable[[float], None] = lambda seconds: None
-    # Observations were decided, so the state may have changed.
+    # Called when observations were decided. The state may have changed.
     decided: Callable[[], None] = lambda: None
-    # Decisions are on disk.
+    # Called when decisions are on disk.
     recorded: Callable[[], None] = lambda: None
     fatal: Callable[[BaseException], None] = field(default=lambda error: None)
 
 
 @dataclass(frozen=True, slots=True)
 class Answering:
-    """A call with a key that is being recorded."""
+    """A call with a key, while the call is being recorded."""
 
     call: Call
     durable: Durable
@@ -131,7 +135,9 @@ class Reactor:
         redact: Callable[[Any], Any] = lambda value: value,
         now: Callable[[], Moment] = read_moment,
     ) -> None:
-        """`redact` removes the values of secrets from every observation and call, before it is decided or stored."""
+        """`redact` removes the values of secrets from every observation and call, before the reactor decides or
+        stores it.
+        """
         self.core = core
         self.log = log
         self.now = now
@@ -204,7 +210,7 @@ class Reactor:
     ) -> Awaitable[Reply]:
         """Judge a system call now. It is answered when it is durable, and after all calls before it.
 
-        `digest` is that of the request, stored with the key. The same key with another request is refused.
+        `digest` is the digest of the request, stored with the key. The same key with another request is refused.
         """
         call, key = self._redact(call), self._redact(key)
         if key is not None and (known := self.find_repeated(call, key, digest)) is not None:
@@ -338,7 +344,7 @@ class Reactor:
         try:
             self._take_recorded(touched, entries)
         except Exception as defect:
-            # Half of a plan was carried out, so the state is no longer known to be true. A restart finds out.
+            # Perhaps only a part of the plan was carried out, so the state may be wrong. A restart folds the log again.
             self._outside.fatal(defect)
             raise
 
@@ -388,8 +394,9 @@ class Reactor:
             self._outside.land(session, run)
 
     def _recover(self, session_id: str, run: OpenRun) -> None:
-        """Recover a lost run. Runs are collected for one turn of the loop, because one scan finds all runs of the dead
-        daemon.
+        """Recover a lost run.
+
+        Runs are collected for one turn of the loop, because one scan finds all runs of the dead daemon.
         """
         if run.run_id in self._recovering:
             return
@@ -406,7 +413,7 @@ class Reactor:
         recovery.add_done_callback(self._recoveries.discard)
 
     def _take_over(self, session: Session) -> None:
-        """Record a run whose process already exists, so that no plan starts another."""
+        """Note a run whose process already exists, so that no plan starts another."""
         if session.run is not None:
             self._started.add(session.run.run_id)
             self._outside.readopted(session, session.run)
@@ -440,8 +447,9 @@ async def _answer(durable: Awaitable[object] | None, reply: Reply) -> Reply:
 
 
 def _find_repeated_append(appended: tuple[Appended, ...]) -> InternalError | None:
-    """Return an error if the log dropped a repeated append. The state has advanced without it, and only a restart makes
-    them agree again.
+    """Return an error if the log dropped a repeated append.
+
+    The state has advanced without this append. Only a restart makes state and log agree again.
     """
     repeated = [one.session for one in appended if one.duplicate]
     return (
@@ -454,7 +462,7 @@ def _find_repeated_append(appended: tuple[Appended, ...]) -> InternalError | Non
 
 
 def _group(entries: list[Entry], digest: bytes | None = None) -> list[Append]:
-    """Make one append per session, in order, so that the whole decision is one transaction (rule 39)."""
+    """Make one append per session, in order. The whole decision is then one transaction (rule 39)."""
     by_session: dict[str, list[Entry]] = {}
     for entry in entries:
         by_session.setdefault(entry.session, []).append(entry)

@@ -1,7 +1,7 @@
-"""The reports of the edges, and where each goes: sources, the runner, the specs, the disk, the log's writer.
+"""Passes on the reports of the edges: sources, the runner, the specs, the disk, the log's writer.
 
 An edge is constructed before the reactor that decides its reports. So it reports to an `ObservationPort`, which the
-wiring connects last. Most reports pass through one more part on the way: `Keeper` for the files of runs, the screen for
+wiring connects last. Most reports first pass through one more part: `Keeper` for the files of runs, the screen for
 secrets, or the log printer. Everything here is called on the loop unless it says otherwise, and decides nothing.
 """
 
@@ -78,7 +78,7 @@ class ObservationPort:
 
 
 class StoreReports:
-    """Reports of the log's writer. They arrive in its own thread, from the moment the log is open."""
+    """Reports of the log's writer. They arrive on the writer's thread, from the moment the log is open."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -142,8 +142,9 @@ class DefectReports:
 
 
 class RunReports:
-    """Reports of the runner. The end of a replay goes only to the replay. The end of a run waits until its files are
-    kept.
+    """Reports of the runner.
+
+    The end of a replay goes only to the replay. The end of a run waits until the run's files are kept.
     """
 
     def __init__(
@@ -166,8 +167,8 @@ class RunReports:
             return
         if self._replay_ends.take(end):
             return
-        # A change that was made and undone during the run is in the watcher's queue. It must be processed first (rule
-        # 17).
+        # A change that was made and undone during the run may still be in the watcher's queue. It must be processed
+        # first (rule 17).
         self._files.hear()
         self._possible_writers.end(end.session)
         self._keeper.end(end)
@@ -205,7 +206,10 @@ class SpecReports:
         self._runner.guard(tuple(one.folder for one in self._spec_reader.folders if one.project is not None))
 
     def keep_parsed(self) -> None:
-        """Save the parsed specs for the next start. Not if a spec contains the value of a secret. Blocking."""
+        """Save the parsed specs for the next start. Blocking.
+
+        Nothing is saved if a spec contains the value of a secret.
+        """
         if not self._known.has_outspoken_specs:
             self._spec_reader.keep()
 
@@ -241,7 +245,7 @@ class SpecReports:
         self._observe(screened)
         for name, words in self._core.looked.refused.items():
             if name in screened.refused:
-                # One problem per line, as `check` shows them.
+                # Print one problem per line, as `check` does.
                 for line in words.split("\n"):
                     self._printer.say(line, name=name, priority=WARNING)
         for one in screened.declared:
@@ -249,7 +253,7 @@ class SpecReports:
                 self._printer.say(f"sleeps: {one.needs_trust}", name=one.spec.name, priority=WARNING)
 
     def _list_keys(self, read: SpecsRead) -> set[str]:
-        """List the keys of the agents that these specs prompt."""
+        """List the names of the secrets (keys) that the agents of these specs need."""
         asked = (one.spec.agent or "" for one in read.declared if isinstance(one.spec.run, PromptRun))
         agents = (self._core.agents.get(name) for name in asked)
         return {key for agent in agents if agent is not None for key in gather_team(self._core, agent).secrets}
@@ -275,7 +279,7 @@ class DiskSpaceReports:
 class SpecReading:
     """Reads the specs in a thread, and tells `PossibleWriters` when each reading begins and ends.
 
-    A run that ended before a reading need not be considered at the next one.
+    A run that ended before a reading began need not be considered at the next reading.
     """
 
     def __init__(self, spec_reader: SpecFolderReader, possible_writers: PossibleWriters) -> None:
@@ -292,8 +296,9 @@ class SpecReading:
 class DelayedLooks:
     """Delays looks while specs that a hint named are being read.
 
-    If a template declares a session for a file, the file may also be the session's input. If it is removed, the session
-    must be undeclared before its input is found missing. A reading takes some milliseconds, 0.1 s with 10,000 specs.
+    If a template declares a session for a file, the file may also be the session's input. If the file is removed, the
+    session must be undeclared before its input is found missing. A reading takes some milliseconds, 0.1 s with 10,000
+    specs.
     """
 
     def __init__(self, sources: Sources, specs: SpecWatch[Any]) -> None:
@@ -346,8 +351,9 @@ class ProgramTrust:
 
 
 class WrittenSpecs:
-    """The places that runs of any recorded session may write. Files that a session wrote before it was closed or
-    undeclared are still there.
+    """The places that runs of any recorded session may write.
+
+    Files that a session wrote before it was closed or undeclared still exist.
     """
 
     def __init__(self, sessions: Iterable[Session]) -> None:

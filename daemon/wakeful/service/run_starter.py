@@ -1,9 +1,10 @@
-"""Starts the process of a recorded run: its token, the exported trees of its commits bindings, the payloads of its
-webhooks, its workspace, its order.
+"""Starts the process of a recorded run.
 
-The reactor calls `start` once `run_started` is durable, and `forget` when the end of the run is recorded. It calls
-`prepare` before `start`, while the record is being written. Then the early part of a start is done, which has no
-visible effect. It decides nothing: a failed start is reported like any other end. Everything is called on the loop.
+It prepares the run's token, the exported trees of its commits bindings, the payloads of its webhooks, its workspace and
+its order. The reactor calls `start` once `run_started` is durable, and `forget` when the end of the run is recorded. It
+calls `prepare` before `start`, while the record is being written. This does the early part of a start, which has no
+visible effect. The module decides nothing: a failed start is reported like any other end. Everything is called on the
+loop.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from wakeful.system.private_files import make_private
 from wakeful.views.causes import view_causes_file
 from wakeful.workspaces.run_workspaces import RunPlace, RunPlaces
 
-# Returns why a run must not start: its program is not what a person trusted. None if it may.
+# Returns why a run must not start: its program is not the one that a person trusted. None if it may start.
 FindDistrust = Callable[[str], str | None]
 
 
@@ -74,7 +75,7 @@ class _EarlyStart(msgspec.Struct, frozen=True):
 
 
 class RunStarter:
-    """Starts runs, and maps tokens to runs while they last. `folder` contains the private folders of runs."""
+    """Starts runs, and maps tokens to runs while the runs last. `folder` contains the private folders of runs."""
 
     def __init__(
         self,
@@ -93,8 +94,9 @@ class RunStarter:
         read_received: ReadReceived = lambda session, run: [],
         blobs: Blobs | None = None,
     ) -> None:
-        """`tokens` are those of runs that an earlier daemon left, by run id. Each is valid until the end of its run is
-        recorded.
+        """`tokens` are those of runs that an earlier daemon left, by run id.
+
+        Each token is valid until the end of its run is recorded.
         """
         self._core = core
         self._sources = sources
@@ -121,7 +123,7 @@ class RunStarter:
     def prepare(self, session: Session, run: OpenRun) -> None:
         """Prepare a run while its start is being recorded.
 
-        Nothing visible happens before the start is recorded. An error is reported by the start.
+        Nothing visible happens before the start is recorded. An error here is reported by the start.
         """
         seen, until = find_new_messages(session, run)
         # The text of a message is read from the log, and may not be there yet.
@@ -132,7 +134,7 @@ class RunStarter:
             order = self._order(session, run, given, {}, None)
             ticket = self._runner.prepare(order)
         except Exception:
-            # The start tries the same again, and ends the run with a message. An error here would end the daemon.
+            # The start tries the same again, and then ends the run with a message. An error here would end the daemon.
             return
         self._early[run.run_id] = _EarlyStart(session, run, given, order.token, ticket)
 
@@ -203,7 +205,7 @@ class RunStarter:
             self._end_for(session, run, what, error)
 
     def _end_for(self, session: Session, run: OpenRun, what: str, error: Exception) -> None:
-        """Report the failure of a run that stopped halfway in the daemon, because nothing else would end it.
+        """Report the failure of a run whose start failed inside the daemon, because nothing else would end this run.
 
         The traceback of a defect goes to the daemon's output.
         """

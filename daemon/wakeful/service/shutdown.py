@@ -1,7 +1,7 @@
 """The end of the daemon: requested by a signal or a person, or forced because the log is gone.
 
-All waiting parts check `Shutdown`, and all parts that can end the daemon set it. It closes nothing itself; `daemon.py`
-does.
+All parts that wait check `Shutdown`, and all parts that can end the daemon set it. It closes nothing itself;
+`daemon.py` does.
 """
 
 from __future__ import annotations

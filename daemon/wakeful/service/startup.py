@@ -32,8 +32,8 @@ from wakeful.system.state_folder import find_project
 from wakeful.system.systemd import HandedOver, take_handed_over
 from wakeful.views.narration import visible
 
-# The number of threads for blocking work without its own threads: reading the log for people, bundles, copies of files,
-# specs.
+# The number of threads for blocking work that has no threads of its own: reading the log for people, bundles, copies of
+# files, specs.
 _BLOCKING_CALLS = 8
 
 
@@ -60,7 +60,7 @@ def run_daemon(
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     lock = lock_state(places.state)
     bound_allocator()
-    # A start makes a million lasting objects. Searching them for cycles repeatedly took a fifth of its time.
+    # A start makes a million lasting objects. Repeated searches for cycles among them took a fifth of its time.
     gc.disable()
     try:
         origin = become_subreaper()
@@ -79,7 +79,7 @@ def _watch_children() -> None:
 
 
 def _place_socket(places: Places, handed_over: Socket | None, named: str | None) -> Places:
-    """Use the path that systemd listens on. Another path given by the user would have no listener."""
+    """Use the path that systemd listens on. A path that the user gave instead would have no listener."""
     if handed_over is None:
         return places
     path = handed_over.getsockname()
@@ -92,8 +92,9 @@ def _place_socket(places: Places, handed_over: Socket | None, named: str | None)
 
 
 def _tell_other_project(places: Places) -> None:
-    """Print that commands given here look for another daemon, because a project's state folder is used only if it is
-    named.
+    """Print that commands given here look for another daemon.
+
+    A project's state folder is used only if it is named.
     """
     project = find_project().folder
     if project is not None and Path(project) != places.state:
@@ -105,8 +106,9 @@ def _tell_other_project(places: Places) -> None:
 
 
 def _find_specs(folder: Path, *, is_named: bool) -> None:
-    """Make the default folder of specs if it is missing. A folder that the user named must exist, because a missing
-    folder would undeclare every session.
+    """Make the default folder of specs if it is missing.
+
+    A folder that the user named must exist, because a missing folder would undeclare every session.
     """
     if folder.is_dir():
         return

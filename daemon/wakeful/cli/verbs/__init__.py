@@ -1,1 +1,4 @@
-"""The verbs of the command line, which call the daemon and print its answers. Imported when one is used."""
+"""The verbs of the command line, which call the daemon and print its answers.
+
+Each module is imported when it is used.
+"""

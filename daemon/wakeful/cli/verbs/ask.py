@@ -1,4 +1,7 @@
-"""`wakeful ask`: sends a message to a session's agent, and prints the answer as it comes."""
+"""`wakeful ask`: sends a message to a session's agent, and prints the answer as it comes.
+
+`RunFollower` finds the run that takes the message and follows it to its end. `wakeful talk` uses it too.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from wakeful.cli.verbs.lifecycle import records_after
 from wakeful.client.refusals import DaemonRefused, DaemonUnreachable
 from wakeful.views.records import say_spent
 
-# The holds under which a question waits until a person lifts the hold, or a budget's period ends.
+# The kinds of holds that make a question wait until a person lifts the hold, or until a budget's period ends.
 LASTING_HOLDS = ("asking", "budget", "crashing")
 # Seconds without input from a pipe, after which a message says that the command waits for it.
 PATIENCE_SECONDS = 2.0
@@ -37,7 +40,7 @@ def ask_verb(
         say(options, answer)
         return
     if answer.get("held") is not None:
-        # Do not wait: no answer comes before a person lifts the hold.
+        # Do not wait: no answer comes before a person lifts the hold or a budget's period ends.
         raise Failure(
             f"{escape(name)} sleeps: {escape(answer['held'])}; what you asked waits in its mailbox", code=FAILED
         )
@@ -98,7 +101,7 @@ def _comes_soon(descriptor: int) -> bool:
 class RunFollower:
     """Follows the run that takes a question, to its end.
 
-    `printer` shows the agent's words as they come; None shows nothing. `show_live` gets each line of words in flight
+    `printer` shows the agent's words as they come; None shows nothing. `show_live` gets each line of streamed words
     unchanged. `answer_question` gets a question that the agent asks a person. It returns None if the person does not
     answer, and then following ends.
     """
@@ -112,7 +115,10 @@ class RunFollower:
         show_live: Callable[[dict[str, Any]], None] | None = None,
         answer_question: Callable[[dict[str, Any]], str | None] | None = None,
     ) -> None:
-        """`record` is the seq of the message that was sent. It finds the right run when others ask at the same time."""
+        """`record` is the seq of the message that was sent.
+
+        With it the right run is found even if other people ask at the same time.
+        """
         self._client = client
         self._name = name
         self._record = record

@@ -1,6 +1,6 @@
 """Makes the calls from the command line to the daemon: builds the body, sends it, and prints the words of the answer.
 
-`call_verb` carries out each verb that needs no more than that. If the name is a template or a pattern, one call is made
+`call_verb` carries out each verb that needs only these steps. If the name is a template or a pattern, one call is made
 for each session that it matches.
 """
 

@@ -76,7 +76,7 @@ def _say_fact(fact: dict[str, Any] | None) -> str | None:
 
 
 def _format_sides(a: str | None, b: str | None) -> Iterator[str]:
-    """Format a person's text with its own lines: the old text, then the new one."""
+    """Format a person's text, and keep its line breaks: the old text, then the new one."""
     for text, mark, colour in ((a, "-", "bad"), (b, "+", "good")):
         for line in escape_lines(text).strip("\n").split("\n") if text is not None else ():
             first, *rest = wrap(line, "    ")
@@ -150,7 +150,7 @@ def _say_step(sides: dict[str, Any]) -> str:
 
 
 def say_conflict(conflict: dict[str, Any]) -> str:
-    """Format a conflict that a merge leaves open, as `show` lists it."""
+    """Format a conflict that a merge left open, as `show` lists it."""
     sides = (("was", "base"), ("here", "ours"), (conflict["fork"], "theirs"))
     said = "; ".join(
         f"{who}: {value if (value := conflict.get(side)) is not None else '(none)'}" for who, side in sides

@@ -1,7 +1,7 @@
-"""`wakeful doctor`: checks the machine and the daemon, and names a command that repairs what is wrong.
+"""`wakeful doctor`: checks the machine and the daemon, and names a command that repairs each problem.
 
-It looks at the machine itself, and asks the daemon for what only the daemon knows. Each check prints one line. The exit
-code is 1 if a check is bad.
+It looks at the machine itself, and asks the daemon for facts that only the daemon knows. Each check prints one line.
+The exit code is 1 if a check is bad.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _ask_daemon(client: Client, state: str) -> tuple[dict[str, Any] | None, Chec
 
 
 def _explain_silence(socket: str, state: Path, words: str) -> Check:
-    """Explain why no daemon answers. If a living process has the state folder, a second daemon would be refused."""
+    """Explain why no daemon answers. If a living process holds the state folder, a second daemon would be refused."""
     holder = find_holder(state)
     if holder is None:
         return Check("daemon", "bad", words, "wakeful daemon")

@@ -25,11 +25,11 @@ from wakeful.system.installation import has_agents, offer_agents
 INOTIFY = Path("/proc/sys/fs/inotify")
 # The first git with GIT_CONFIG_GLOBAL, which keeps a person's configuration out of the daemon's git commands.
 OLDEST_GIT = (2, 32)
-# The time when this was written. A clock that shows an earlier time is wrong.
+# 2026-01-01, UTC. wakeful is younger, so a clock that shows an earlier time is wrong.
 EARLIEST_SECONDS = 1_767_225_600
 # Seconds by which a file's time may be ahead of the clock without a warning.
 AHEAD_SECONDS = 60.0
-# The state of timex(2) for a clock that is not synchronised.
+# The state that adjtimex(2) returns for a clock that is not synchronised.
 TIME_ERROR = 5
 TIMEX_BYTES = 512
 SET_CLOCK = "sudo timedatectl set-ntp true"
@@ -50,7 +50,7 @@ TRY_BUBBLEWRAP = (
 
 
 def check_surroundings(pid: int | None, state: Path) -> Iterator[Check]:
-    """Check the machine. `pid` is that of the daemon that answers, or None if no daemon answers."""
+    """Check the machine. `pid` is that of the daemon that answers. None if no daemon answers."""
     yield from check_service(pid)
     yield check_git()
     yield check_bubblewrap()
@@ -255,7 +255,7 @@ def check_clock(state: Path) -> Check:
 def is_clock_kept() -> bool:
     """Is the clock synchronised? Asks adjtimex(2), which only reads here.
 
-    True if even reading is denied, so that no false warning is given.
+    The answer is True if even reading is denied, so that no false warning is given.
     """
     try:
         asked = ctypes.CDLL(None).adjtimex
@@ -272,7 +272,10 @@ def _find_latest(folder: Path) -> float:
 
 
 def check_instances() -> Iterator[Check]:
-    """Check inotify's second limit: instances per user. Many programs that watch a little each reach it first."""
+    """Check inotify's second limit: instances per user.
+
+    Many programs with a few watches each reach this limit first.
+    """
     try:
         most = int((INOTIFY / "max_user_instances").read_text())
     except (OSError, ValueError):

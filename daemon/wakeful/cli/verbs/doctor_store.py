@@ -1,7 +1,7 @@
 """The part of `doctor` that checks and repairs a state folder, with or without its daemon.
 
-Each finding names the command that repairs it: `doctor --mend` for what can be computed from the records, a restore
-from a backup for the records themselves.
+Each finding names the command that repairs it. `doctor --mend` repairs data that can be computed from the records. The
+records themselves can only be restored from a backup.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class Check(NamedTuple):
 def check_store(state: Path, *, is_living: bool, is_shown: bool) -> Iterator[Check]:
     """Check everything in a state folder.
 
-    `is_living`: its daemon runs, and has to be stopped before a repair.
+    `is_living` means that its daemon runs, and must be stopped before a repair.
     """
     if not is_living:
         try:
             wrong = judge_state(state)
         except StoreUnsafe as error:
-            # The place of the folder is unsafe, not the log. A restore would not help.
+            # The location of the folder is unsafe, not the log. A restore would not help.
             yield Check("log", "bad", str(error))
             return
         if wrong is not None:
@@ -98,8 +98,9 @@ def _check_log(found: Examined, state: Path, mend: str) -> Iterator[Check]:
 
 
 def check_findings(report: Report, state: Path, mend: str) -> Iterator[Check]:
-    """Make a line for each finding. While an index is damaged, records that seem lost may be there, so the repair of
-    the index comes first.
+    """Make a line for each finding.
+
+    While an index is damaged, records may only seem to be lost. So the repair of the index comes first.
     """
     is_index_wrong = any(
         finding.is_derived and finding.where.startswith(("index", "store")) for finding in report.findings

@@ -1,9 +1,9 @@
-"""The verbs that change a session's history and print more than the daemon's sentence: `rewind`, `merge`, `resolve`,
-`compress`, `erase`; and `replay`, which repeats a recorded run in a copy and prints whether the result differs.
+"""The verbs that change a session's history, and `replay`, which repeats a recorded run.
 
-A position is a seq, a time (RFC 3339, or `2h` for two hours ago) or a checkpoint's name. `--dry-run` prints what would
-be done: each `show_` function takes the preview of one call as `--json` has it, and yields lines that are safe to
-print, in the words of the real answer.
+`rewind`, `merge`, `resolve`, `compress` and `erase` print more than the daemon's sentence. `replay` repeats the run in
+a copy and prints whether the result differs. A position is a seq, a time (RFC 3339, or `2h` for two hours ago) or a
+checkpoint's name. `--dry-run` prints what would be done. Each `show_` function takes the preview of one call as
+`--json` has it, and yields lines that are safe to print, in the words of the real answer.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _block(title: str, texts: Iterable[str]) -> Iterator[str]:
         return
     yield from ("", paint(title, "dim"))
     for first, *rest in entries:
-        # Further lines of a text are indented, so that each text can be told from the next.
+        # Further lines of a text are indented, so that a reader sees where the next text begins.
         yield from (first[2:].rstrip(), *rest)
 
 

@@ -41,8 +41,8 @@ from wakeful.cli.systemd_units import (
 )
 from wakeful.cli.text import escape
 
-# Seconds for `systemctl start`, which waits for READY: the unit's TimeoutStartSec=. A first look over much data takes
-# long.
+# Seconds for `systemctl start`, which waits for READY: a minute more than the unit's TimeoutStartSec=. A first look
+# over much data takes long.
 PATIENCE_SECONDS = 360
 ACCOUNT = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
@@ -176,7 +176,7 @@ class InstallSteps:
     def remove(self, path: Path) -> None:
         if not self._is_dry:
             path.unlink()
-            # Another drop-in, of the operator, keeps the folder.
+            # A drop-in of the operator keeps the folder.
             if path.name == DROP_IN and not any(path.parent.iterdir()):
                 path.parent.rmdir()
         self._tell(f"removed {path}")
@@ -318,7 +318,7 @@ def _start(hand: InstallSteps, service: Service, *, is_changed: bool) -> None:
     names = " and ".join(service.units)
     if is_changed:
         hand.order("daemon-reload", said="told systemd to read its units anew")
-        # systemd binds a changed socket only while its service is stopped.
+        # systemd can bind a changed socket only while its service is stopped.
         if hand.is_running():
             hand.order("stop", *reversed(service.units), said=f"stopped {names}, to start them anew")
     when = "with the machine" if service.account else "with your login"

@@ -1,5 +1,7 @@
-"""The lifecycle verbs that do more than print an answer: `open`, `activate --wait`, `resume --all`, `sleep --all`,
-`terminate` of several sessions, and `answer`, which prints a session's question with the diff that it is about.
+"""The lifecycle verbs that do more than print an answer.
+
+They are `open`, `activate --wait`, `resume --all`, `sleep --all`, `terminate` of several sessions, and `answer`.
+`answer` without a text prints a session's question with the diff that it is about.
 """
 
 from __future__ import annotations
@@ -130,11 +132,11 @@ def _wait_for_end(client: Client, answer: dict[str, Any]) -> Ending:
         say_refusal(answer)
         return Ending(answer, "", is_success=False)
     name = answer["name"]
-    # Print what the person waits for, if it is more than this run.
+    # Print what the person waits for, if it is more than the run that was activated.
     if answer["words"] != "activated":
         print(f"wakeful: {escape(name)}: {show_local_times(escape(answer['words']))}", file=sys.stderr)
     if answer.get("held") is not None:
-        # Do not wait: the hold ends only by a person or with a budget's period, which may take for ever.
+        # Do not wait: only a person or the end of a budget's period ends the hold, which may take very long.
         return Ending(answer, "", is_success=False)
     ended = wait_for_run(client, name, answer["record"])
     document = {"name": name, "run": ended["run"], **ended["payload"]}
@@ -142,8 +144,9 @@ def _wait_for_end(client: Client, answer: dict[str, Any]) -> Ending:
 
 
 def wait_for_run(client: Client, name: str, record: int) -> dict[str, Any]:
-    """Wait for the final end of the run that takes this activation. Return its record, or the record of what prevents
-    the run.
+    """Wait for the final end of the run that takes this activation.
+
+    Returns the record of that end, or the record of the event that prevents the run.
     """
     position: int | None = None
     taken: set[int] = set()
@@ -164,10 +167,10 @@ def wait_for_run(client: Client, name: str, record: int) -> dict[str, Any]:
 
 
 def records_after(client: Client, name: str, head: int, *, is_live: bool = False) -> Iterator[dict[str, Any]]:
-    """Yield the records after `head`, then new ones. Following starts before the log is read, so that no record is
-    missed.
+    """Yield the records after `head`, then new ones.
 
-    `is_live` also yields words in flight between the records: lines that have `live` and no `seq`.
+    Following starts before the log is read, so that no record is missed. `is_live` also yields streamed words between
+    the records: lines that have `live` and no `seq`.
     """
     following = client.stream_lines("/follow", name=name, words="true", live="true" if is_live else None)
     last = head

@@ -105,7 +105,7 @@ def follow_verb(options: Options, name: tuple[str, ...], with_thoughts: bool, wi
 class _Screen:
     """Prints each record as a line, and the words of agents between them.
 
-    The words of one session at a time are on a line. Words of another session begin a new line.
+    A line has the words of one session only. Words of another session begin a new line.
     """
 
     def __init__(self, *, with_thoughts: bool) -> None:
@@ -206,14 +206,15 @@ def format_record(record: dict[str, Any]) -> str:
     hashed = f"{(record['state_hash'] or 'gone')[:_HASH_DIGITS]:<{_HASH_DIGITS}}  " if "state_hash" in record else ""
     head = f"{number:>5}  {when}  {hashed}{record['kind']:<20}  "
     words = escape(record["words"] + _say_author(record))
-    # On a screen a record takes one line. Through a pipe its line stays whole, because a search may look for its end.
+    # On a screen a record takes one line. Through a pipe its line stays whole, because a search may look for words at
+    # its end.
     if sys.stdout.isatty() or os.environ.get("COLUMNS"):
         words = fit(words, max(columns() - len(head), 30))
     return f"{paint(head, 'dim')}{paint(words, _colour(record))}"
 
 
 def _say_author(record: dict[str, Any]) -> str:
-    """The author of a record, unless that is the daemon."""
+    """Return the author of a record in brackets. Empty if it is the daemon."""
     return "" if record["author"] == _DAEMON else f"  ({record['author']})"
 
 

@@ -33,7 +33,7 @@ def mcp_verb(options: Options, http: str | None, only: tuple[str, ...], allows_d
         address = read_address(http)
     else:
         address = Address(options.client().path, owner=os.environ.get(OWNER_VARIABLE, ""))
-    # A coding agent is told at once that no daemon runs.
+    # If no daemon runs, the client fails at once, so that the coding agent learns of it without delay.
     client = DaemonClient(address, token, is_patient=False)
     reach = Reach(client, find_own_session(), allows_dangerous, frozenset(only) or None)
     try:
@@ -56,5 +56,5 @@ def refuse_unknown(only: tuple[str, ...]) -> None:
 
 
 def find_own_session() -> str | None:
-    """The name of the session whose run started this process, or None outside a run."""
+    """Return the name of the session whose run started this process. None outside a run."""
     return os.environ.get("WAKEFUL_SESSION") if "WAKEFUL_RUN" in os.environ else None

@@ -114,8 +114,7 @@ def _read_folder(folder: Path, name: str, run: int | None) -> Printed:
 def _find_folder(options: Options, error: DaemonAway) -> Path:
     """Find the state folder of a daemon that does not run."""
     folder = Path(find_state())
-    # A socket that was named does not identify a folder, and the default folder may have another session of the same
-    # name.
+    # A named socket does not identify a folder, and the default folder may have another session of the same name.
     is_named = options.socket or (os.environ.get("WAKEFUL_SOCKET") and not os.environ.get("WAKEFUL_STATE"))
     if is_named or not (folder / "log" / "events.db").exists():
         raise error

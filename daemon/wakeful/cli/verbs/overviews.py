@@ -1,6 +1,7 @@
 """The overviews of all sessions: `timeline`, `graph` and `costs`, as tables, CSV or JSON; and `health`.
 
-`health` prints what needs a person's attention. Exit 0: nothing does. 1: something does. 3: no daemon answers.
+`health` prints the findings that need a person's attention. Exit code 0: healthy. 1: a person should look. 3: no daemon
+answers.
 """
 
 from __future__ import annotations
@@ -33,16 +34,16 @@ from wakeful.cli.text import (
     wrap,
 )
 
-# The labels before a session's lists are padded to the longest label.
+# The indent of a session's lists. The label before a list is padded to it.
 _INDENT = " " * 10
-# The heading of each figure. The values have their units with them.
+# The heading of each figure. Each value is printed with its unit.
 HEADINGS = {
     "runs": "RUNS", "failed": "FAIL", "cpu_seconds": "CPU", "wall_seconds": "WALL", "tokens": "TOKENS", "usd": "USD",
     "read_bytes": "READ", "written_bytes": "WROTE", "output_bytes": "PRINTED",
 }  # fmt: skip
-# Tokens that are estimated because no provider counted them: a mark in the table, a column in CSV.
+# The key of tokens that are estimated, because no provider counted them. A table marks the figure, CSV has a column.
 ESTIMATED = "estimated_tokens"
-# Columns to which a longer name is cut on a narrow screen. A day has ten characters, so it is never cut.
+# The width to which a longer name is cut on a narrow screen. A day has ten characters, so it is never cut.
 NARROWEST_KEY = 10
 # The number of figures that even the narrowest screen shows: runs, failed runs, CPU and wall time.
 FIGURES_KEPT = 4
@@ -215,7 +216,7 @@ def _format_figure(name: str, value: float) -> str:
 
 
 def health_verb(options: Options) -> None:
-    # Without `plain` the daemon answers with an error status for probes. The body already says whether all is well.
+    # Without `plain` the daemon gives an error status if something is wrong, as probes expect. The body says the same.
     health = options.client().get("/health", plain="true")
     if options.is_json:
         print(json.dumps(health))

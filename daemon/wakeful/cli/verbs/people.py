@@ -1,5 +1,7 @@
-"""The verbs for the people who may use the daemon: `people` and their roles, `presence` (who is here now), `token`, and
-`dashboard`, which prints a link that logs one browser in, and opens it if there is a display.
+"""The verbs for the people who may use the daemon.
+
+`people` manages people and their roles, `presence` prints who is here now, `token` manages tokens. `dashboard` prints a
+link that logs one browser in, and opens it if there is a display.
 """
 
 from __future__ import annotations
@@ -155,7 +157,8 @@ def _print_tokens(options: Options) -> None:
 
 
 def _token_cells(row: dict[str, Any]) -> tuple[str, ...]:
-    # Such a token lasts until it is revoked, and a revoked token is not listed.
+    # A token without an end lasts until it is revoked, or, in a browser, until it is unused for 30 days. A revoked
+    # token is not listed.
     unused = "30 d unused" if row["is_browser"] else "when revoked"
     ends = "over" if row["is_over"] else format_ago(row["expires_at"]) if row["expires_at"] else unused
     return (

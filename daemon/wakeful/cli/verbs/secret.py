@@ -47,7 +47,7 @@ def _set(options: Options, name: str) -> None:
     if (wrong := find_name_problem(name)) is not None:
         raise Failure(wrong)
     value = _ask(name) if sys.stdin.isatty() else sys.stdin.buffer.read(LONGEST_BYTES + 2)
-    # `echo` and editors add a newline. A value that really ends in one loses it.
+    # `echo` and editors add a newline, so one newline at the end is removed, even if it belongs to the value.
     save_secret(find_secrets(), name, value.removesuffix(b"\n").removesuffix(b"\r"))
     _tell(options, name, "set")
 
@@ -60,9 +60,7 @@ def _ask(name: str) -> bytes:
 
 
 def _tell(options: Options, name: str, done: str) -> None:
-    """Print what was done, and whether the daemon uses it, because another source may have a value that takes
-    precedence.
-    """
+    """Print the result. Warn if the daemon does not use it, because another folder or source takes precedence."""
     try:
         found = options.client().get("/secrets")
     except DaemonAway:

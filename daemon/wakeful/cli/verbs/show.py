@@ -136,7 +136,7 @@ def _say_confinement(confinement: dict[str, Any]) -> str:
 
 def _say_running(run: dict[str, Any]) -> str:
     stopping = f", {run['stopping']['why']} asked for by {run['stopping']['by']}" if run["stopping"] else ""
-    # An earlier state has only recorded figures, and between two processes of a run nothing can be measured.
+    # An earlier state has only recorded figures. Between two processes of a run nothing can be measured.
     used = run.get("usage")
     spent = (
         f", {format_span(used['cpu_seconds'])} of CPU, {used['max_rss_bytes'] / 1e6:.0f} MB of memory" if used else ""

@@ -1,4 +1,8 @@
-"""`check`, `schema` and `new`: the verbs for specs. They work without a daemon, except `new --from`, which asks it."""
+"""`check`, `schema` and `new`: the verbs for specs.
+
+They need no daemon, except `new NAME --from NAME`, which copies the spec of a session without a file. `new --from` asks
+a running daemon for the facts of the other session. `check` asks it for MCP servers that did not start.
+"""
 
 from __future__ import annotations
 
@@ -338,8 +342,10 @@ def _warn_about_writers(specs: Path, reading: FolderReading) -> list[Problem]:
 def _warn_about_servers(reading: FolderReading, mistakes: Mistakes, specs: Path, options: Options) -> list[Problem]:
     """Say why MCP servers that are local programs would not start, and why they did not start in the last run.
 
-    The first is found by looking at the files; no program is started. The second comes from a daemon that reads the
-    same folder of specs. Each warning is returned once, with the server's position in the agent's file."""
+    The reasons why a server would not start are found in the files; no program is started. The reasons of the last run
+    come from a daemon that reads the same folder of specs. Each warning is returned once, with the server's position in
+    the agent's file.
+    """
     found: dict[Problem, None] = {}
     started = {
         name: servers
@@ -383,7 +389,7 @@ def _find_servers_down(names: Set[str], specs: Path, options: Options) -> Iterat
         for name in names & known:
             yield from ((name, down) for down in client.get("/why", x=name, path=os.path.abspath(name))["servers_down"])
     except (DaemonUnreachable, DaemonRefused):
-        # No daemon answers, so the warnings from the files are all there is.
+        # No daemon answers, so there are no warnings about the last runs.
         return
 
 
@@ -463,7 +469,7 @@ def schema_verb(options: Options, kind: Any) -> None:
 def new_verb(
     options: Options, name: str, origin: str | None, specs: str | None, command: str | None, **flags: Any
 ) -> None:
-    # The default is ./sessions.d, because a daemon started here looks there first.
+    # The default is ./sessions.d, because a daemon that is started in this folder looks there first.
     folder = Path(find_specs(specs or os.environ.get("WAKEFUL_SPECS") or "sessions.d"))
     if origin is not None:
         if command is not None or any(value not in (None, ()) for value in flags.values()):
@@ -498,8 +504,7 @@ def new_verb(
 def _begin_from(options: Options, folder: Path, name: str, origin: str) -> None:
     """Make a spec from that of another session.
 
-    The fork comes before the file, because the daemon opens a session for each new file at once, and must find the fork
-    then.
+    The fork is made before the file. The daemon opens a session for each new file at once, and must find the fork then.
     """
     if name == origin:
         _write_file_of_open(options, folder, name)

@@ -1,8 +1,8 @@
 """`wakeful talk`: a conversation with a session's agent in the terminal, line by line, with history.
 
-Each message is an `ask`: the same conversation, the same records. Lines that begin with a slash are commands. The words
-of the agent and of all others pass through `LineWrapper` and `escape`, so that they cannot control the terminal. Ctrl-C
-stops the answer, Ctrl-D ends the conversation.
+Each message is an `ask`: the same conversation, the same records. Lines that begin with a slash are commands. All words
+of the agent and of other people pass through `LineWrapper` and `escape`, so that they cannot control the terminal.
+Ctrl-C stops the answer, Ctrl-D ends the conversation.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ def _kept_history() -> Iterator[None]:
     try:
         readline: Any = importlib.import_module("readline")
     except ModuleNotFoundError:
-        # This Python has no readline. Lines can be typed, but without history.
+        # This Python has no readline. Lines can be typed, but no history is kept.
         yield
         return
     path = find_history()

@@ -1,8 +1,8 @@
 """`wakeful top`: shows what runs, what it uses and what is owed, live on a terminal or as one frame.
 
-The daemon reports the CPU seconds of a run so far. The share is computed between two frames, and in the first frame
-since the run's start. All cells are escaped and passed to rich as plain text, so that rich interprets no markup in
-them.
+The daemon reports the CPU seconds of a run so far. The share of a core is computed between two frames, and in the first
+frame since the run's start. All cells are escaped and passed to rich as plain text, so that rich interprets no markup
+in them.
 """
 
 from __future__ import annotations
@@ -155,7 +155,10 @@ def _join(found: dict[str, Any], before: dict[str, Any] | None) -> dict[str, Any
 
 
 def _share(run: dict[str, Any], found: dict[str, Any], before: dict[str, Any] | None, session: str) -> float:
-    """Compute the share of one core since the frame before, if that has the same run; else since the run's start."""
+    """Compute the share of one core since the previous frame.
+
+    If the run was not in the previous frame, the share is that since the run's start.
+    """
     usage = run["usage"]
     earlier = before["runs"].get(session) if before is not None else None
     if before is None or earlier is None or earlier["run"] != run["run"] or not earlier["usage"]:
@@ -238,7 +241,7 @@ def _say_heading(found: dict[str, Any], before: dict[str, Any] | None, rows: lis
 def _draw(frame: Frame, most: int | None, width: int) -> Group:
     """Draw a frame. `most` is the number of rows that fit; None draws all.
 
-    On a narrow screen only the remark is cut. Without that, rich would shrink every column.
+    On a narrow screen only the remark is cut. Without fixed widths rich would shrink every column.
     """
     shown = frame.rows if most is None else frame.rows[: max(most, 1)]
     rows = [_say_row(row) for row in shown]

@@ -1,8 +1,8 @@
-"""`wakeful trace`: runs a session once with tracing, and prints what it was denied and which lines of its spec would
-allow that.
+"""`wakeful trace`: runs a session once with tracing, and prints the accesses that were denied.
 
-The daemon runs the session and makes the lines; this module waits and prints. All paths come from the traced program,
-so they are escaped here. The daemon has quoted those in the lines.
+It also prints the lines that would allow them in the session's spec. The daemon runs the session and makes the lines;
+this module waits and prints. All paths come from the traced program, so they are escaped here. In the lines the daemon
+has also quoted them.
 """
 
 from __future__ import annotations

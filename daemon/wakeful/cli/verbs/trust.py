@@ -1,4 +1,4 @@
-"""`trust` and `add`: show a person what a spec asks for, and record whether it is trusted.
+"""`trust` and `add`: show a person what a spec asks for, and record that the person trusts it.
 
 The text comes from other people's files, so all of it is escaped. Characters that reorder or hide text are shown as
 escapes.

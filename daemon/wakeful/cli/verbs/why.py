@@ -18,7 +18,7 @@ def why_verb(options: Options, x: str, run: int | None) -> None:
         return
     for sentence in found["words"]:
         print("\n".join(wrap(show_local_times(escape(sentence)))))
-    # A chain of one link repeats what the sentences said.
+    # A chain of one link only repeats the sentences above.
     for links in (found.get("links", ()), *(output.get("links", ()) for output in found.get("outputs", ()))):
         if len(links) > 1 or found["about"] == "run":
             print("\n".join(_format_chain(links)))

@@ -1,11 +1,11 @@
 """The anchor: the position of the newest acknowledged record, kept in a file outside the database.
 
-A prefix of a hash chain is a valid chain. One flipped bit in the write-ahead log silently dropped 501 of 1,000
-acknowledged events while every check inside the database said ok. So the writer notes the store's mark here after each
-commit and before it acknowledges. The kernel then has the note, so a killed daemon does not lose it. The note is
-flushed milliseconds later (`writer.ANCHOR_SECONDS`), so a power cut may leave the anchor a few groups behind. The file
-has two slots, each with its own checksum in its own 4 KiB block. A note is never written to the slot that was flushed
-last, so a torn write can destroy the newer slot, never both.
+A prefix of a hash chain is a valid chain, so the chain does not show that its end is lost. One flipped bit in the
+write-ahead log silently dropped 501 of 1,000 acknowledged events while every check inside the database said ok. So the
+writer notes the store's mark here after each commit and before it acknowledges. The kernel then has the note, so a
+killed daemon does not lose it. The note is flushed milliseconds later (`writer.ANCHOR_SECONDS`), so a power cut may
+leave the anchor a few groups behind. The file has two slots, each with its own checksum in its own 4 KiB block. A note
+is never written to the slot that was flushed last, so a torn write can destroy the newer slot, never both.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ _CHECKSUM_BYTES = 32
 
 
 class Mark(msgspec.Struct, frozen=True, gc=False):
-    """The position of a store after a flush: its id, the number of flushes, the number of records, and the roll over
-    them.
+    """The position of a store after a flush.
+
+    It holds the id of the store, the number of flushes, the number of records, and the roll over them.
     """
 
     store: bytes
@@ -40,8 +41,8 @@ class Mark(msgspec.Struct, frozen=True, gc=False):
 def judge_store(anchor: Mark | None, newest: Mark, roll_at_anchor: bytes | None) -> str | None:
     """Return why the store must not be written. None if it contains everything that was acknowledged.
 
-    `roll_at_anchor` is the roll that the store itself has for the anchor's flush. A store ahead of its anchor is sound.
-    A crash came between the commit and the note, and the records ahead were never acknowledged.
+    `roll_at_anchor` is the roll that the store itself has for the anchor's flush. A store ahead of its anchor is sound:
+    a crash came between the commit and the note, so the records after the anchor were never acknowledged.
     """
     if anchor is None and newest.flush == 0:
         return None
@@ -79,8 +80,9 @@ class AnchorFile:
             self.flush()
 
     def note(self, mark: Mark) -> None:
-        """Write the mark in place, with a fixed size, so that its flush changes no metadata and cannot run out of
-        space.
+        """Write the mark in place, with a fixed size.
+
+        So its flush changes no metadata and cannot run out of space.
         """
         body = _LAYOUT.pack(_MAGIC, mark.store, mark.flush, mark.position, mark.roll)
         slot = body + sha256(body).digest()

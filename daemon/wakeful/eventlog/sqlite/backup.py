@@ -1,8 +1,8 @@
 """Backup and restore of a store. Every copy is verified.
 
-`back_up` runs next to a live daemon. `restore` needs the daemon stopped and takes its lock. A restore builds the new
-folder completely, then swaps it in by renames. If it is killed in between, the next open finishes it. The old folder is
-always kept.
+`back_up` runs next to a live daemon. `restore` needs a stopped daemon and takes its lock. A restore builds the new
+folder completely, then swaps it in by renames. If the process is killed in between, the next open finishes the restore.
+The old folder is always kept.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def restore(
 
 
 def finish_restore(files: StoreFiles) -> None:
-    """Swap in a complete incoming folder once the old one is moved away. Otherwise does nothing."""
+    """Swap in a complete incoming folder if the old one was already moved away. Otherwise do nothing."""
     if files.incoming.is_dir() and not files.database.exists() and not files.anchor.exists():
         if files.folder.is_dir():
             files.folder.rmdir()

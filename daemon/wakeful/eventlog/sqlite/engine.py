@@ -1,8 +1,8 @@
 """Opens the SQLite log, and implements the open log.
 
-The wiring calls `open_log` once. Tools next to a running daemon call `open_reader`. A store is first checked through a
-reading connection, because a writing connection would overwrite what might be rescued from a damaged store. Writes go
-to the writer's queue; reads happen here, on the caller's thread.
+`service/startup.py` calls `open_log` once. Commands that read the store next to a running daemon call `open_reader`. A
+store is first checked through a reading connection, because a writing connection could overwrite data that can still be
+rescued from a damaged store. Writes go to the writer's queue; reads happen here, on the caller's thread.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ from wakeful.text.display import count
 
 Kept = TypeVar("Kept")
 
-# The folders of the state folder whose content comes only from recorded runs and calls.
+# Parts of the state folder that hold only the results of recorded runs and calls. Without a log they prove a loss.
 _REMAINS = ("blobs", "archive", "scratch", "workspaces")
 _WHAT_TO_DO = "look at it with: wakeful doctor; go back to a backup with: wakeful restore BACKUP"
 
@@ -86,12 +86,12 @@ _WHAT_TO_DO = "look at it with: wakeful doctor; go back to a backup with: wakefu
 def exit_process(failed: StoreFailed) -> None:
     """Print the message and end at once, without any clean-up that might write.
 
-    The default reaction to a failed write.
+    This is the default reaction to a failed write.
     """
     try:
         print(f"wakeful: {failed}", file=sys.stderr, flush=True)
     finally:
-        # Also if there is no memory for the message, or stderr is closed.
+        # The process ends even if there is no memory for the message, or if stderr is closed.
         os._exit(1)
 
 
@@ -104,8 +104,8 @@ def open_log(
 ) -> SqliteLog:
     """Open the store of a state folder for appending. Create or migrate it first if needed.
 
-    Without a `lock` it takes its own. `on_fatal` (a failed write) and `tell` (messages for the operator) are called on
-    the writer's thread.
+    Without a `lock`, the log takes its own lock and releases it when it is closed. `on_fatal` (a failed write) and
+    `tell` (messages for the operator) are called on the writer's thread.
     """
     refuse_affected(apsw.sqlite_lib_version())
     files = StoreFiles(state_dir)
@@ -144,9 +144,10 @@ def open_reader(state_dir: Path) -> SqliteLog:
 
 
 def judge_state(state_dir: Path) -> str | None:
-    """Return why a daemon would not write to the store of this folder. None if it would, and if there is no store yet.
+    """Return why a daemon would not write to the store of this folder.
 
-    Only compares the end of the store with its anchor. Quick; takes no lock and changes nothing.
+    None if it would write, or if there is no store yet. Only compares the end of the store with its anchor. Quick;
+    takes no lock and changes nothing.
     """
     files = StoreFiles(state_dir)
     try:
@@ -178,7 +179,7 @@ def _open_locked(
     backup.finish_restore(files)
     migrations = load_migrations()
     if is_blank(files.database):
-        # Nothing of it was ever acknowledged, so the remains of an interrupted first start are replaced.
+        # An interrupted first start left this file. No record in it was ever acknowledged, so it is replaced.
         _refuse_empty_start(files)
         remove_database(files.database)
         create_database(files, lambda fresh: migrate(fresh, migrations, files.database))
@@ -204,9 +205,9 @@ def _open_locked(
 
 
 def _judge_present(files: StoreFiles, connection: apsw.Connection) -> str | None:
-    """Return why an existing database is not written to. None if it is.
+    """Return why nothing may be written to an existing database. None if it may be written.
 
-    Raises if it cannot even be read as a log.
+    Raises if the database cannot even be read as a log.
     """
     refuse_newer(connection, load_migrations(), files.database)
     if read_version(connection) == 0:
@@ -222,8 +223,9 @@ def _judge_present(files: StoreFiles, connection: apsw.Connection) -> str | None
 
 
 def _refuse_empty_start(files: StoreFiles) -> None:
-    """Refuse an empty store if its anchor proves records, or if runs of an earlier log left files. An empty start would
-    hide the loss.
+    """Refuse an empty store if its anchor proves records, or if runs of an earlier log left files.
+
+    An empty start would hide the loss.
     """
     anchor = read_anchor(files.anchor)
     if anchor is not None and anchor.flush > 0:
@@ -267,7 +269,7 @@ class SqliteLog:
         self._lock = lock
         self._is_closed = False
         self._own = threading.local()
-        # Weak, so that the connection of an ended thread is collected with it.
+        # The references are weak, so that the connection of an ended thread is collected with it.
         self._readers: weakref.WeakSet[apsw.Connection] = weakref.WeakSet()
 
     @functools.cached_property
@@ -391,7 +393,7 @@ class SqliteLog:
                 else:
                     yield self._read_tail(session)
         except payload_check.UNREADABLE:
-            # Damaged pages of one session stopped the pass over all. The remaining sessions are read one by one.
+            # Damaged pages of one session stopped the pass over all sessions. The remaining ones are read one by one.
             with self._explaining_damage("the table of sessions"):
                 left = [session for session in queries.read_sessions(self._reader()) if session not in yielded]
             for session in left:

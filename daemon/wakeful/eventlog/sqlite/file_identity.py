@@ -28,7 +28,7 @@ class _Known(msgspec.Struct):
 class Loss(msgspec.Struct, frozen=True):
     """A file that is gone, replaced or truncated.
 
-    `is_whole` means that the open file still has all its bytes, under another name or none.
+    `is_whole` means that the open file still has all its bytes, under another name or without a name.
     """
 
     words: str
@@ -57,7 +57,7 @@ class FileIdentity:
             if path == self._wal:
                 least = self._find_wal_bytes(wal_frames)
             elif path in (self._database, self._anchor):
-                # Neither shrinks while the store is open.
+                # The database and the anchor never shrink while the store is open.
                 least, known.size = known.size, max(known.size, found.st_size)
             else:
                 least = 0

@@ -1,9 +1,9 @@
-"""The files of the SQLite store: their paths, their permissions, and the only two functions that open them.
+"""The files of the SQLite store: their paths, their permissions, and the functions that open them.
 
-Called by the engine, by verification and by backup. Only SQLite may open the database or its index. Closing any other
-descriptor drops SQLite's locks, and the next reader then deletes the live write-ahead log (measured: 100 acknowledged,
-0 survived). The write-ahead log itself is never locked; its one writer makes it longer here. Exactly one connection
-writes, and it also does all checkpoints.
+The other modules of the engine use it. Only SQLite may open the database or its shared index (`-shm`). If this process
+closes any other descriptor of them, SQLite's locks are dropped, and the next reader deletes the live write-ahead log
+(measured: 100 acknowledged, 0 survived). The write-ahead log itself is never locked, so `lay_out_wal` may open it to
+make it longer. Exactly one connection writes, and it also does all checkpoints.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from wakeful.system.private_files import make_private, sync_folder
 
 BUSY_MILLISECONDS = 10_000
 _READER_CACHE_KIB = 512
-# The tables by the schema that added them. A store with an older schema can still be read, from a backup or next to the
-# older daemon: its missing tables are empty.
+# The tables that each version of the schema added. A store with an older schema can still be read, from a backup or
+# next to the older daemon. A reading connection gets its missing tables as empty temporary ones.
 _CAME_WITH = {
     2: """
     CREATE TEMP TABLE import (session, last_seq, head);
@@ -37,11 +37,11 @@ _CAME_WITH = {
     """,
     3: "CREATE TEMP TABLE imported (session, first_seq, last_seq)",
 }
-# Three records of 1 KiB fill a page of 4 KiB and waste a quarter of it. A record takes 1,501 bytes, and 1,312 with 8
-# KiB. Appends are as fast.
+# With pages of 4 KiB, three records of 1 KiB fill a page and waste a quarter of it: a record takes 1,501 bytes. With 8
+# KiB a record takes 1,312 bytes. Appends are equally fast.
 _PAGE_BYTES = 8192
-# The size to which a checkpoint truncates the write-ahead log. A longer one is held by a reader, and grows with every
-# append.
+# The size to which a checkpoint truncates the write-ahead log. If it stays longer, a reader holds it, and it grows with
+# every append.
 WAL_KEPT_BYTES = 64 * 1024 * 1024
 _WAL_HEADER_BYTES = 32
 _STEP_BYTES = 64 * 1024
@@ -127,7 +127,7 @@ def is_blank(database: Path) -> bool:
     """Is there no database, or one without a schema? Called under the lock.
 
     In earlier releases an interrupted first start left such a file, perhaps with a rollback journal. A finished store
-    has none.
+    has no rollback journal.
     """
     if not database.exists():
         return True
@@ -185,17 +185,17 @@ def connect_writer(database: Path) -> apsw.Connection:
 
 
 def lay_out_wal(path: Path, size: int) -> None:
-    """Preallocate the write-ahead log: write and flush zeros up to `size` bytes. Called by its one writer between two
-    commits.
+    """Preallocate the write-ahead log: write and flush zeros up to `size` bytes.
 
-    A commit then overwrites existing blocks, and its flush has no new length to record: 0.20 ms instead of 0.36 for a
-    growing log. To a reader, zeros end the log, as the torn frame of a crash does. Bytes that SQLite wrote are not
-    touched. On a nearly full disk nothing is preallocated, because this only makes commits quicker.
+    Its one writer calls this between two commits. A commit then overwrites existing blocks, and its flush has no new
+    length to record: 0.20 ms instead of 0.36 for a growing log. To a reader, zeros end the log, as the torn frame of a
+    crash does. Bytes that SQLite wrote are not touched. On a nearly full disk nothing is preallocated, because the only
+    purpose is to make commits quicker.
     """
     try:
         file = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
-        # Commits continue without it, on the open descriptors.
+        # Commits continue without the preallocation, on the open descriptors.
         if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
             raise
         return
@@ -261,8 +261,9 @@ def connect_reader(database: Path) -> apsw.Connection:
 
 
 def _refuse_hollow(database: Path) -> None:
-    """Refuse an empty file before SQLite opens it. SQLite would delete the write-ahead log next to it, which may
-    contain every record.
+    """Refuse an empty file before SQLite opens it.
+
+    SQLite would delete the write-ahead log next to it, which may contain every record.
     """
     if not database.is_file() or database.stat().st_size:
         return
@@ -319,7 +320,7 @@ def measure_wal(state_dir: Path) -> int:
 
 
 def _holds_frames(wal: Path) -> bool:
-    """Does the write-ahead log contain records? One that was only preallocated has no header yet."""
+    """Does the write-ahead log contain records? A log that was only preallocated has no header yet."""
     with wal.open("rb") as file:
         return any(file.read(_WAL_HEADER_BYTES))
 

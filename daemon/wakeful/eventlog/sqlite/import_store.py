@@ -1,4 +1,4 @@
-"""The rows of an import: announced, resumed, finished. The rules are in `eventlog/imports.py`.
+"""The rows of an import: how it is announced, resumed and finished. The rules are in `eventlog/imports.py`.
 
 `begin` and `finish` run on the writer's connection, inside its transaction. The writer adds the records themselves.
 """
@@ -24,7 +24,7 @@ def read_imports(connection: apsw.Connection) -> tuple[Import, ...]:
 
 
 def begin(connection: apsw.Connection, session: str, last_seq: int, head: bytes, extend: bool) -> int:
-    """Announce an import, unless all of it is here. Returns the seq of the first missing record."""
+    """Announce an import, unless all of its records are here. Returns the seq of the first missing record."""
     here = read_head(connection, session)
     begun = _read_begun(connection, session, here.seq)
     held = read_hash(connection, session, last_seq)
@@ -40,8 +40,9 @@ def begin(connection: apsw.Connection, session: str, last_seq: int, head: bytes,
 
 
 def _announce_longer(connection: apsw.Connection, session: str, before: int, last_seq: int, head: bytes) -> int:
-    """Replace an import by a longer one. Returns its first seq, because the records of the shorter one are compared
-    again.
+    """Replace an import by a longer one.
+
+    Returns its first seq, because the records of the shorter import are compared again.
     """
     sql = "SELECT first_seq FROM imported WHERE session = ? AND last_seq = ?"
     first: int | None = connection.execute(sql, (session, before)).get

@@ -21,8 +21,8 @@ import msgspec
 from wakeful.eventlog import chain
 from wakeful.eventlog.sqlite.files import connect_reader
 
-# The errors of a damaged store. UnicodeDecodeError: SQLite returns the bytes of a text unchecked, even if they are not
-# text.
+# The errors of a damaged store. UnicodeDecodeError is one of them, because SQLite returns the bytes of a text column
+# unchecked.
 UNREADABLE = (apsw.CorruptError, apsw.NotADBError, apsw.IOError, apsw.SQLError, UnicodeDecodeError)
 # The number of records from which a second process saves more time than its start costs.
 WORTH_RECORDS = 200_000
@@ -83,7 +83,7 @@ def start_check(database: Path, session: str | None, *, may_use_process: bool) -
         try:
             yield PendingCheck(database, session, process)
         finally:
-            process.kill()  # does nothing if it has answered
+            process.kill()  # does nothing if the process has answered
 
 
 class PendingCheck:

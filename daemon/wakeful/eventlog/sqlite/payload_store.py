@@ -1,8 +1,8 @@
 """Erases, archives and restores payloads.
 
 `erase`, `archive` and `restore` run on the writer's connection, inside its transaction, one batch each. A million
-payloads in one transaction would grow the write-ahead log by all of them and block every append. A payload with a NULL
-body was erased. A payload without a row was archived if its seq is in the archived span; otherwise it is damage.
+payloads in one transaction would all go through the write-ahead log at once and block every append. A payload with a
+NULL body was erased. A payload without a row was archived if its seq is in the archived span; otherwise it is damage.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from wakeful.eventlog.imports import check_payload
 from wakeful.eventlog.sqlite.files import StoreFiles
 
 BATCH = 2_000
-# The names of copies that the store makes of itself before a migration or a mend.
+# The beginnings of the names of the copies that the store makes of itself before a migration or a mend.
 _BEFORE = ("before-migration-", "before-mend-")
 
 
@@ -137,7 +137,7 @@ def _erase_in_copy(copy: apsw.Connection, session: str, seqs: Sequence[int]) -> 
             "DELETE FROM snapshot WHERE session = (SELECT key FROM session WHERE id = ?) AND seq >= ?",
             (session, min(seqs, default=1)),
         )
-    # Back to one file, which removes the copy's write-ahead log, because that may contain the bytes.
+    # Go back to a single file. This removes the copy's write-ahead log, which may contain the erased bytes.
     copy.execute("PRAGMA journal_mode = DELETE")
 
 

@@ -1,8 +1,8 @@
 """The SQL that reads records, in pages.
 
-Used by the engine and by verification. A read never keeps a cursor open between two records, because an iterator that
-is not finished would block every checkpoint of the write-ahead log. So records are read in pages, each in its own short
-transaction, continued by seq.
+Used by the engine, by the search index and by the repair. A cursor that stays open would block every checkpoint of the
+write-ahead log, and an iterator may never be finished. So records are read in pages, each in its own short transaction,
+continued by seq. Only `read_tails` keeps its cursors open, on a connection of its own.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FROM = "FROM event e INDEXED BY event_by_seq LEFT JOIN payload p ON p.event = e
 
 
 def make_record(session: str, row: Sequence[Any]) -> Record:
-    """Make a record from a row of `_COLUMNS`. A payload that is not the recorded one is left out."""
+    """Make a record from a row of `_COLUMNS`. A payload that does not match its recorded hash is left out."""
     payload = row[_PAYLOAD]
     if payload is None or hash_bytes(payload) == row[_PAYLOAD + 1]:
         return Record(session, *row)
@@ -95,7 +95,7 @@ def find_seqs(
 ) -> list[tuple[int, int]]:
     """Find the ranges of seqs within the bounds, in the order of reading.
 
-    There are several only if the clock was set back.
+    There is more than one range only if the clock was set back.
     """
     last: int = connection.execute("SELECT coalesce(max(seq), 0) FROM event WHERE session = ?", (key,)).get
     low, high = max(1, wanted.from_seq), last if wanted.to_seq is None else min(last, wanted.to_seq)
@@ -167,8 +167,9 @@ def read_after(
     imported: bool = False,
     most_bytes: int | None = None,
 ) -> tuple[int, list[Record]]:
-    """Read the next records of all sessions in the order of recording. Returns the position up to which all were read
-    too.
+    """Read the next records of all sessions in the order of recording.
+
+    Returns the position up to which all records were read, and the records.
     """
     chosen = "" if kinds is None else f"AND e.kind IN ({', '.join('?' * len(kinds))})"
     newest = connection.execute("SELECT coalesce(max(id), 0) FROM event").get
@@ -192,8 +193,9 @@ def read_after(
 def read_positions(
     connection: apsw.Connection, positions: Sequence[int], since: int | None, until: int | None
 ) -> Iterator[tuple[int, Record]]:
-    """Read the records at these positions within a time span, in any order. Records of an unfinished import are left
-    out.
+    """Read the records at these positions within a time span, in any order.
+
+    Records of an unfinished import are left out.
     """
     rows: list[tuple[Any, ...]] = connection.execute(
         f"SELECT e.id, s.id, {_COLUMNS} FROM event e JOIN session s ON s.key = e.session LEFT JOIN payload p "
@@ -210,10 +212,9 @@ def read_ends(connection: apsw.Connection) -> dict[str, int]:
 
 
 def read_tails(connection: apsw.Connection) -> Iterator[tuple[str, Snapshot | None, list[Record]]]:
-    """Read every session with its newest snapshot and the records after it: two ordered scans in parallel, in one
-    transaction.
+    """Read every session with its newest snapshot and the records after it.
 
-    The connection must not be used by other callers.
+    These are two ordered scans in parallel, in one transaction. No other caller may use the connection.
     """
     connection.execute("BEGIN")
     snapshots = connection.execute(

@@ -64,7 +64,7 @@ def mend_store(state_dir: Path, progress: Progress | None = None) -> Mended:
 
 
 def find_search_damage(state_dir: Path) -> str | None:
-    """Describe the damage of the search index. None if it is sound or absent. Its loss loses no data."""
+    """Describe the damage of the search index. None if it is sound or absent. Without the index no data is lost."""
     files = StoreFiles(state_dir)
     if not files.search.exists():
         return None
@@ -149,7 +149,7 @@ def _rebuild_indexes(connection: apsw.Connection) -> list[str]:
             connection.execute("REINDEX")
         return ["all indexes were rebuilt from the records"]
     except payload_check.UNREADABLE:
-        # Its pages cannot even be read to free them.
+        # The pages of an index cannot even be read, and SQLite must read them to free them.
         return _replace_event_index(connection)
 
 

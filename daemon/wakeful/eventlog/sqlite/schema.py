@@ -83,8 +83,9 @@ def copy_database(source: apsw.Connection, target: Path) -> None:
 
 
 def _sync_file(path: Path) -> None:
-    """Flush a file. Allowed only here, because the copy is closed and no connection of this process has it open (see
-    files.py).
+    """Flush a file.
+
+    Only a closed copy may be opened here, which no connection of this process has open (see files.py).
     """
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:

@@ -110,7 +110,7 @@ def _search(files: StoreFiles, log: apsw.Connection, query: str, wanted: Query) 
 
 
 def _ask(index: apsw.Connection, query: str) -> Iterator[list[int]]:
-    """Find the positions that match, newest first, in pages, because most searches want few of many."""
+    """Find the positions that match, newest first, in pages, because most searches need only a few of many matches."""
     before = 2**63 - 1
     while True:
         rows: list[tuple[Any, ...]] = index.execute(
@@ -140,8 +140,9 @@ def _connect(files: StoreFiles) -> apsw.Connection:
 
 
 def _prepare(index: apsw.Connection, log: apsw.Connection) -> int:
-    """Empty the index if it does not fit the log, inside a transaction of the index. Returns the position that it has
-    reached.
+    """Empty the index if it does not fit the log, inside a transaction of the index.
+
+    Returns the position that the index has reached.
     """
     mark, change = read_mark(log), read_change(log)
     store, newest = mark.store, mark.position
@@ -149,7 +150,7 @@ def _prepare(index: apsw.Connection, log: apsw.Connection) -> int:
     row = index.execute("SELECT store, change, position FROM reached").get if version == _LAYOUT else None
     if row is not None and row[:2] == (store, change) and row[2] <= newest:
         return int(row[2])
-    # Emptied in place, with its pages overwritten, because another process may have the file open.
+    # The index is emptied in place and its pages are overwritten, because another process may have the file open.
     index.execute("DROP TABLE IF EXISTS word; DROP TABLE IF EXISTS reached")
     index.execute(_SCHEMA)
     index.execute("INSERT INTO reached VALUES (?, ?, 0)", (store, change))

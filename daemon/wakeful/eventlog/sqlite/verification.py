@@ -1,10 +1,10 @@
 """Recomputes all hashes of a store and reports every place that fails.
 
-Called by `wakeful verify`, by doctor, and on every backup and restore. It reads through its own connections, one
-session at a time, and damage in one place does not hide the rest. SQLite's own check sees few flipped bits (6 of 200
-measured), the chain nearly all. Neither sees a lost tail, but the anchor does. If there are enough cores, three checks
-run at once: the chain here, the payloads in a second process (payload_check.py), and SQLite's check of its pages on a
-thread, without Python's lock.
+Called by `wakeful verify`, by doctor, and for every backup and restore. It reads through its own connections, one
+session at a time, and damage in one place does not hide the rest. SQLite's own check notices few flipped bits (6 of 200
+measured), the chain nearly all. Neither notices that the end of the log is lost; the anchor does. If there are enough
+cores, three checks run at once: the chain here, the payloads in a second process (payload_check.py), and SQLite's check
+of its pages on a thread, without Python's lock.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ def _check_records(connection: apsw.Connection, session: _Session, counts: _Coun
     """
     name, link_record = session.name, chain.link_record
     previous, seq, latest = chain.NOTHING, 0, None
-    other: bytes | None = None  # the computed hash of the record before, if it differs from the stored one
+    other: bytes | None = None  # the computed hash of the previous record, if it differs from the stored one
     steps = {seq for (seq,) in connection.execute("SELECT seq FROM clock_step WHERE session = ?", (session.key,))}
     rows = connection.execute(
         "SELECT seq, at, kind, author, run, parent, rationale, payload_hash, hash FROM event INDEXED BY event_by_seq "
@@ -216,7 +216,7 @@ def _check_records(connection: apsw.Connection, session: _Session, counts: _Coun
             other is not None
             and link_record(other, name, found, at, kind, author, run, parent, rationale, digest) == link
         ):
-            other = None  # the stored hash of the record before was changed, not this record
+            other = None  # the stored hash of the previous record was changed, not this record
         else:
             yield found, chain.BROKEN_LINK
             other = computed
@@ -228,8 +228,9 @@ def _check_records(connection: apsw.Connection, session: _Session, counts: _Coun
 
 
 def _join_spans(name: str, wrong: Iterable[tuple[int, str]]) -> list[Finding]:
-    """Make one finding per damaged span, because consecutive seqs with the same message are one place, not
-    thousands.
+    """Make one finding per damaged span.
+
+    Consecutive seqs with the same message are one finding, not thousands.
     """
     spans: list[tuple[int, int, str]] = []
     open_spans: dict[str, int] = {}  # message of a finding -> the index of its newest span

@@ -1,11 +1,11 @@
 """The one writer: a thread that owns the only connection that writes. It also does every checkpoint.
 
 The engine passes it calls through a queue. The writer takes all waiting calls (no artificial delay), writes them in one
-transaction, notes the anchor, and checks that the files are still the opened ones. Only then it answers the whole group
-with one wake-up of the event loop. The anchor is flushed a little later. A failed write or flush has an unknown effect,
-and a flush is never tried again: the writer stops acknowledging and calls `on_fatal`. The one exception is a full disk
-that is noticed before the commit. Then the whole group is refused and the log goes on. The reactor's state is then
-ahead of the log, so the daemon ends.
+transaction, notes the anchor, and checks that the files are still the opened ones. Only then does it answer the whole
+group, with one wake-up of the event loop. The anchor is flushed a little later. A failed write or flush has an unknown
+effect, and a flush is never tried again: the writer stops acknowledging and calls `on_fatal`. The one exception is a
+full disk that is noticed before the commit. Then the whole group is refused, and the log accepts later calls. The
+reactor's state is then ahead of the log, so the daemon ends.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ from wakeful.eventlog.sqlite.files import (
 from wakeful.eventlog.sqlite.import_store import read_imports
 
 GROUP_EVENTS = 512
-# The pages at which a checkpoint moves the write-ahead log into the main file: 16 MiB under load, where the cost is
-# well amortised, and REST_PAGES at rest. A shorter log stays, because the first append after a reset needs a third
-# flush for the log's new header.
+# The pages at which a checkpoint moves the write-ahead log into the main file. Under load these are 16 MiB, which
+# amortises the cost well; at rest it is REST_PAGES. A shorter log is left alone, because the first append after a reset
+# needs a third flush for the log's new header.
 LOAD_PAGES = 2_000
 REST_PAGES = 500
 REST_SECONDS = 0.5
@@ -271,8 +271,8 @@ class Writer:
         if not group.rows.events and not snapshots:
             self._refuse_loss()
             return _answer(calls, outcomes)
-        # If the log was truncated, SQLite would continue it behind a hole, and the check after the commit would see its
-        # full length.
+        # If the write-ahead log was truncated, SQLite would continue it after a hole. The check after the commit would
+        # then see its full length and notice nothing, so the length is checked here.
         if not self._identity.holds_frames(self._wal_pages):
             self._refuse_loss()
         try:
@@ -340,8 +340,9 @@ class Writer:
         self._empty_wal()
 
     def _empty_wal(self) -> None:
-        """Move the whole write-ahead log into the main file and truncate it, because until then both contain the erased
-        bytes.
+        """Move the whole write-ahead log into the main file and truncate it.
+
+        Until then both may contain the erased bytes.
         """
         # Give up at once if a reader holds the log, so that no append waits. The next attempt is between two groups.
         self._connection.set_busy_timeout(0)
@@ -376,7 +377,7 @@ class Writer:
         self.imports = {begun.session: begun for begun in read_imports(self._connection)}
 
     def _commit_apart(self, calls: list[Call], error: Exception) -> None:
-        """Commit each call alone, because one call has a value that the store cannot hold.
+        """Commit each call alone, because one of them has a value that the store cannot hold.
 
         Only that call is refused.
         """
@@ -468,7 +469,7 @@ class Writer:
             waiting = [*calls, *(call for call, _ in self._erased)]
             _answer(waiting, [failed] * len(waiting))
         finally:
-            # Also if there is no memory for an answer, so that no caller waits for a writer that is gone.
+            # This runs even if there is no memory for an answer, so that no caller waits for a writer that is gone.
             self._on_fatal(failed)
         while not isinstance(call := self._queue.get(), Stop):
             _answer([call], [failed])
@@ -495,7 +496,7 @@ def _make_gone(lost: Loss) -> StoreGone:
 
 
 _UNKNOWN = "what was not acknowledged is unknown and will be read again at the next start"
-# Made in advance, because there is no memory for its text when it is needed.
+# This error is made in advance. When it is needed, there is no memory for its text.
 _NO_MEMORY = StoreFailed(
     f"the log could not be written: there was no memory for it; {_UNKNOWN}; "
     "give the daemon more memory (MemoryMax=, ulimit -v), then start it again"

@@ -1,6 +1,6 @@
 """Constructs the daemon. Only this package constructs edges.
 
-Every part gets its collaborators when it is constructed. Nothing here runs after that.
+Every part gets its collaborators when it is constructed. After the construction no code of this module runs.
 """
 
 from __future__ import annotations

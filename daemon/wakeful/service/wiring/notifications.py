@@ -1,5 +1,7 @@
-"""Constructs the notifications, with the parts of the daemon that they read, report to and send by, and their part of
-`wakeful health` and Prometheus: the notifications that were not delivered, and the numbers of all.
+"""Constructs the notifications, with the parts of the daemon that they read, report to and send by.
+
+`NotificationReport` is their part of `wakeful health` and Prometheus: the notifications that were not delivered, and
+the numbers of all.
 """
 
 from __future__ import annotations

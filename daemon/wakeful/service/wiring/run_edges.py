@@ -1,4 +1,4 @@
-"""Constructs the edges that carry out runs: the runner, the starter, the landing of outputs, replays."""
+"""Constructs the edges that carry out runs: the runner, the starter, and the landing of outputs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def build_runner(
     running = (core.state.get(session_id).run for session_id in core.state.running)
     left = [run.run_id for run in running if run is not None]
     if kept is not None and cgroups is not None:
-        # An earlier daemon left its runs alive on purpose, so the strays among them are ended here.
+        # An earlier daemon left its runs alive on purpose. Processes of that daemon that belong to no such run are
+        # ended here.
         end_strays(cgroups, {mark_of(os.path.realpath(shared.state), run_id) for run_id in left})
     return CommandRunner(
         report=reports.report,
@@ -67,7 +68,7 @@ def build_starter(
     bound: BoundRepositories,
 ) -> RunStarter:
     state = shared.state
-    # Remove the temporary files of runs of a daemon that died, except of runs that go on.
+    # Remove the temporary files that runs of a dead daemon left. Files of runs that go on are kept.
     if os.path.isdir(f"{state}/temporary"):
         empty(f"{state}/temporary", {run_id.rpartition(".")[0] for run_id in shared.left})
     locations = RunLocations(
@@ -98,8 +99,9 @@ def build_starter(
 
 
 def _find_code() -> tuple[str, ...]:
-    """Find the folders with the code of the agent's process: the interpreter's own, and ours if it is not installed
-    there.
+    """Find the folders with the code of the agent's process.
+
+    These are the interpreter's own folders, and ours if wakeful is not installed there.
     """
     # Not all of sys.path, because it may contain the folder in which the daemon was started.
     packages = (place for place in sys.path if os.path.basename(place) in ("site-packages", "dist-packages"))
@@ -108,8 +110,10 @@ def _find_code() -> tuple[str, ...]:
 
 
 def build_landing(shared: SharedParts, runner: CommandRunner, writers: Writers) -> Landing:
-    """Construct the landing. Removes the files that runs of a dead daemon staged, except those that were recorded as
-    staged and those of runs that go on.
+    """Construct the landing.
+
+    Removes the files that runs of a dead daemon staged, except those that were recorded as staged and those of runs
+    that go on.
     """
     landing = Landing(
         f"{shared.state}/{STAGED}", f"{shared.state}/conflicts", shared.observe, runner.list_guarded, writers

@@ -116,8 +116,9 @@ def build_shared_parts(
 
 
 def _find_kept(handed_over: HandedOver, sessions: list[Session]) -> KeptRuns | None:
-    """Construct the store of runs that outlive the daemon, with those that the log knows. None if runs end with the
-    daemon.
+    """Construct the store of runs that outlive the daemon, with those that the log knows.
+
+    None if runs end with the daemon.
     """
     store = find_keeper()
     if store is None or not can_tell_ends():
@@ -128,8 +129,9 @@ def _find_kept(handed_over: HandedOver, sessions: list[Session]) -> KeptRuns | N
 
 
 def _build_secrets(core: Core, observe: ObservationPort, places: SecretPlaces) -> KnownSecrets:
-    """Construct the screen for secrets. Every observation and call passes through it, and so does the error output of
-    libraries.
+    """Construct the screen for secrets.
+
+    Every observation and call passes through it, and so does the error output of libraries.
     """
     known = KnownSecrets(places, observe, functools.partial(list_needed_secrets, core))
     if logging.lastResort is not None:
@@ -138,10 +140,10 @@ def _build_secrets(core: Core, observe: ObservationPort, places: SecretPlaces) -
 
 
 def _find_protected(places: Places, run_folders: str, known: KnownSecrets, written: WrittenSpecs) -> Protected:
-    """Find the places that no run may change, including the files that start the daemon and those that decide what it
-    trusts.
+    """Find the places that no run may change.
 
-    No run may read `hidden`.
+    They include the files that start the daemon and the files that decide what it trusts. No run may even read
+    `hidden`.
     """
     settings = find_settings_file(places.specs)
     own = settings_home(os.environ)
