@@ -36,7 +36,7 @@ def say_time(microseconds: int) -> str:
 
 
 def say_shown(text: str) -> str:
-    """Show a moment in a sentence that is already text."""
+    """Shorten a moment that is already text, for use in a sentence."""
     return f"{text[:19]}Z"
 
 
