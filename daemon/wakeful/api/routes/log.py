@@ -353,7 +353,7 @@ def _search(
 class ExportBounds:
     """The bounds of an export, each inclusive. None means no bound. `ids` are the ids of the sessions.
 
-    `is_loaded`: include the loaded histories, which were recorded on other hosts."""
+    `is_loaded`: include the histories that came with loaded bundles."""
 
     ids: frozenset[str] | None
     kinds: tuple[str, ...] | None
