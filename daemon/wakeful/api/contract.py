@@ -1,6 +1,6 @@
 """The interface of the daemon that the API uses: the only connection between the routes and the loop.
 
-`service.api_service` implements it; the tests have a small implementation of their own. Everything is called on the
+`service.api_service` implements it. The tests have a small implementation of it. Everything is called on the
 loop, unless a method says otherwise. Reads change nothing. A `call` returns when it is on disk.
 """
 

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from wakeful.errors import CallerError, KeyReused, OperatorError, UnknownSession, WakefulError
 
-# The kinds:
+# The kinds of refusal:
 # - `token`: no token, a wrong token, or a browser's token without its cookie
 # - `code`: a one-time code that is wrong or expired
 # - `host`, `origin`, `content_type`, `body`: the part of the request that was wrong

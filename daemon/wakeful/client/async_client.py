@@ -231,7 +231,8 @@ class DaemonClient:
                 pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
                 continue
             except BaseException:
-                # The caller was cancelled. Close, so that the rest of this answer is not taken for the next one.
+                # The caller was cancelled. Close the connection. Otherwise the rest of this answer would be read as the
+                # next answer.
                 connection.close()
                 raise
             is_early = is_busy(status, headers) or (is_repeatable and status == UNDER_WAY)
@@ -373,7 +374,7 @@ class Connection:
         self._writer.write(part)
 
     async def send(self, request: bytes) -> tuple[int, dict[str, str]]:
-        """Send a request, or the rest of one, and read the status and the headers of the answer."""
+        """Send a request, or the rest of a request, and read the status and the headers of the answer."""
         try:
             self._writer.write(request)
             await self._writer.drain()

@@ -1,6 +1,6 @@
 """The interface through which the MCP server reaches the daemon, and the rights of one client.
 
-It is a module of its own because the daemon and the command line import it without the `mcp` package.
+This is a separate module because the daemon and the command line import it without the `mcp` package.
 """
 
 from __future__ import annotations

@@ -255,7 +255,7 @@ def view_state(handle: Handle, awaited: Awaited) -> dict[str, Any]:
         "statusMessage": words,
         "createdAt": awaited.asked_at,
         "lastUpdatedAt": awaited.changed_at,
-        # Never expires, because the log keeps it as long as the session.
+        # A handle never expires, because the log keeps the run as long as the session.
         "ttlMs": None,
         "pollIntervalMs": POLL_MILLISECONDS,
     }

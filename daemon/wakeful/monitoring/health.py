@@ -1,4 +1,4 @@
-"""The answer of `wakeful health`: is the daemon healthy, and if not, what is wrong, since when, and what to do.
+"""The answer of `wakeful health`: whether the daemon is healthy, and each problem with its time and its remedy.
 
 The answer is cheap, because it is requested every few seconds. Everything comes from memory, except one `statvfs` and
 two small files of the state folder. `doctor` does the slow checks.

@@ -1,6 +1,6 @@
 """The time and result of the last verification of the log, in a small file of the state folder.
 
-`wakeful verify` recomputes every hash in a process of its own, with or without a daemon, and writes the file. `wakeful
+`wakeful verify` recomputes every hash in a separate process, with or without a daemon, and writes the file. `wakeful
 health` reads it. A file that cannot be read is ignored. This is a separate module because the command line writes the
 file without importing the rest of monitoring.
 """

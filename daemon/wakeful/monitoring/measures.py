@@ -50,7 +50,8 @@ class Measures:
         self._deliveries: Counter[str] = Counter({"taken": 0, "filtered": 0})
         self._requests: Counter[tuple[str, str, int]] = Counter()
         self._models: set[tuple[str, str]] = set()
-        # The sessions whose open run has an agent. Needed because the record of a run's end does not name the agent.
+        # The sessions whose open run has an agent. The set is needed because the record of a run's end does not name
+        # the agent.
         self._with_agent: set[str] = set()
         self._noting: dict[type, Callable[[Any, Entry, int], None]] = {
             ev.WakeRequested: self._note_wake,

@@ -91,7 +91,8 @@ class Notifications:
         self._read_wall = read_wall
         self._posts: dict[str, ActiveNotifier] = {}
         self._wanted: dict[str, Notifier] = {}
-        # By notifier: the end of the log when it was added, and True if it continues from an older ledger.
+        # For each notifier: the end of the log when the notifier was added, and True if it continues from an older
+        # ledger.
         self._begins: dict[str, tuple[int, bool]] = {}
         self._has_settings = False
         # True after specs, agents or settings were read. After that, any session may be held, or no longer held.

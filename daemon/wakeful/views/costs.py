@@ -4,7 +4,7 @@
 memory, and their sums take a quarter of a second. Reading a million records again would take five seconds. The ledger
 is only a cache of the log. Days are in UTC, like every time that leaves the daemon. A run whose payload was erased
 counts without figures. The payload of an archived run comes from its archive. The cost belongs to the agent that did
-the work: a question to another agent is a cost of that agent, and the work of a sub-agent is a cost of the sub-agent.
+the work. A question to another agent is a cost of that agent, and the work of a sub-agent is a cost of the sub-agent.
 """
 
 from __future__ import annotations

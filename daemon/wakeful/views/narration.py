@@ -22,7 +22,7 @@ from wakeful.system.journal import INFO, NOTICE, WARNING, Priority
 from wakeful.text.display import count, escape
 
 PATHS_SHOWN = 3
-# The most characters of a hint. It ends with the line of YAML that allows what was denied, so it must not be cut.
+# The most characters of a hint. A hint ends with the line of YAML that allows the denied access, so it must not be cut.
 HINT_SHOWN = 380
 
 

@@ -32,7 +32,7 @@ class Reached(NamedTuple):
     binding: FileBinding
 
 
-# Small, because one question about a path must not leave the patterns of 10,000 sessions in memory.
+# The cache is small, because one question about a path must not leave the patterns of 10,000 sessions in memory.
 @functools.lru_cache(maxsize=1024)
 def resolve_pattern(text: str, root: str) -> Pattern:
     return Pattern.parse(text).under(root)

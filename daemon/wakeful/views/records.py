@@ -1,5 +1,5 @@
-"""Records of the log as lines, `{seq, at, kind, author, run, payload, hash}`, the runs assembled from them, and the
-records that a search found, with an excerpt around its first word.
+"""Views of the records of the log: as lines `{seq, at, kind, author, run, payload, hash}`, as runs, and as the results
+of a search, with an excerpt around the first word that was found.
 
 Views import only the core, so `Recorded` describes a record of the log by the fields that are read here. The log
 decides which records match a search. Nothing is escaped here: the printer does that.
@@ -43,7 +43,7 @@ class Recorded(Protocol):
 
 
 class Exported(Recorded, Protocol):
-    """A record with the rest of its envelope."""
+    """A record with all fields of its envelope."""
 
     @property
     def session(self) -> str: ...

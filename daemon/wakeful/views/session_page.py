@@ -304,7 +304,7 @@ def view_participants(
     return [
         {
             "author": who,
-            # A run speaks for its session, and has no role of its own.
+            # A run acts for its session, and has no role.
             "role": find_smaller(find_role(session, who, uids.get(who)), given.get(who))
             if who.startswith(PERSON)
             else None,

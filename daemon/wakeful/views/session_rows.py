@@ -370,8 +370,8 @@ def is_wanted(core: Core, session: Session, moment: Moment, word: str) -> bool:
 
 
 def _remark(row: dict[str, Any], session: Session, queue: QueueReason | None, long_tokens: int) -> str:
-    """Return the most important of these: why the session sleeps, what its wake waits for, what is new, that it is not
-    isolated, how long its conversation is.
+    """Return the most important remark about a session. In this order: why it sleeps, why its wake waits, which
+    bindings are new, that it is not isolated, the size of its conversation.
     """
     if row["reason"]:
         return str(row["reason"])

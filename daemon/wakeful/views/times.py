@@ -57,7 +57,7 @@ SHORT_VERSION = 12
 
 
 def shorten(version: str | None) -> str:
-    """Shorten a version. The beginning of a digest identifies it, and slots and positions are short anyway."""
+    """Shorten a version. The beginning of a digest identifies it. Slots and positions are short, and stay whole."""
     if version is None:
         return "nothing"
     return version if len(version) <= 24 else version[:SHORT_VERSION]

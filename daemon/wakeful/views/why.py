@@ -257,8 +257,8 @@ def why_output(
 ) -> dict[str, Any]:
     """Explain which run wrote an output and what woke that run, or which rewind or merge wrote it (rule 44).
 
-    `file` is the writer of this single file. Without it, the run is the one that left the whole output in its present
-    state.
+    `file` is the writer of this single file. Without it, the answer names the run that left the whole output in its
+    present state.
     """
     session, binding = writer
     records = list(records_newest_first)

@@ -129,7 +129,7 @@ class Listener(Generic[PeerT]):
                 ssl_handshake_timeout=None if self._tls is None else HANDSHAKE_SECONDS,
             )
         except OSError:
-            # Also raised if the TLS handshake failed.
+            # This error is also raised if the TLS handshake failed.
             release()
             connection.close()
 

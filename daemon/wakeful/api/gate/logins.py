@@ -1,9 +1,9 @@
 """The login of a browser: one-time codes in links, and a delay against the guessing of codes and tokens.
 
 A person who may use the control socket gets a code, and the person's browser exchanges the code for a login. The code
-is in the fragment of an address, which a browser does not send. It is valid for one exchange within five minutes. Only
-a process of the user who asked for it may exchange it, because other users of the machine can read the address among
-the arguments of the browser process. Codes are kept only in memory, so they end with the daemon.
+is in the fragment of an address, which a browser does not send. It is valid for one exchange within five minutes. Other
+users of the machine can read the address among the arguments of the browser process. So only a process of the user who
+asked for the code may exchange it. Codes are kept only in memory, so they end with the daemon.
 """
 
 from __future__ import annotations

@@ -25,8 +25,7 @@ from wakeful.eventlog.contract import LogReader, Record
 FOLLOWED_AT_ONCE = 32
 FOLLOWED_BYTES = 64 * 1024
 READ_AT_ONCE_BYTES = 16 * 1024
-# For sessions that are followed by name: the seconds between checks why they wait, and the shortest wait that is
-# reported.
+# The seconds between checks why sessions wait that are followed by name, and the shortest wait that is reported.
 ASKED_EVERY_SECONDS = 0.25
 WORTH_TELLING_SECONDS = 0.4
 

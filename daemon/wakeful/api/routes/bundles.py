@@ -1,4 +1,5 @@
-"""The routes of bundles: save, load, archive and move. Also bundles as bodies, for callers on another machine.
+"""The routes of bundles: save, load, archive and move. They also take and send bundles as bodies, for callers on
+another machine.
 
 The operations answer with a stream of lines that report progress: `{done, total}` while the work goes on, then
 `{words, name, …}` or a problem. `bundles` and `retention` in `operations` do the work. A caller on another machine

@@ -88,8 +88,8 @@ class Accounts:
     def __init__(self) -> None:
         self._ledger = Ledger()
         self._turn = Lock()
-        # The payloads of archived sessions whose runs are still to be counted, by session and seq. Needed for sessions
-        # that were archived before this daemon started.
+        # The payloads of archived sessions whose runs are not counted yet, by session and seq. They are needed for
+        # sessions that were archived before this daemon started.
         self._archived: dict[str, dict[int, bytes]] = {}
 
     def sum_by(

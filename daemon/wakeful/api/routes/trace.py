@@ -1,4 +1,4 @@
-"""The routes POST /call/trace and GET /sessions/{name}/trace: the first runs a session with tracing, the second shows
+"""The routes POST /call/trace and GET /sessions/{name}/trace. The first runs a session with tracing. The second shows
 what a traced run was denied, with the lines to paste into its spec.
 
 The call activates the session like any activation. The record of the run's end has the findings. The lines to paste are
