@@ -97,10 +97,11 @@ def build_app(service: Service, connections: Connections, tcp: TcpPort) -> Gate:
             Exception: _handle_defect,
         },
     )
-    # An address with an additional slash at its end is not found, instead of being redirected.
+    # An address with an additional slash at its end gets 404, not a redirect.
     app.router.redirect_slashes = False
     app.state.service = service
-    # A local name, because the lookup in `app.state` would take a third of the time of a list of 10,000 rows.
+    # `day` is a local name, because a lookup in `app.state` for each row would take a third of the time of a list of
+    # 10,000 rows.
     day = app.state.day = DayCosts()
     app.state.rows = Rows(lambda session_id: day.costs.get(session_id))
     app.state.presence = Presence()
@@ -113,7 +114,8 @@ def build_app(service: Service, connections: Connections, tcp: TcpPort) -> Gate:
     app.state.knocks = webhooks.UnrecordedDeliveries()
     app.state.tokens = Tokens(service.places.state)
     app.state.people = People(service.places.state, name_account(os.geteuid()))
-    # One for both: a token for a person who is being removed would outlive them.
+    # Changes of tokens and of people take turns. Otherwise a token could be made for a person while the person is
+    # removed, and would stay valid.
     app.state.credential_changes = ChangesInTurn()
     app.state.connections = connections
     app.state.tcp = tcp
@@ -140,7 +142,9 @@ async def _handle_http(request: Request, error: Exception) -> Response:
 
 
 async def _handle_leaving(request: Request, error: Exception) -> Response:
-    """Answer a client that disconnected within its request. It is not a defect, and the answer is not read."""
+    """Answer a client that disconnected before its request was complete. This is no defect, and nobody reads the
+    answer.
+    """
     return answer_problem("bad-request", "the client left before its request was complete")
 
 

@@ -1,4 +1,5 @@
-"""The bodies of requests: read up to a size limit, decoded, and checked against a type. A refusal names what is wrong.
+"""Reads the bodies of requests up to a size limit, decodes them, and checks them against a type. A refusal names the
+field that is wrong.
 
 The type of a call's body is made from the table of verbs: each argument that is sent becomes a field. The type is made
 when the verb is first called, and cached.
@@ -75,7 +76,9 @@ def decode_body(body: bytes) -> dict[str, Any]:
 
 @functools.cache
 def find_body_type(verb: Verb, object_type: type[Struct] | None = None) -> type[Struct]:
-    """Make the type of a verb's body. `object_type` is the type of its argument of kind `object`, if it has one."""
+    """Make the type of a verb's body. `object_type` is the type of the argument of kind `object`, if the verb has
+    one.
+    """
     fields = [_make_field(one, object_type) for one in verb.sent]
     return msgspec.defstruct(f"{verb.name.title().replace('_', '')}Body", fields, frozen=True, kw_only=True)
 
@@ -124,8 +127,8 @@ def build(kind: type[Struct], body: dict[str, Any]) -> Any:
 
 
 def take_key(request: Request, body: dict[str, Any], kind: type[Struct] | None = None) -> str | None:
-    """Take the idempotency key: `key` of the body, else the header. If `key` is a field of the verb itself, such as the
-    key of a fact, only the header counts."""
+    """Take the idempotency key from `key` in the body, else from the header. If `key` is a field of the verb itself,
+    such as the key of a fact, only the header counts."""
     key = request.headers.get("idempotency-key")
     if kind is None or "key" not in kind.__struct_fields__:
         key = body.pop("key", key)

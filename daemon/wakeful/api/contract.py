@@ -1,6 +1,6 @@
 """The interface of the daemon that the API uses: the only connection between the routes and the loop.
 
-`service.api_service` implements it; the tests have a small implementation of their own. Everything is called on the
+`service.api_service` implements it. The tests have a small implementation of it. Everything is called on the
 loop, unless a method says otherwise. Reads change nothing. A `call` returns when it is on disk.
 """
 
@@ -32,7 +32,7 @@ from wakeful.workspaces.fork_workspaces import Workspaces
 
 
 class Places(Protocol):
-    """The paths from which this daemon reads specs, where it keeps its state, and where it listens."""
+    """The paths of this daemon: its specs, its state folder, and its control socket."""
 
     @property
     def specs(self) -> Path: ...
@@ -49,19 +49,19 @@ class PathVerdict:
     session: str
     binding: str
     meaning: PathMeaning
-    # Wall time of the binding's last look in microseconds. 0 if it was not looked at yet.
+    # Wall time of the binding's last look, in microseconds. 0 before its first look.
     looked_at: int
 
 
 @dataclass(frozen=True, slots=True)
 class FollowLine:
-    """A record as it became durable, with the name its session had then."""
+    """A durable record for followers, with the name that its session had when the record was read for them."""
 
     session: str
     record: Record
     # The record's position in the log of all sessions.
     position: int
-    # A cache of the encoded line, by output format. All followers share the line.
+    # A cache of the encoded line, by output format. All followers share this cache.
     written: dict[tuple[bool, bool], bytes] = field(default_factory=dict, compare=False, repr=False)
 
 
@@ -71,7 +71,7 @@ RecordFilter = Callable[[Session, Record], bool]
 
 @dataclass(frozen=True, slots=True)
 class LiveLine:
-    """A piece of an answer in progress, with the name of its session. `run` is 0 if the run has not started."""
+    """A piece of an answer in progress, with the name of its session. `run` is 0 if no run has started yet."""
 
     session: str
     run: int
@@ -121,18 +121,20 @@ class Service(Protocol):
         ...
 
     def submit(self, call: Work, *, author: str, key: str | None, run: int | None) -> Awaitable[Reply]:
-        """Judge steps of a run now. Raises CallerError if they are refused. Await the result for durability."""
+        """Judge steps of a run now. Raises CallerError if they are refused. The awaited result comes when they are
+        durable.
+        """
         ...
 
     def moment(self) -> Moment: ...
 
     async def recorded_so_far(self) -> None:
-        """Return when everything decided before is in the log."""
+        """Return when all earlier decisions are in the log."""
 
     async def report_written(self, session_id: str, paths: Iterable[str]) -> None:
         """Record that a rewind or merge wrote these paths, so that they count as the session's own writes (rule 44).
 
-        Returns when that is durable.
+        Returns when the record is durable.
         """
 
     def refold(self, session_id: str) -> None:
@@ -142,7 +144,7 @@ class Service(Protocol):
         """Drop the cached contents of runs' files, because blobs were removed."""
 
     async def read_specs(self) -> None:
-        """Read sessions.d again now. Returns when the changes have been decided upon."""
+        """Read sessions.d again now. Returns when the core has decided about the changes."""
 
     def read_spec(self, name: str, text: str) -> SessionSpec:
         """Parse a spec, and judge it like a file of sessions.d. Raises CallerError if it is refused. Blocking. Any
@@ -150,10 +152,12 @@ class Service(Protocol):
         ...
 
     def report_spec_again(self, name: str) -> None:
-        """Declare a session's spec again, because the session was reopened or has come back. It follows its file."""
+        """Declare a session's spec again, because the session was reopened or has come back. It then follows its file
+        again.
+        """
 
     def secrets(self) -> tuple[list[Known], str]:
-        """Look at every secret again. Returns them, and the folder of the secrets that are files."""
+        """Look at every secret again. Returns the secrets, and the folder of those that are files."""
         ...
 
     def read_secret(self, name: str) -> bytes:
@@ -165,21 +169,21 @@ class Service(Protocol):
         ...
 
     def redact_part(self, before: str, text: str, after: str) -> str:
-        """Redact `text`. Also finds a value that begins in `before` or ends in `after`. Any thread."""
+        """Redact `text`. A secret that begins in `before` or ends in `after` is found as well. Any thread."""
         ...
 
     def problems(self) -> dict[str, str]:
-        """Return why specs were refused, by file or by name of the session."""
+        """Return the reasons why specs were refused, by file or by session name."""
         ...
 
     def defects(self) -> dict[str, int]:
-        """Return the unexpected exceptions of the sources, as text, with the count of each."""
+        """Return the text of each unexpected exception in the sources, with its count."""
         ...
 
     def explain_path(self, path: str) -> list[PathVerdict]: ...
 
     def describe_target(self, key: str) -> str | None:
-        """Describe how a target is watched and what was found there. None if no binding uses the target."""
+        """Describe how a target is watched and what the last look found. None if no binding uses the target."""
         ...
 
     async def compare_commits(self, key: str, old: str, new: str, bounds: Bounds) -> Compared:
@@ -264,22 +268,24 @@ class Service(Protocol):
 
 
 def find_named(service: Service, name: str) -> Session:
-    """Find the session of this name. Raises UnknownSession; if a refused spec has the name, with its problem."""
+    """Find the session of this name. Raises UnknownSession. If a refused spec has this name, the message has the
+    problem of the spec.
+    """
     refuse_refused(service, name)
     return service.core.state.by_name(name)
 
 
 async def know_agent(service: Service, name: str | None) -> None:
-    """Read the specs again if no agent of this name is known, because a person may name one right after saving its
+    """Read the specs again if no agent of this name is known. A person may name an agent right after saving its
     file."""
     if name is not None and name not in service.core.agents:
         await service.read_specs()
 
 
 def refuse_refused(service: Service, name: str) -> None:
-    """Raise UnknownSession if the name belongs to a refused new spec. There is no session, and the caller needs to know
-    what is wrong with the spec."""
+    """Raise UnknownSession if the name belongs to a refused new spec. Such a session does not exist, and the caller
+    needs to know what is wrong with the spec."""
     problem = None if name in service.core.state.ids else service.problems().get(name)
     if problem is not None:
-        # A message is one line, and each problem of the file is a line of its own.
+        # A message is one line, but each problem of the file is a separate line.
         raise UnknownSession(f"{name} is refused: {'; and '.join(problem.splitlines())}")

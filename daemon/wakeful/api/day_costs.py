@@ -31,7 +31,7 @@ _DECODE = msgspec.json.Decoder(_Finished).decode
 
 
 class DayCosts:
-    """The costs of today. `costs` is keyed by session id, and has the sessions with a run that ended today."""
+    """The costs of today, by session id. `costs` has only the sessions with a run that ended today."""
 
     def __init__(self) -> None:
         self.costs: dict[str, DayCost] = {}
@@ -40,7 +40,7 @@ class DayCosts:
         self._turn = asyncio.Lock()
 
     async def catch_up(self, log: LogReader, wall: int) -> None:
-        """Add the runs that ended since the last call. A run whose payload was erased is counted, at no cost."""
+        """Add the runs that ended since the last call. A run whose payload was erased counts as a run without cost."""
         async with self._turn:
             is_new_day, newest = wall // _DAY != self._day, log.position()
             if is_new_day or newest - self._position > _READ_AT_ONCE:
@@ -64,8 +64,8 @@ class DayCosts:
 
 
 def _find_position(log: LogReader, at: int) -> int:
-    """Find a position before which every record is older than `at`. A binary search: times grow with positions, unless
-    the clock was set back."""
+    """Find a position before which every record is older than `at`, by a binary search. Times grow with positions,
+    unless the clock was set back."""
     low, high = 0, log.position()
     while low < high:
         middle = (low + high) // 2

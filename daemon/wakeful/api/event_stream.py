@@ -20,7 +20,7 @@ KEEP_ALIVE = b": alive\n\n"
 # A proxy must pass events on without buffering, and no cache may keep them.
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _PART_BYTES = 64 * 1024
-# The most streams that send in one turn of the loop. Each takes a tenth of a millisecond.
+# The most streams that send in one turn of the loop. Each send takes a tenth of a millisecond.
 SENT_AT_ONCE = 4
 
 
@@ -37,8 +37,8 @@ def write_event(event: str, data: bytes, event_id: str | None = None) -> bytes:
 class SendTurns:
     """Lets at most `SENT_AT_ONCE` streams send in one turn of the loop.
 
-    One record may give a hundred streams something to send. A saved file or a call then waits for a few of them, not
-    for all."""
+    After one record, a hundred streams may have something to send. With this limit, a saved file or a call waits only
+    for a few of them."""
 
     def __init__(self) -> None:
         self._free = asyncio.Semaphore(SENT_AT_ONCE)

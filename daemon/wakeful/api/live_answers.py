@@ -1,8 +1,9 @@
 """Answers in progress: the text of agents while their models produce it, for live streams.
 
-The log keeps only finished turns. The text is held in memory, up to a size. The oldest pieces are dropped first, and a
-follower that was too slow is notified of the loss. Agents never wait for a follower. Values of secrets are removed as
-text arrives; text that may be the beginning of a secret is held back until more arrives. Used on the loop only.
+The log keeps only finished turns. The text of unfinished turns is kept in memory, up to a size. The oldest pieces are
+dropped first, and a follower that was too slow is told that text was lost. Agents never wait for a follower. Values of
+secrets are removed as text arrives. Text that may be the beginning of a secret is held back until more text arrives.
+Used on the loop only.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from msgspec import Struct
 
 from wakeful.secrets.redact import Redactor
 
-# The kinds of a piece. `waits` has the reason why a run has not started yet. `lost` marks text that is missing here;
-# the record of the turn will have it.
+# The kinds of a piece. A piece `waits` has the reason why a run has not started yet. A piece `lost` marks text that is
+# missing here. The record of the turn will have the whole text.
 LiveKind = Literal["text", "thinking", "call", "waits", "lost"]
 MOST_BYTES = 512 * 1024
 MOST_PIECES = 8_192
@@ -49,7 +50,7 @@ class Piece(Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True)
 class _Turn:
-    """The answer to one request so far. By kind: the bytes that are held back, and the decoder."""
+    """The answer to one model request so far. For each kind of text: the bytes that are held back, and the decoder."""
 
     held: dict[str, bytes] = field(default_factory=dict)
     decoders: dict[str, codecs.IncrementalDecoder] = field(default_factory=dict)
@@ -62,10 +63,11 @@ class LiveWords:
         self._redactor = redactor
         self._most_bytes = most_bytes
         self._pieces: deque[Piece] = deque()
-        # The number of the first piece that is kept, and their size.
+        # The number of the first piece that is kept, and the size of all pieces.
         self._first = 0
         self._size_bytes = 0
-        # By session and run: the turn, attempt and state of the answer in progress, and the last turn that is finished.
+        # By session and run: `_open` has the turn, attempt and state of the answer in progress, `_answered` the last
+        # finished turn.
         self._open: dict[tuple[str, int], tuple[int, int, _Turn]] = {}
         self._answered: dict[tuple[str, int], int] = {}
         # Events that are set when text arrives. The set is weak, so an event leaves it together with its owner.
@@ -103,7 +105,7 @@ class LiveWords:
 
     @property
     def position(self) -> int:
-        """The position where a new follower begins: at the first piece of a turn that is not finished."""
+        """The position where a new follower begins: the first piece of a turn that is not finished."""
         for number, piece in enumerate(self._pieces, self._first):
             if self._is_open(piece):
                 return number
@@ -113,7 +115,7 @@ class LiveWords:
         """Read the next pieces. Returns the position after them, the pieces, and True if earlier pieces were dropped.
 
         Reads at least one piece if there is one, then as many as fit into `most_bytes`. The limit matters because a
-        stalled follower keeps them in memory. Pieces of finished turns are skipped."""
+        stalled follower keeps these pieces in memory. Pieces of finished turns are skipped."""
         is_lost, position = position < self._first, max(position, self._first)
         pieces: list[Piece] = []
         for piece in islice(self._pieces, position - self._first, None):

@@ -1,9 +1,9 @@
 """The feed behind `GET /live`: the changes of all sessions, encoded once for all streams.
 
 A batch has a summary of the records that became durable, and the rows that changed. The feed encodes a batch once and
-keeps the latest batches, up to `KEPT_BYTES`. Each stream reads batches by number, at its own pace. A stream that fell
-too far behind gets a snapshot instead, so a stalled reader costs next to nothing. The feed runs while it has readers,
-and a minute longer. Used on the loop only.
+keeps the latest batches, up to `KEPT_BYTES`. Each stream reads batches by number, at its own speed. A stream that is
+too far behind gets a snapshot instead, so a stalled reader uses almost no memory. The feed runs while it has readers,
+and for a minute after the last one. Used on the loop only.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from wakeful.views.narration import narrate, tell
 from wakeful.views.session_rows import Round, Rows
 from wakeful.views.times import show_time
 
-# Seconds that a batch waits for more changes, so that a burst of records is one batch. The pause also leaves the loop
-# to the run that the first record is about. Encoding rows and serving many streams would delay its start.
+# Seconds that a batch waits for more changes, so that a burst of records is one batch. During this pause, the loop is
+# free to start the run that the first record is about. Encoding rows and serving many streams would delay the start.
 BATCH_SECONDS = 0.1
 RECORDS_AT_ONCE = 512
 READ_AT_ONCE_BYTES = 512 * 1024
 WORDS_AT_ONCE_BYTES = 64 * 1024
-# The most records that may wait. With more, every stream gets a snapshot instead.
+# The most records that may wait. If there are more, every stream gets a snapshot instead.
 LARGEST_GAP = 5_000
 # The most bytes of batches that are kept, for streams that read slowly or reconnect.
 KEPT_BYTES = 2_000_000
 # Seconds that the feed runs without readers, so that a browser that lost its connection can continue.
 LINGER_SECONDS = 60.0
-# The most rows checked per batch: of the rows that can change without a record, and of all others.
+# The most rows that are checked per batch: among the rows that can change without a record, and among all others.
 RESTLESS_AT_ONCE = 200
 OTHERS_AT_ONCE = 20
 ROWS_AT_ONCE = 500
@@ -83,7 +83,7 @@ class Batch(Struct, frozen=True, kw_only=True):
     moved: frozenset[str] = frozenset()
 
     def write(self, sees: Sees) -> bytes | None:
-        """Write the event for a stream. None if nothing in it is about the stream's sessions."""
+        """Write the event for a stream. None if no part of the event is about the stream's sessions."""
         if sees is None:
             return self.data
         if self.session is not None:
@@ -117,11 +117,11 @@ class LiveFeed:
         self._forget()
 
     def _forget(self) -> None:
-        """Reset the feed. Event ids of its earlier life are unknown from now on."""
+        """Reset the feed. Event ids from before the reset are unknown from now on."""
         self._life = secrets.token_hex(4)
         self._is_ready = False
         self._batches: deque[Batch] = deque()
-        # The number of the first batch that is kept, and their size.
+        # The number of the first batch that is kept, and the size of all kept batches.
         self._first = 1
         self._kept_bytes = 0
         self._begun_at = self._position = 0
@@ -144,8 +144,8 @@ class LiveFeed:
     # -- streams ------------------------------------------------------------------------------
 
     async def stream(self, after: str | None, sees: Sees = None) -> AsyncIterator[bytes]:
-        """Yield the events for one reader: those after an event id or a log position, if the feed still has them.
-        Otherwise a snapshot, and the events after it."""
+        """Yield the events for one reader. If the feed still has them, these are the events after an event id or a log
+        position. Otherwise they are a snapshot and the events after it."""
         heard = asyncio.Event()
         self._readers.add(heard)
         try:
@@ -199,12 +199,12 @@ class LiveFeed:
             return None
         for found, batch in enumerate(self._batches, self._first):
             if batch.position > position or batch.before >= position:
-                # Batches before the first one were dropped, and may have had records after the position.
+                # Batches before the first kept batch were dropped. They may have had records after the position.
                 return None if found == self._first > 1 and batch.before > position else found
         return self._end
 
     def _write_snapshot(self, sees: Sees) -> Iterator[bytes]:
-        """Yield the rows as of the latest batch. In parts, so that all streams share the bytes of each row."""
+        """Yield the rows as of the latest batch, in parts, so that all streams share the bytes of each row."""
         rows = [row for session_id, row in self._told.items() if sees is None or sees(session_id)]
         people = _write_people(self._find_people(), sees)
         begin = f"id: {self._life}-{self._end - 1}\nevent: snapshot\ndata: "
@@ -215,7 +215,7 @@ class LiveFeed:
         yield from self._write_words_so_far(sees)
 
     def _write_words_so_far(self, sees: Sees) -> Iterator[bytes]:
-        """Yield the text so far of turns in progress, for a reader that starts in the middle of them."""
+        """Yield the text so far of all turns in progress, for a reader that starts in the middle of a turn."""
         for piece in self._service.live_words.list_open(self._words_position):
             if sees is None or sees(piece.session):
                 yield write_event("words", self._encode_words(piece))
@@ -242,7 +242,7 @@ class LiveFeed:
                     await asyncio.sleep(BATCH_SECONDS)
                     self._heard.clear()
                     await self._make_batch()
-        except Exception as error:  # Every stream raises it, so none waits for a feed that has ended.
+        except Exception as error:  # Every stream raises it, so no stream waits for a feed that has ended.
             self._failure = error
         finally:
             words.discard(self._heard)
@@ -250,7 +250,7 @@ class LiveFeed:
             self._tell_readers()
 
     async def _prepare(self) -> None:
-        """Encode every row once, in slices, so that other work on the loop gets its turn between them."""
+        """Encode every row once, in slices, so that other work on the loop runs between the slices."""
         service = self._service
         await self._day.catch_up(service.log, service.moment().wall)
         self._begun_at = self._position = service.log.position()
@@ -303,7 +303,8 @@ class LiveFeed:
         """Start again with a snapshot for every stream, because too many records wait."""
         end = self._end
         self._forget()
-        # Numbers continue after a gap, so that every stream finds itself behind the first batch.
+        # The numbers of batches continue after a gap, so that every stream is behind the first batch and gets a
+        # snapshot.
         self._first = end + 1
         await self._prepare()
 
@@ -334,8 +335,9 @@ class LiveFeed:
         return self._rows.begin(self._service.core, self._service.moment())
 
     def _find_changed_rows(self, recorded: set[str]) -> Iterator[Tagged]:
-        """Find the rows that differ from the rows last sent. Checks the sessions with new records, some whose rows can
-        change without a record, and a few others in turn, in case a change was missed."""
+        """Find the rows that differ from the rows last sent. Checks the sessions with new records, and some of the
+        sessions whose rows can change without a record. Also checks a few other sessions in turn, in case a change was
+        missed."""
         now, known = self._begin_round(), self._service.core.state.sessions
         if self._rows.generation != self._generation:
             # Settings, agents or secrets have changed, so any row may have changed.

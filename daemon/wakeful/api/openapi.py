@@ -1,7 +1,8 @@
 """The description of the HTTP API: OpenAPI 3.1, made from the table of verbs and the rules of the gate.
 
-It has every route with its arguments, answers, errors, examples and required scope. Only what the table does not have
-is written by hand: the headers of all answers, and the form of streams. `GET /openapi.json` returns it.
+The description has every route with its arguments, answers, errors, examples and required scope. Only the headers of
+all answers and the form of streams are written by hand here, because the table does not have them. `GET /openapi.json`
+returns the description.
 """
 
 from __future__ import annotations
@@ -273,7 +274,7 @@ def _describe_answers(verb: Verb | None, route: Route) -> dict[str, Schema]:
 
 def _list_errors(route: Route) -> tuple[str, ...]:
     if route.is_open:
-        # Only failures of the daemon itself. Other errors have the form of the protocol of the route, such as MCP.
+        # List only failures of the daemon itself. Other errors have the form of the route's own protocol, such as MCP.
         return tuple(name for name, problem in PROBLEMS.items() if problem.status >= 500)
     return _POST_ERRORS if route.method == "POST" else _GET_ERRORS
 

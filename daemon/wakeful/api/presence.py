@@ -1,8 +1,8 @@
 """Presence: the people who looked at a session, or wrote to it, within the last minute.
 
-Kept in memory only; used on the loop only. The gate notes each request about one session. The routes note calls, and
-hold an entry while a stream of one session is open. Streams that show presence to others use `listen`. No timer runs
-while there are no listeners or no entries.
+Presence is kept in memory only, and used on the loop only. The gate notes each GET request about a session. The routes
+note calls, and hold an entry while a stream of a session is open. Streams that show presence to others use `listen`. No
+timer runs while there are no listeners or no entries.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from typing import Literal, NamedTuple
 Doing = Literal["looks", "writes"]
 # Seconds that a person counts as present after their last request.
 PRESENT_SECONDS = 60.0
-# The most entries. When they are full, the entry that would expire first is dropped.
+# The most entries. When there are more, the entry that would expire first is dropped.
 MOST_PRESENT = 10_000
 
 
 class Present(NamedTuple):
-    """A person who is present in a session. `since`, in microseconds UTC, is when their unbroken presence began."""
+    """A person who is present in a session. `since` is the time when the unbroken presence began, in microseconds
+    UTC."""
 
     person: str
     session: str
@@ -35,7 +36,7 @@ class _Entry:
     since: int
     looked_until: float
     wrote_until: float
-    # Open streams of this session.
+    # The number of the person's open streams of this session.
     held: int = 0
     # The activity that was last reported to listeners.
     told: Doing = "looks"
@@ -59,7 +60,7 @@ class Presence:
         self.version = 0
 
     def note(self, person: str, session: str, doing: Doing, wall: int) -> None:
-        """Note that a person looked or wrote just now. `wall` is the current time in microseconds UTC."""
+        """Note that a person has just looked or written. `wall` is the current time in microseconds UTC."""
         now = monotonic()
         entry, is_new = self._enter(person, session, wall, now)
         if doing == "writes":

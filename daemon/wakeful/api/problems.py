@@ -1,8 +1,8 @@
 """Errors as they leave the daemon: problem details (RFC 9457), `application/problem+json`.
 
-Every refusal has a name from the table below, which becomes its `type` (`urn:wakeful:NAME`), and a message with what to
-do (`detail`). Routes, the gate and the protocol write their errors with this module. The description of the API and
-`docs/http.md` list the table.
+Every refusal has a name from the table below, which becomes its `type` (`urn:wakeful:NAME`). Its `detail` is a message
+that says what is wrong and what to do. Routes, the gate and the protocol write their errors with this module. The
+description of the API and `docs/http.md` list the table.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from wakeful.errors import CallerError, KeyReused, OperatorError, UnknownSession, WakefulError
 
-# The kinds:
+# The kinds of refusal:
 # - `token`: no token, a wrong token, or a browser's token without its cookie
 # - `code`: a one-time code that is wrong or expired
 # - `host`, `origin`, `content_type`, `body`: the part of the request that was wrong
@@ -31,7 +31,7 @@ KINDS: tuple[RefusalKind, ...] = get_args(RefusalKind)
 
 
 class Refusals:
-    """The counts of one daemon."""
+    """Counts the refused requests of one daemon, by kind."""
 
     def __init__(self) -> None:
         self._counts: Counter[RefusalKind] = Counter()
@@ -73,12 +73,12 @@ PROBLEMS: dict[str, Problem] = {
     "unavailable": Problem(503, "The daemon cannot do this now"),
     "busy": Problem(503, "The daemon is busy"),
 }
-# The name of a problem, by its status. If several share a status, the first of the table.
+# The name of a problem, by its status. If several problems share a status, the first of the table counts.
 _BY_STATUS = {problem.status: name for name, problem in reversed(PROBLEMS.items())}
 
 
 class RefusedRequest(CallerError):
-    """A request that is refused for its form or its caller. Counted by `kind` in `Refusals`."""
+    """A request that is refused because of its form or its caller. `Refusals` counts these requests by `kind`."""
 
     kind: RefusalKind = "body"
 
@@ -124,7 +124,7 @@ class KeyInUse(CallerError):
     """The first call with this idempotency key is still under way."""
 
 
-# The problem of each class of error. The first class that matches counts.
+# The name of the problem for each class of error. The first class that matches counts.
 _BY_CLASS: tuple[tuple[type[WakefulError], str], ...] = (
     (Unauthorised, "unauthorised"),
     (Forbidden, "forbidden"),
@@ -157,7 +157,7 @@ def answer_problem(name: str, words: str) -> Response:
 
 
 def answer_status(status: int, words: str) -> Response:
-    """Answer with a problem of which only the status is known."""
+    """Answer with the problem that belongs to a status. If the table has no such status, the answer has no name."""
     name = _BY_STATUS.get(status)
     if name is not None:
         return answer_problem(name, words)

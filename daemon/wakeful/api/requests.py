@@ -79,7 +79,7 @@ def read_number(request: Request, name: str) -> int | None:
 
 
 def read_digits(name: str, text: str) -> int:
-    # SQLite has 64-bit integers, and would refuse a longer number with a message of its own.
+    # SQLite has 64-bit integers, and would refuse a longer number with its own message.
     if not text.isascii() or not text.isdigit() or len(text) > 18:
         raise CallerError(f"{name}={text!r}: expected a number")
     return int(text)
@@ -94,7 +94,7 @@ def read_bound(request: Request, service: Service, name: str) -> int | None:
 def read_kinds(request: Request) -> tuple[str, ...] | None:
     """Read the kinds of record in the query, or None for all.
 
-    An unknown kind is refused as a typing mistake, because it would find nothing.
+    An unknown kind would find nothing, so it is refused as a typing mistake.
     """
     kinds = tuple(request.query_params.getlist("kind"))
     for kind in kinds:

@@ -1,4 +1,5 @@
-"""The control socket: accessible to our user only, served as HTTP/1.1 on the daemon's loop.
+"""The control socket: accessible to our user, and to a group if wakeful.yaml names one. Serves HTTP/1.1 on the daemon's
+loop.
 
 The daemon enters a `ControlSocket` while it holds the lock of the state folder, so it may remove a socket that no
 process answers. Uvicorn's protocol is used without its server. The server would take over the signals and wake ten
@@ -51,8 +52,8 @@ class SocketRefused(OperatorError):
 
 
 class ControlSocket:
-    """`async with ControlSocket(service, path):` listens inside the block and removes the file of the socket after it.
-    The file of `handed_over`, a socket of systemd, stays."""
+    """`async with ControlSocket(service, path):` listens inside the block. At its end, the file of the socket is
+    removed. If systemd passed in the socket (`handed_over`), its file stays."""
 
     def __init__(self, service: Service, path: Path | str, handed_over: socket.socket | None = None) -> None:
         self._path = os.fspath(path)
@@ -112,7 +113,7 @@ class ControlSocket:
             try:
                 self._listener = self._listen()
             except SocketRefused as error:
-                # Try again for ever, but print the same message only once.
+                # Try again for ever, but do not print the same message twice.
                 if str(error) != refused:
                     refused = str(error)
                     tell(refused)
@@ -125,8 +126,8 @@ class ControlSocket:
         self.tcp.follow(choice)
 
     def reopen_for_browsers(self) -> str | None:
-        """Open the last TCP port again if a browser is logged in, because its page waits for the daemon. Returns None,
-        or a message why that failed."""
+        """Open the last TCP port again if a browser is logged in, because its page waits for the daemon. Returns a
+        message if that failed, else None."""
         try:
             if Tokens(self._service.places.state).has_browser(self._service.moment().wall):
                 self.tcp.reopen()
@@ -193,7 +194,7 @@ def bind_socket(path: str, group: str | None = None) -> socket.socket:
         make_private(os.path.dirname(path) or ".")
         _refuse_open_folder(os.path.dirname(path) or ".")
         _remove_stale(path)
-        # On Linux the file gets the mode of the unbound socket. Elsewhere the mode is only right after the chmod below.
+        # On Linux the file gets the mode of the unbound socket. On other systems, the chmod below sets the mode.
         os.fchmod(listener.fileno(), 0o600)
         listener.bind(path)
         os.chmod(path, 0o600)
@@ -209,7 +210,7 @@ def bind_socket(path: str, group: str | None = None) -> socket.socket:
 
 
 def _let_group_in(path: str, group: str) -> None:
-    """Let members of the group connect. The kernel identifies them, and the gate judges them."""
+    """Let members of the group connect to the socket. The kernel identifies them, and the gate judges them."""
     try:
         number = int(group) if group.isascii() and group.isdigit() else grp.getgrnam(group).gr_gid
     except KeyError:

@@ -23,7 +23,8 @@ from wakeful.errors import CallerError, OperatorError
 # The ports that `wakeful dashboard` tries first. After them it takes any free port.
 USUAL_PORTS = range(8420, 8440)
 DASHBOARD_HOST = "127.0.0.1"
-# The file with the last port that a person opened. It is opened again, so that a bookmarked page keeps its address.
+# The file with the last port that a person opened. That port is opened again, so that a bookmarked page keeps its
+# address.
 PORT_FILE = "http-port"
 
 Greet = Callable[[NetworkPeer, Callable[[], None]], PeerProtocol]
@@ -68,7 +69,8 @@ class TcpPort:
         self._choice = choice
 
     def open_for_person(self) -> str:
-        """Open the port on loopback unless it is open, and return its URL. Uses the last port again if it is free."""
+        """Open the port on loopback unless it is already open, and return its URL. The last port is used again if it is
+        free."""
         if self.url is None:
             if self._choice == "off":
                 raise CallerError(
@@ -162,8 +164,9 @@ def _refuse_password() -> str:
 
 
 def _bind(address: TcpAddress) -> socket.socket:
-    # asyncio sets TCP_NODELAY only on a socket whose protocol is named. Without that option, every answer on a
-    # kept-alive connection takes 40 ms longer, until the client has acknowledged the head that precedes the body.
+    # asyncio sets TCP_NODELAY only on a socket that was made with an explicit protocol number. Without TCP_NODELAY,
+    # every answer on a kept-alive connection takes 40 ms longer: the body waits until the client has acknowledged the
+    # head.
     listening = socket.socket(
         socket.AF_INET6 if address.is_v6 else socket.AF_INET,
         socket.SOCK_STREAM | socket.SOCK_CLOEXEC,
@@ -176,7 +179,7 @@ def _bind(address: TcpAddress) -> socket.socket:
         if address.is_v6:
             listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         listening.bind((address.host, address.port))
-        # With SO_REUSEADDR two programs can bind to one port. Only `listen` fails if another program listens there.
+        # With SO_REUSEADDR, two programs can bind to one port. If another program listens there, only `listen` fails.
         listening.listen(1)
     except OSError as error:
         listening.close()

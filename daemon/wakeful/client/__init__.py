@@ -7,6 +7,7 @@ use both:
 - `sync_transport` opens one connection per request. The command line uses it, because importing asyncio takes longer
   than the daemon takes to answer `wakeful list`.
 
-Both transports are written by hand. httpx comes only with the extra `agents`, http.client takes longer to import than
-the daemon takes to answer a command, and a general client takes five times as long for each step of an agent.
+Both transports are written by hand, for three reasons. httpx comes only with the extra `agents`. Importing http.client
+takes longer than the daemon takes to answer a command. A general client takes five times as long for each step of an
+agent.
 """

@@ -59,7 +59,7 @@ _PIECE_BYTES = 1 << 16
 class Address(NamedTuple):
     """The daemon's address: the path of a socket, or a host and port.
 
-    `owner` is the account of another user's daemon. None: only our own daemon, or root's, is accepted.
+    `owner` is the account of another user's daemon. If it is None, only our own daemon, or root's, is accepted.
     """
 
     path: str | None = None
@@ -100,7 +100,8 @@ class Reply(NamedTuple):
 class DaemonClient:
     """A client of the daemon at one address. Use it as `async with DaemonClient(path, token) as client:`.
 
-    A patient client waits for a daemon that does not listen yet. Another reports the failed connection at once.
+    A patient client waits for a daemon that does not listen yet. An impatient client reports the failed connection at
+    once.
     """
 
     def __init__(
@@ -150,7 +151,7 @@ class DaemonClient:
     async def call(self, verb: str, fields: Mapping[str, Any], key: str | None = None) -> dict[str, Any]:
         """Make one of the daemon's calls. Fields that are None are left out.
 
-        With a key the call is carried out only once, however often it is sent.
+        With a key, the call is carried out only once, however often it is sent.
         """
         given = {name: value for name, value in fields.items() if value is not None}
         answer: dict[str, Any] = await self.post(f"/call/{quote(verb, safe='')}", given, key)
@@ -180,7 +181,9 @@ class DaemonClient:
 
     @asynccontextmanager
     async def follow(self, names: Sequence[str]) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
-        """Follow the new records of these sessions, or of all. Entered when the daemon has begun to follow."""
+        """Follow the new records of these sessions, or of all if `names` is empty. The context is entered when the
+        daemon has begun to follow.
+        """
         target = "/follow" + encode_query({"name": list(names), "words": True})
         deadline = monotonic() + self._patience
         connection = await self.take(deadline, is_patient=self._is_patient)
@@ -202,7 +205,7 @@ class DaemonClient:
     async def exchange(
         self, what: str, request: bytes, *, is_repeatable: bool, begun: Connection | None = None
     ) -> Reply:
-        """Send a request and read its answer. If it was already sent over `begun`, only read the answer."""
+        """Send a request and read its answer. If the request was already sent over `begun`, only read the answer."""
         deadline = monotonic() + self._patience
         is_patient, pause = self._is_patient, FIRST_PAUSE_SECONDS
         while True:
@@ -222,13 +225,14 @@ class DaemonClient:
                     raise EffectUnknown(
                         f"the daemon at {self.address} did not answer {what} within {self._patience:g} s"
                     ) from None
-                # A daemon listened a moment ago, so wait for the next one.
+                # A daemon listened a moment ago, so wait for the next daemon.
                 begun, is_patient = None, True
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
                 continue
             except BaseException:
-                # The caller was cancelled. Close, so that the rest of this answer is not taken for the next one.
+                # The caller was cancelled. Close the connection. Otherwise the rest of this answer would be read as the
+                # next answer.
                 connection.close()
                 raise
             is_early = is_busy(status, headers) or (is_repeatable and status == UNDER_WAY)
@@ -248,7 +252,7 @@ class DaemonClient:
         return write_head(method, target, self._common | more)
 
     async def take(self, deadline: float | None = None, *, is_patient: bool = True) -> Connection:
-        """Return an idle connection, or open a new one. If patient, wait while no daemon listens.
+        """Return an idle connection, or open a new one. If `is_patient`, wait while no daemon listens.
 
         Waiting is safe for every request, because nothing has been sent yet.
         """
@@ -296,7 +300,7 @@ class LinePost:
         self._connection: Connection | None = None
 
     async def send(self, value: object) -> None:
-        """Send a line, without knowing yet whether it arrives."""
+        """Send a line. Whether it arrived is known only after `end`."""
         self._lines.append(msgspec.json.encode(value) + b"\n")
         if self._connection is None:
             self._connection = await self._client.take()
@@ -370,7 +374,7 @@ class Connection:
         self._writer.write(part)
 
     async def send(self, request: bytes) -> tuple[int, dict[str, str]]:
-        """Send a request, or the rest of one, and read the status and the headers of the answer."""
+        """Send a request, or the rest of a request, and read the status and the headers of the answer."""
         try:
             self._writer.write(request)
             await self._writer.drain()

@@ -1,7 +1,7 @@
-"""The errors of a request that gets no answer, and their messages. Both transports raise them.
+"""The errors of a request that did not succeed, and their messages. Both transports raise them.
 
-The reasons: nothing listens, a stranger listens, the daemon is busy, the daemon left before it answered, the listener
-is not wakeful, or the daemon answered with an error.
+The reasons are: nothing listens, a stranger listens, the daemon is busy, the daemon left before it answered, the
+listener is not wakeful, or the daemon answered with an error.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class EffectUnknown(DaemonAway):
 
 
 class DaemonBusy(DaemonUnreachable):
-    """The daemon runs but has no room for another connection. It read nothing of the request."""
+    """The daemon runs but accepts no more connections now. It read nothing of the request."""
 
 
 class NotOurDaemon(DaemonUnreachable):
@@ -62,7 +62,7 @@ def refuse_stranger(connection: socket.socket, path: str, owner: str | None = No
     """Raise NotOurDaemon if the user of the listening process is neither ours, nor root, nor the given owner.
 
     A process of another user is not our daemon, and must not get a token. Root is accepted, because systemd may listen
-    for the daemon. With an owner of None the message offers no way to name one.
+    for the daemon. If `owner` is None, the message does not suggest `OWNER_VARIABLE`.
     """
     if not hasattr(socket, "SO_PEERCRED"):
         return

@@ -1,7 +1,7 @@
-"""The blocking transport of the command line: one request per connection, and no import that is slow.
+"""The blocking transport of the command line: one request per connection, and no slow imports.
 
-A body that ends early is an error, never a short answer. `cli/client.py` decides which request is repeated, and prints
-what the command waits for.
+A body that ends early is an error, never a short answer. `cli/client.py` decides which requests are repeated, and tells
+the person what the command waits for.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def connect(path: str, owner: str) -> socket.socket:
     """Connect to the daemon at this socket. Raises NotOurDaemon if a stranger listens there."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
-        # With SO_SNDTIMEO the kernel queues the connection and serves clients in order. A Python timeout makes the
-        # socket non-blocking, so that connect() fails while the queue is full.
+        # With SO_SNDTIMEO, connect() waits in the kernel while the queue is full, and clients are served in order. A
+        # Python timeout would make the socket non-blocking, and connect() would fail while the queue is full.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIME.pack(int(PATIENCE_SECONDS), 0))
         connection.connect(path)
         connection.settimeout(PATIENCE_SECONDS)

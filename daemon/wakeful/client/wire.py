@@ -13,8 +13,8 @@ from typing import Any
 from wakeful import __version__
 from wakeful.errors import CallerError
 
-# Seconds to wait for an answer. A daemon that folds or checks a lot needs seconds; one that SIGSTOP stopped never
-# answers.
+# Seconds to wait for an answer. A daemon that folds or checks a lot needs seconds. A daemon that was stopped by SIGSTOP
+# never answers.
 PATIENCE_SECONDS = 60.0
 # The longest head that the daemon sends.
 LONGEST_HEAD_BYTES = 1 << 16
@@ -31,7 +31,7 @@ def make_headers(token: str | None, host: str = "wakeful") -> dict[str, str]:
 def write_request(
     method: str, target: str, headers: Mapping[str, str], body: bytes = b"", key: str | None = None
 ) -> bytes:
-    """Encode a whole request. With a key it is carried out only once, however often it is sent."""
+    """Encode a whole request. With a key, the daemon carries it out only once, however often it is sent."""
     more = {"Content-Length": str(len(body))}
     if body:
         more["Content-Type"] = "application/json"
@@ -43,7 +43,7 @@ def write_request(
 
 
 def is_repeatable(method: str, key: str | None) -> bool:
-    """May the request be sent again if it is unknown whether the daemon carried out the first one?
+    """May the request be sent again if it is unknown whether the daemon carried it out the first time?
 
     A GET has no effect, and a request with a key is carried out only once.
     """

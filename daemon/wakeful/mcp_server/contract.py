@@ -1,6 +1,6 @@
 """The interface through which the MCP server reaches the daemon, and the rights of one client.
 
-It is a module of its own because the daemon and the command line import it without the `mcp` package.
+This is a separate module because the daemon and the command line import it without the `mcp` package.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from wakeful.client.async_client import Reply
 
 
 class Daemon(Protocol):
-    """The routes of one daemon, for one caller. Raises DaemonRefused and DaemonUnreachable."""
+    """The routes of one daemon, for one caller. Its methods raise DaemonRefused and DaemonUnreachable."""
 
     async def ask(
         self,
@@ -26,7 +26,7 @@ class Daemon(Protocol):
 
     def follow(self, names: Sequence[str]) -> AbstractAsyncContextManager[AsyncIterator[dict[str, Any]]]:
         """Yield the future records of these sessions, or of all. The context is entered when the daemon has begun to
-        follow, so that none is missed."""
+        follow, so that no record is missed."""
         ...
 
 

@@ -1,9 +1,9 @@
 """Sessions as MCP resources: their addresses, their contents, and the reports of their changes.
 
 `wakeful://session/NAME` is the session, `…/log` its newest records, `…/facts` its facts, `…/output/RUN` the output of a
-run. A name is one segment, with its slashes escaped. Changes are found by following the records of sessions. After a
-report, the client reads the resource again. So the reports of one burst are joined, and after a restart of the daemon
-every watched resource is reported as changed.
+run. A name is one segment, with its slashes escaped. Changes are found by following the records of sessions. A report
+only tells the client to read the resource again. So the reports of a burst are joined to one. After a restart of the
+daemon, every watched resource is reported as changed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.2, 10.0
 
 
 class Template(NamedTuple):
-    """A family of addresses."""
+    """A URI template: the pattern of the addresses of one kind of resource."""
 
     uri: str
     name: str
@@ -205,7 +205,7 @@ class Watch:
 
 
 class News:
-    """Changes that are not reported yet. `due` is the time of their report, by the clock of the loop."""
+    """The changes that are not reported yet. `due` is the time of their report, by the clock of the loop."""
 
     def __init__(self) -> None:
         self.changed: set[Address] = set()

@@ -1,10 +1,10 @@
 """Runs for MCP clients: `wakeful_run` and `wakeful_ask` follow a run from its activation to its end, or defer it.
 
-Everything is in the log. `Awaited` reads records in order and finds the end of the run. The stream of records only
-makes that faster. So a wait continues after a restart of the daemon, and needs no saved state. A deferred run returns a
-handle at once, and the client polls it: the tasks extension of MCP (`io.modelcontextprotocol/tasks`, 2026-07-28). The
-`mcp` package supports extensions in general, but not this one, so its three methods are here. A handle names a session
-and the record that requested the run. The daemon judges a poll like any other request.
+`Awaited` reads the records of the log in order and finds the end of the run. The stream of records only makes that
+faster. So a wait continues after a restart of the daemon, and needs no saved state. A deferred call returns a handle at
+once, and the client polls it. This is the tasks extension of MCP (`io.modelcontextprotocol/tasks`, 2026-07-28). The
+`mcp` package supports extensions in general, but not the tasks extension, so its three methods are here. A handle names
+a session and the record that requested the run. The daemon judges a poll like any other request.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from wakeful.mcp_server.contract import Daemon
 
 # The most bytes of the end of a run's output that are returned with its outcome.
 SHOWN_OUTPUT_BYTES = 4_000
-# Seconds between progress messages, because a client that gets nothing for long gives up.
+# Seconds between progress messages. A client that gets no message for a long time gives up.
 SIGN_SECONDS = 10.0
 # Seconds between two attempts to follow a daemon that restarts.
 PAUSE_SECONDS = 0.3
@@ -142,8 +142,8 @@ async def read_so_far(daemon: Daemon, awaited: Awaited) -> list[dict[str, Any]]:
 
 
 async def wait_for_end(daemon: Daemon, awaited: Awaited, progress: Progress) -> dict[str, Any]:
-    """Wait for the end of the run and return it. Waits during a restart of the daemon. Raises DaemonAway after
-    `PATIENCE_SECONDS` without one."""
+    """Wait for the end of the run and return it. A restart of the daemon does not end the wait. Raises DaemonAway after
+    `PATIENCE_SECONDS` without a daemon."""
     away_since: float | None = None
     while True:
         try:
@@ -190,7 +190,8 @@ async def _tell(line: dict[str, Any], progress: Progress) -> None:
 
 
 async def add_output(daemon: Daemon, ended: dict[str, Any]) -> dict[str, Any]:
-    """Add the last part of the run's output to its end. Not if no run started, or if there is an answer instead."""
+    """Add the last part of the run's output to the fields of its end. If no run started, or if the run answered a
+    question, nothing is added."""
     if ended["run"] is None or "answer" in ended:
         return ended
     reply = await daemon.ask("GET", f"/sessions/{quote_name(ended['name'])}/output", {"run": ended["run"]})
@@ -198,7 +199,7 @@ async def add_output(daemon: Daemon, ended: dict[str, Any]) -> dict[str, Any]:
 
 
 def say_waiting(awaited: Awaited) -> dict[str, Any]:
-    """Return the result of a wait that timed out before the run ended."""
+    """Return the result of a wait that timed out before the end of the run."""
     words = f"run {awaited.run} goes on" if awaited.run else "it waits to run"
     return {
         "name": awaited.name,
@@ -254,7 +255,7 @@ def view_state(handle: Handle, awaited: Awaited) -> dict[str, Any]:
         "statusMessage": words,
         "createdAt": awaited.asked_at,
         "lastUpdatedAt": awaited.changed_at,
-        # Never expires, because the log keeps it as long as the session.
+        # A handle never expires, because the log keeps the run as long as the session.
         "ttlMs": None,
         "pollIntervalMs": POLL_MILLISECONDS,
     }

@@ -179,7 +179,7 @@ class Handlers:
     # -- subscriptions --------------------------------------------------------------------------
 
     async def listen(self, ctx: Any, params: types.SubscriptionsListenRequestParams) -> types.SubscriptionsListenResult:
-        """Serve `subscriptions/listen`: one stream of reports, as long as the client reads it."""
+        """Serve `subscriptions/listen`: one stream of reports, until the client stops reading."""
         wanted = params.notifications
         addresses = _read_addresses(wanted.resource_subscriptions or ())
         bus = InMemorySubscriptionBus()
@@ -300,7 +300,7 @@ def build_server(find_reach: FindReach, own: str | None = None) -> Server[Any]:
         description="Sessions that rest until something they depend on changes",
         instructions=OWN_INSTRUCTIONS.format(own=own) if own is not None else INSTRUCTIONS,
         on_list_tools=handlers.list_tools,
-        # Also answers with the results of the tasks extension, which the type of the package does not know.
+        # This handler also returns results of the tasks extension, which the type of the package does not allow.
         on_call_tool=handlers.call_tool,  # type: ignore[arg-type]
         on_list_resources=handlers.list_resources,
         on_list_resource_templates=handlers.list_templates,
@@ -320,7 +320,7 @@ def build_server(find_reach: FindReach, own: str | None = None) -> Server[Any]:
 
 
 def add_standing(server: Server[Any], find_reach: FindReach) -> StandingSubscriptions:
-    """Add subscriptions for older clients, which need a lasting connection."""
+    """Add the subscriptions of older clients, which need a connection that stays open."""
     standing = StandingSubscriptions(find_reach)
     server.add_request_handler("resources/subscribe", types.SubscribeRequestParams, standing.subscribe)
     server.add_request_handler("resources/unsubscribe", types.UnsubscribeRequestParams, standing.unsubscribe)
@@ -508,8 +508,8 @@ async def _protocol_errors() -> Any:
 
 @contextlib.asynccontextmanager
 async def _watching(watch: Watch, report: Callable[[set[Address], bool], Awaitable[None]]) -> Any:
-    """Run a watch until the context ends. Entered when no later change can be missed. Raises MCPError if the daemon
-    refuses."""
+    """Run a watch until the context ends. The context is entered when no later change can be missed. Raises MCPError if
+    the daemon refuses."""
     begun = asyncio.get_running_loop().create_future()
     watching = asyncio.create_task(watch.run(report, begun), name="mcp-watch")
     try:

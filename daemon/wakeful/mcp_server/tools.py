@@ -1,6 +1,6 @@
 """Makes MCP tools from the table of verbs: their names, schemas and hints, and the request of each call.
 
-Pure; `server.py` sends the request. Every verb that has a route is a tool, unless its `not_a_tool` has a reason.
+Pure: `server.py` sends the request. Every verb that has a route is a tool, unless `not_a_tool` says why it is not.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ class Request(NamedTuple):
 
 
 class VerbTool(NamedTuple):
-    """A verb as a tool. `own` is the session of the calling run, if a run calls; its tools need no session name."""
+    """A verb as a tool. `own` is the session of the calling run, or None if the caller is not a run. Tools of a run
+    need no session name."""
 
     verb: Verb
     route: Route
@@ -123,7 +124,7 @@ class VerbTool(NamedTuple):
         }
 
     def _is_required(self, argument: Argument) -> bool:
-        # A path needs the name, although the command line may omit it inside a run.
+        # The path of the route needs the name. Only the command line may omit the name inside a run.
         return argument.is_needed or (argument.name == "name" and "{name}" in self.route.path)
 
     def make_output_schema(self) -> dict[str, Any] | None:
@@ -142,8 +143,8 @@ class VerbTool(NamedTuple):
         }
 
     def make_request(self, given: Mapping[str, Any], key: str | None = None) -> Request:
-        """Make the request of a call. Raises CallerError if an argument is wrong. `key` is used if the caller gave
-        none."""
+        """Make the request of a call. Raises CallerError if an argument is wrong. `key` is the idempotency key, if the
+        arguments have none."""
         self._check(given)
         sent = {one.name: _convert(one, given[one.name]) for one in self.arguments if given.get(one.name) is not None}
         if self._is_name_known:

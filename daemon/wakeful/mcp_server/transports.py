@@ -20,7 +20,7 @@ from wakeful.mcp_server.server import FindReach, add_standing, build_server
 def serve_stdio(client: DaemonClient, reach: Reach) -> None:
     """Serve one client over standard input and output, until it closes them.
 
-    `client` is the port of `reach` to the daemon; its connections are closed at the end.
+    `reach` uses `client` to call the daemon. The connections of `client` are closed at the end.
     """
     asyncio.run(_serve_stdio(client, reach))
 
@@ -41,7 +41,7 @@ class HttpServing:
     """The server over HTTP, inside the daemon. No state is kept between two requests.
 
     The gate has judged host, origin and token before a request arrives here. Call `start` before the first request, and
-    `close` after the last.
+    `close` after the last request.
     """
 
     def __init__(self, find_reach: FindReach, most_bytes: int) -> None:

@@ -1,1 +1,1 @@
-"""Monitoring of the daemon: findings for people, numbers for Prometheus, spans for OpenTelemetry."""
+"""Monitoring of the daemon: findings for people, metrics for Prometheus, spans for OpenTelemetry."""

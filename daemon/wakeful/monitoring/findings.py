@@ -1,9 +1,10 @@
-"""The findings of `wakeful health`: their form, the interface of parts that report their own, the survey of sessions.
+"""The findings of `wakeful health`: their form, the survey of sessions, and the interface for other parts that report
+findings.
 
 `wakeful health` and Prometheus request the survey every few seconds, even with 10,000 sessions. So the result for an
-idle session is cached until its state changes, or something else that it depends on: the period of its budget, the end
-of a hold, a secret, an agent. Parts with problems of their own implement `Reporter`, and answer from memory. Used on
-the loop only.
+idle session is cached. The cached result is dropped when the session changes, when its budget period or a hold ends, or
+when a setting, a secret, an agent or the trust changes. Parts of the daemon that have problems of their own implement
+`Reporter`, and answer from memory. Used on the loop only.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from wakeful.monitoring.metrics_text import Family
 from wakeful.views.limit_levels import find_excesses, view_excess
 from wakeful.views.session_rows import find_gone, find_restless
 
-# `wrong`: a person should act, and the daemon counts as unhealthy. `note`: worth knowing.
+# `wrong`: a person should act, and the daemon counts as unhealthy. `note`: for information only.
 Level = Literal["wrong", "note"]
 What = Literal[
     "failed", "asks", "trust", "sleeps", "held", "budget", "limit", "damaged", "spec", "binding", "log", "disk",
@@ -35,18 +36,18 @@ What = Literal[
 ]  # fmt: skip
 # Seconds after which a waiting run is reported.
 HELD_SECONDS = 60.0
-# The most wakes whose reason for waiting is looked up, the oldest first. Each takes some microseconds.
+# The most wakes whose reason for waiting is looked up, the oldest first. Each lookup takes some microseconds.
 MOST_HELD_ASKED = 200
 # The most sessions surveyed in one turn of the loop. The first look at a session takes some 20 us.
 SESSIONS_AT_ONCE = 500
 # The most findings of each kind that are kept. The rest is only counted.
 MOST_KEPT = 100
-# The share of a budget from which on it counts as nearly spent.
+# A budget counts as nearly spent from this share on.
 NEARLY = 0.8
-# The holds that mean that runs went wrong. A person requested the other holds, or a session begins with them.
+# The holds that mean that runs went wrong.
 _BROKEN = ("failed", "crashing", "loop")
-# The beginnings of reasons that a spec or a call states as a condition. Any other reason means that something is
-# missing.
+# The first words of the reasons to sleep that a spec or a call expects. Any other reason means that something is
+# missing, so it is `wrong`.
 _EXPECTED = ("service ", "a fork without a place")
 
 
@@ -70,7 +71,7 @@ class Reporter(Protocol):
 
 
 class Surveyed(Struct, frozen=True):
-    """The findings of one session. They are valid until the session changes, and at most until the time `until`."""
+    """The findings of one session. They are valid until the session changes, but no longer than the time `until`."""
 
     session: Session
     state: StateWord
@@ -113,7 +114,8 @@ class SessionSurvey:
         self._leaned_on: tuple[object, ...] = ()
 
     def survey(self, core: Core, moment: Moment) -> Survey | None:
-        """Survey the sessions. None if too many have changed for one turn of the loop; the next call continues."""
+        """Survey the sessions. None if too many sessions have changed for one turn of the loop. The next call continues
+        where this call stopped."""
         self._forget_outdated(core)
         left = SESSIONS_AT_ONCE
         restless = find_restless(core)
@@ -181,7 +183,8 @@ def _look_at(core: Core, session: Session, moment: Moment) -> Surveyed:
 
 
 def _find_trouble(core: Core, session: Session, words: str | None) -> Iterator[Finding]:
-    """Find why a session sleeps, if a person should know. Nothing during a run, because the run may end the trouble."""
+    """Find why a session sleeps, if a person should know. Nothing is found during a run, because the run may end the
+    trouble."""
     hold, last, name = session.hold, session.last_run, session.name
     if words is None or session.run is not None or session.brake is not None:
         return
@@ -194,7 +197,7 @@ def _find_trouble(core: Core, session: Session, words: str | None) -> Iterator[F
             mend = f"wakeful why {name}"
             yield Finding(what="failed", session=name, words=f"{name} {hold.words}", since=since, mend=mend)
         elif hold.kind == "asking":
-            # The text ends with the command that answers the question. It is cut off, because `mend` has the command.
+            # The text ends with the command that answers the question. Cut that off, because `mend` has the command.
             words = re.split(r":? \(?wakeful answer ", hold.words, maxsplit=1)[0].removeprefix("asks: ")
             mend = f"wakeful answer {name}"
             yield Finding(what="asks", session=name, words=f"{name} asks: {words}", since=since, mend=mend)
@@ -217,7 +220,7 @@ def _find_limits(core: Core, session: Session) -> Iterator[Finding]:
 
 
 def _find_spending(session: Session, at: int) -> tuple[list[Finding], int | None]:
-    """Find the budgets that are nearly spent. Also returns the time when the first of their periods ends."""
+    """Find the budgets that are nearly spent. Also returns the time when the first of their periods ends, or None."""
     budget = session.spec.budget if session.spec is not None else None
     if budget is None or (session.hold is not None and session.hold.kind == "budget"):
         return [], None
@@ -257,7 +260,8 @@ def _find_held(core: Core, waiting: list[Session], moment: Moment) -> Iterator[F
     reasons: dict[str, list[Session]] = {}
     for session in late[:MOST_HELD_ASKED]:
         queue = find_queue_reason(core, session, moment)
-        # A wait with a known end is not reported. The reason why a session sleeps is already a finding.
+        # A wait with a known end is not reported. If the wake waits because the session sleeps, that is already a
+        # finding.
         if queue is not None and queue.until is None and queue.words != find_hold_words(core, session, moment):
             reasons.setdefault(queue.words, []).append(session)
     for words, held in reasons.items():
@@ -265,7 +269,7 @@ def _find_held(core: Core, waiting: list[Session], moment: Moment) -> Iterator[F
         verb = "waits" if len(held) == 1 else "wait"
         yield Finding(
             what="held",
-            # A slot becomes free without a person. An upstream that failed has a finding of its own.
+            # A slot becomes free without a person. A failed upstream has its own finding.
             level="note" if words.startswith(("a slot", "upstream ")) else "wrong",
             session=held[0].name if len(held) == 1 else None,
             words=f"{names} {verb}: {words}",

@@ -1,7 +1,7 @@
-"""The answer of `wakeful health`: is the daemon healthy, and if not, what is wrong, since when, and what to do.
+"""The answer of `wakeful health`: whether the daemon is healthy, and each problem with its time and its remedy.
 
-Cheap enough to be requested every few seconds. Everything comes from memory, except one `statvfs` and two small files
-of the state folder. `doctor` does the slow checks.
+The answer is cheap, because it is requested every few seconds. Everything comes from memory, except one `statvfs` and
+two small files of the state folder. `doctor` does the slow checks.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Health(NamedTuple):
     watches: Watches
     refusals: Mapping[str, int]
 
-    # The number of findings of each level. `findings` may have fewer, because the survey bounds them.
+    # The number of findings of each level. `findings` may have fewer, because the survey limits how many it keeps.
     counts: Mapping[Level, int]
 
     @property
@@ -134,7 +134,7 @@ def _judge_watches(core: Core) -> tuple[Watches, list[Finding]]:
             continue
         name, binding = _find_subscriber(core, looked, look.target.key, look.subscribers)
         if look.version is None and look.problem is not None:
-            # A service that is down still has a version, so it is not counted here.
+            # A service that is down still has a version, so a service is never counted here.
             unseen += 1
             words = f"{name} cannot see {binding}: {look.problem}"
             found.append(Finding(what="binding", session=name, words=words, mend=f"wakeful show {name}"))

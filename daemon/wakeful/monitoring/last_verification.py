@@ -1,8 +1,8 @@
 """The time and result of the last verification of the log, in a small file of the state folder.
 
-`wakeful verify` recomputes every hash in a process of its own, with or without a daemon, and writes the file. `wakeful
-health` reads it. A file that cannot be read is ignored. It is a module of its own because the command line writes the
-file without the rest of monitoring.
+`wakeful verify` recomputes every hash in a separate process, with or without a daemon, and writes the file. `wakeful
+health` reads it. A file that cannot be read is ignored. This is a separate module because the command line writes the
+file without importing the rest of monitoring.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ FILE = "verified.json"
 
 
 class Verified(Struct, frozen=True, kw_only=True):
-    """The result of a verification. `at` is in microseconds. `findings` counts the records or spans that are wrong."""
+    """The result of a verification. `at` is in microseconds. `findings` is the number of records or spans that are
+    wrong.
+    """
 
     at: int
     records: int

@@ -1,8 +1,8 @@
 """The monitoring of one daemon: its counters since it started, its survey of sessions, and the reports of its parts.
 
-`/health` and `/metrics` read it. The reactor calls `note` for every decision as it is recorded, so `note` must be fast:
-it looks up the kind of the event and adds to a few numbers. Labels have few values, so the name of a session is never
-a label. Used on the loop only.
+`/health` and `/metrics` read it. The reactor calls `note` for every decision as it is recorded. So `note` must be fast:
+it looks up the kind of the event and adds to a few numbers. A label must have few values, so the name of a session is
+never a label here. Used on the loop only.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ OUTCOMES = ("succeeded", "failed", "cancelled", "interrupted", "lost")
 RUN_BOUNDS = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 14400)
 START_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 600, 3600)
 FLUSH_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
-# The most pairs of agent and model. Specs name agents, and providers name models as they like. Further pairs are
-# counted together, as `OTHERS`.
+# The most pairs of agent and model. Specs and providers choose these names freely, so there may be many. Further pairs
+# are counted together, as `OTHERS`.
 MOST_MODELS = 200
 OTHERS = "others"
 
@@ -37,20 +37,21 @@ class Measures:
     def __init__(self, state: State) -> None:
         self._state = state
         self._starts = 0
-        # By outcome, and True if no retry follows.
+        # The keys are the outcome, and True if no retry follows.
         self._ends: Counter[tuple[str, bool]] = Counter({(one, True): 0 for one in OUTCOMES})
         self._causes: Counter[str] = Counter()
         self._run_seconds = {kind: Histogram(RUN_BOUNDS) for kind in ("command", "agent")}
         self._start_seconds = Histogram(START_BOUNDS)
         self._flush_seconds = Histogram(FLUSH_BOUNDS)
-        # By agent, model and direction (input, output, cached).
+        # The keys are agent, model and direction (input, output, cached).
         self._tokens: Counter[tuple[str, str, str]] = Counter()
         self._usd: defaultdict[tuple[str, str], float] = defaultdict(float)
-        # Deliveries to webhooks that left a record.
+        # Webhook deliveries that left a record.
         self._deliveries: Counter[str] = Counter({"taken": 0, "filtered": 0})
         self._requests: Counter[tuple[str, str, int]] = Counter()
         self._models: set[tuple[str, str]] = set()
-        # The sessions whose open run has an agent. Needed because the record of a run's end does not name the agent.
+        # The sessions whose open run has an agent. The set is needed because the record of a run's end does not name
+        # the agent.
         self._with_agent: set[str] = set()
         self._noting: dict[type, Callable[[Any, Entry, int], None]] = {
             ev.WakeRequested: self._note_wake,
@@ -63,14 +64,14 @@ class Measures:
         }
 
     def note(self, entries: Sequence[Entry], at: int) -> None:
-        """Count records that were decided at this time, in microseconds. They are not durable yet."""
+        """Count records that were decided at the time `at`, in microseconds. They are not durable yet."""
         for entry in entries:
             note = self._noting.get(type(entry.event))
             if note is not None:
                 note(entry.event, entry, at)
 
     def note_flush(self, seconds: float) -> None:
-        """Count a group of records that became durable this long after it was decided."""
+        """Count a group of records. `seconds` is the time from their decision until they were durable."""
         self._flush_seconds.add(seconds)
 
     def note_request(self, method: str, route: str | None, status: int) -> None:
@@ -83,7 +84,7 @@ class Measures:
     def _note_start(self, event: ev.RunStarted, entry: Entry, at: int) -> None:
         self._starts += 1
         self._note_kind(entry.session, is_agent=event.agent is not None)
-        # The start of a retry is left out, because it waits for its pause and not for the daemon.
+        # The start of a retry is left out, because a retry waits for its backoff pause, not for the daemon.
         found = [cause.at for cause in event.causes if cause.at] if event.attempt == 0 else ()
         if found:
             self._start_seconds.add(max(0, at - min(found)) / 1e6)
@@ -192,7 +193,8 @@ class Monitoring:
         self._sessions = SessionSurvey()
 
     async def survey(self, read_moment: Callable[[], Moment]) -> Survey:
-        """Survey the sessions. If thousands have changed since the last time, other work gets its turn in between."""
+        """Survey the sessions. If thousands have changed since the last survey, other work on the loop runs in
+        between."""
         while (found := self._sessions.survey(self._core, read_moment())) is None:  # noqa: ASYNC110 - yields to others
             await asyncio.sleep(0)
         return found

@@ -1,4 +1,4 @@
-"""The metrics that come from the state and the process; measures.py has the counters. Pure, except for reading /proc.
+"""The metrics that come from the state and the process. measures.py has the counters. Pure, except for reading /proc.
 
 Names follow Prometheus: base units, `_total` for counters, `process_` for the usual figures of a process. A session is
 a label only if `metrics: {sessions: […]}` in wakeful.yaml names it, and for at most `MOST_SESSIONS`.
@@ -85,8 +85,8 @@ def list_state_families(core: Core, health: Health, version: str, started_at: in
 
 
 def list_session_families(core: Core, patterns: Sequence[str]) -> Iterator[Family]:
-    """Yield the figures of the sessions that the settings name. They come from the log, so a restart does not reset
-    them."""
+    """Yield the metrics of the sessions that the settings name. These metrics come from the log, so a restart does not
+    reset them."""
     if not patterns:
         return
     chosen = _choose(core, patterns)

@@ -1,6 +1,7 @@
 """The text formats of Prometheus: 0.0.4, and OpenMetrics 1.0 if a scraper requests it.
 
-Pure: values in, text out. A name has its unit (`_seconds`, `_bytes`), a counter ends in `_total`.
+Pure: values in, text out. The name of a metric contains its unit (`_seconds`, `_bytes`). The name of a counter ends in
+`_total`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class Family(NamedTuple):
 
 
 class Histogram:
-    """Counts values by size. `bounds` are the upper ends of the buckets, ascending. A last bucket has no upper end."""
+    """Counts values by size. `bounds` are the upper ends of the buckets, ascending. One more bucket has no upper
+    end."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = tuple(bounds)
@@ -65,7 +67,7 @@ def counted(
 
 
 def write_metrics(families: Iterable[Family], *, is_open: bool) -> str:
-    """Write the whole page. `is_open`: as OpenMetrics, which ends with `# EOF`."""
+    """Write the whole page. If `is_open`, the format is OpenMetrics, which ends with `# EOF`."""
     lines: list[str] = []
     for family in families:
         # In OpenMetrics the family of a counter is named without `_total`.

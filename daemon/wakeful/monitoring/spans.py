@@ -1,8 +1,8 @@
 """Converts records of the log to spans: a wake, the runs that serve it, and their model requests and tool calls.
 
-Names and attributes follow OpenTelemetry's conventions for generative AI. Ids are computed from the records, so a
-record that is read twice, even by another daemon, gives the same span. A span has no text of people, models or tools,
-except the reason of a failure. Pure.
+Names and attributes follow OpenTelemetry's conventions for generative AI. Ids are computed from the records. So a
+record that is read twice, even by another daemon, gives the same span. A span contains no text of people, models or
+tools, except the reason of a failure. Pure.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class SpanBuilder:
     def __init__(self) -> None:
         self._wakes: dict[str, _Begun] = {}
         self._runs: dict[str, _Begun] = {}
-        # By session, and by the key of the step within its run.
+        # The keys are the session, and the key of the step within its run.
         self._steps: dict[str, dict[str, _Begun]] = {}
         self._ended: OrderedDict[str, Place] = OrderedDict()
 
@@ -140,7 +140,8 @@ class SpanBuilder:
             yield _end(begun, seen, attributes, error)
 
     def _begin_run(self, seen: Seen, event: ev.RunStarted) -> None:
-        # The parent of this record is the record that opened the wake. So its place is known even if it was not read.
+        # The parent of this record is the record that opened the wake. So the ids of the wake's span are known even if
+        # that record was not read.
         seq = int(seen.parent.rpartition(":")[2]) if seen.parent is not None else seen.seq
         wake = _place_wake(seen.session, seq)
         agent = event.agent
@@ -163,7 +164,7 @@ class SpanBuilder:
         )
 
     def _end_run(self, seen: Seen, event: ev.RunFinished) -> Iterator[Span]:
-        # These steps have no recorded end, because the process was killed or a person is asked first.
+        # These steps have no recorded end. The process was killed, or a person must be asked first.
         for begun in self._steps.pop(seen.session, {}).values():
             yield _end(begun, seen, {}, "its end is not on record")
         told: dict[str, Attribute] = {"wakeful.outcome": event.outcome, "wakeful.final": event.is_final}

@@ -1,9 +1,9 @@
 """The notification service: reads the log as it grows, keeps a ledger for each notifier, and sends due messages.
 
 It is one coroutine of the daemon, idle until a record is written or a message is due. Without notifiers it does not
-listen at all. A record is saved in the ledger before anything is sent. Each result is recorded in the log of the
-session that the message is about. After a crash in between, the message is sent again with the same id: delivery is at
-least once.
+listen for records at all. A notice is saved in the ledger before anything is sent. The result of each message is
+recorded in the log of the session that the message is about. After a crash in between, the message is sent again with
+the same id, so a message is delivered at least once.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ READ_AT_ONCE = 200
 _READ_BYTES = 1 << 20
 # Seconds to wait for further records, so that they are read together.
 _GATHERING_SECONDS = 0.1
-# The most records by which the saved position may lag if there is no news. It bounds the reading at the next start.
+# The most records by which the saved position may lag if there is no news. This bounds the records that are read again
+# at the next start.
 _POSITIONS_UNSAVED = 5000
 # Seconds that a notifier pauses if its ledger cannot be written, such as on a full disk.
 _UNWRITTEN_SECONDS = 30.0
@@ -44,13 +45,13 @@ _STARTED = KINDS[RunStarted]
 
 
 class Listening(Protocol):
-    """The signal whose listeners are set after each record."""
+    """The source of the signal that there are new records: every event in `listeners` is set after each record."""
 
     listeners: set[asyncio.Event]
 
 
 class ActiveNotifier:
-    """One active notifier: its settings, its ledger, and the attempt under way."""
+    """One active notifier: its settings, its ledger, and the attempt that is under way."""
 
     def __init__(self, notifier: Notifier, ledger: Ledger) -> None:
         self.notifier = notifier
@@ -90,10 +91,11 @@ class Notifications:
         self._read_wall = read_wall
         self._posts: dict[str, ActiveNotifier] = {}
         self._wanted: dict[str, Notifier] = {}
-        # By notifier: the end of the log when it was added, and True if it continues from an older ledger.
+        # For each notifier: the end of the log when the notifier was added, and True if it continues from an older
+        # ledger.
         self._begins: dict[str, tuple[int, bool]] = {}
         self._has_settings = False
-        # True after specs, agents or settings were read. Any session may then be held, or no longer held.
+        # True after specs, agents or settings were read. After that, any session may be held, or no longer held.
         self._may_be_held = False
         self._heard = asyncio.Event()
 
@@ -104,8 +106,8 @@ class Notifications:
         every failure of the past."""
         wanted = {one.name: one for one in notifiers}
         for name in wanted.keys() - self._wanted.keys():
-            # The position is taken now, before anything else is decided. The notifiers of the first settings are those
-            # of the last daemon: they continue where it ended.
+            # The position is taken now, before anything else is decided. The notifiers in the first settings already
+            # existed in the previous daemon, so they continue where that daemon ended.
             self._begins[name] = self._log.position(), not self._has_settings
         self._has_settings = True
         self._wanted = wanted
@@ -117,7 +119,7 @@ class Notifications:
         self._heard.set()
 
     async def open_posts(self) -> None:
-        """Adapt the posts to the settings. A new ledger is on disk when this returns."""
+        """Adapt the active notifiers to the settings. A new ledger is on disk when this returns."""
         for name in self._posts.keys() - self._wanted.keys():
             gone = self._posts.pop(name)
             await self._end_attempt(gone)
@@ -206,7 +208,7 @@ class Notifications:
             await self._save(post)
 
     async def flush(self, seconds: float) -> None:
-        """Send waiting messages now, for at most `seconds`. For a daemon that ends and may never be started again."""
+        """Send waiting messages now, for at most `seconds`. Used with `daemon --once`: no later daemon might do it."""
         await self._turn()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -216,7 +218,7 @@ class Notifications:
                     await asyncio.wait([post.attempt for post in due if post.attempt is not None])
 
     def _is_due_at_last(self, post: ActiveNotifier) -> bool:
-        """Is there a message that was never tried, or an attempt under way?"""
+        """Is there a message without any attempt so far, or an attempt under way?"""
         ledger = post.ledger
         if ledger.disabled is not None:
             return False
@@ -227,7 +229,8 @@ class Notifications:
     # -- reading ------------------------------------------------------------------------------
 
     async def _read_news(self) -> None:
-        """Read the records after the position of each post. All posts have the same position, except after a start."""
+        """Read the records after the position of each active notifier. Their positions are equal, except after a
+        start."""
         for position in sorted({post.ledger.position for post in self._posts.values()}):
             await self._read_on(position, [post for post in self._posts.values() if post.ledger.position == position])
 
@@ -314,8 +317,8 @@ class Notifications:
 
     def _look_at_holds(self) -> None:
         """Find the sessions that wait for a person for a reason that is not recorded. They are compared with the
-        sessions that were held before, so a crash loses nothing. Checks all sessions after specs, agents or settings
-        were read, otherwise only the held ones."""
+        sessions that were held before, so a crash loses nothing. All sessions are checked after specs, agents or
+        settings were read. Otherwise only the held sessions are checked."""
         core, is_all, self._may_be_held = self._core, self._may_be_held, False
         known = {session for post in self._posts.values() for session in post.ledger.held or ()}
         looked = list(core.state) if is_all else [core.state.get(one) for one in known if one in core.state.sessions]
@@ -343,7 +346,7 @@ class Notifications:
         )
 
     async def _is_aside(self, record: Record, run: int | None) -> bool:
-        """Did this run only answer a question? Then its outcome does not concern the session's own work."""
+        """Did this run only answer a question? If so, its outcome does not concern the session's own work."""
         found = await asyncio.to_thread(
             lambda: next(iter(self._log.read(record.session, kinds=(_STARTED,), run=run, limit=1)), None)
         )
@@ -373,7 +376,7 @@ class Notifications:
         try:
             await self._deliver(post)
         except OSError as error:
-            # The result is known in this process only. After a restart the message would be sent again.
+            # Only this process knows the result. After a restart, the message would be sent again.
             self._say(f"notifier {post.notifier.name}: its ledger cannot be written: {error.strerror or error}")
             await asyncio.sleep(_UNWRITTEN_SECONDS)
 
@@ -428,7 +431,7 @@ class Notifications:
                 )
 
     async def test(self, name: str) -> Sent:
-        """Send a test message, independent of all others. A success enables a notifier that was disabled."""
+        """Send a test message, independent of all other messages. A success enables a notifier that was disabled."""
         notifier = self._wanted.get(name)
         if notifier is None:
             known = ", ".join(sorted(self._wanted)) or "none"
@@ -443,7 +446,7 @@ class Notifications:
         return sent
 
     async def _save_news(self, post: ActiveNotifier) -> None:
-        """Save a ledger if more than its position changed. A position alone can be recovered by reading again."""
+        """Save a ledger if more than its position changed. An older position only means that records are read again."""
         if post.saved is None or _has_news(post.saved, post.ledger):
             await self._save(post)
 

@@ -1,8 +1,9 @@
 """The ledger of one notifier: how far it has read the log, the notices it still has to send, and the results so far.
 
-Values and rules; `delivery_loop.py` acts by them, and `LedgerFiles` keeps them on disk. A record that is read
-becomes a waiting notice, saved in the same file as the position, so that a crash loses nothing. Each trouble is
-reported once. If the same failure repeats, or occurs below a failed upstream, it is only counted.
+The values and rules are pure. `delivery_loop.py` acts by them, and `LedgerFiles` keeps ledgers on disk. A record that
+is news becomes a waiting notice. The notice is saved in the same file as the position, so that a crash loses nothing.
+Each trouble is reported once. If the same failure repeats, or if a session downstream of a failed session fails, that
+is only counted.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from wakeful.system.private_files import make_private, replace_private
 from wakeful.text.display import count
 
 SECOND = 1_000_000
-# Seconds in which notices may be joined to one message.
+# Seconds that notices wait for further notices, so that they can be joined to one message.
 GATHER_SECONDS = 1.0
 # The most messages in a minute that are sent one by one. Further notices are joined to one message.
 BURST = 5
 BURST_SECONDS = 60.0
-# Seconds after which waiting notices are sent as one message, because they are no longer urgent.
+# After this many seconds, waiting notices are no longer urgent, and are sent as one message.
 LATE_SECONDS = 15.0
 # The pauses between attempts, about 16 hours in all.
 BACKOFF_SECONDS = (5.0, 30.0, 120.0, 600.0, 1800.0, 3600.0, 7200.0, 14400.0, 28800.0)
@@ -75,12 +76,12 @@ class Ledger(Struct, frozen=True, kw_only=True):
     """The state of one notifier. Every record up to `position` was sent, is waiting, or is not news."""
 
     position: int
-    # The digest of its channel. When the channel changes, waiting messages are tried again at once.
+    # The digest of the notifier's channel. When the channel changes, waiting messages are tried again at once.
     channel: str = ""
     troubles: dict[str, dict[NotifyEvent, Trouble]] = {}
     budgets_told: dict[str, int] = {}
-    # The sessions that sleep until a person acts, for a reason that is not recorded, such as a missing secret. With the
-    # reason. None before the first check.
+    # The sessions that sleep until a person acts, for a reason that is not recorded, such as a missing secret. The
+    # values are the reasons. None before the first check.
     held: dict[str, str] | None = None
     waiting: tuple[Notice, ...] = ()
     waiting_since: int = 0
@@ -94,7 +95,8 @@ class Ledger(Struct, frozen=True, kw_only=True):
     given_up: int = 0
     # The reason why nothing is sent any more. None while the notifier is enabled.
     disabled: str | None = None
-    # True after the notifier was removed from wakeful.yaml. If it returns, it begins with the records after that.
+    # True after the notifier was removed from wakeful.yaml. If it is added again, it begins with the records after its
+    # return.
     is_idle: bool = False
 
 
@@ -102,7 +104,8 @@ class Ledger(Struct, frozen=True, kw_only=True):
 
 
 def take_news(ledger: Ledger, notice: Notice, upstreams: Iterable[str]) -> Ledger:
-    """Take a failure, a question, a hold or a spent budget. `upstreams` are the ids of the sessions upstream of it."""
+    """Take a failure, a question, a hold or a spent budget. `upstreams` are the ids of the sessions upstream of the
+    notice's session."""
     match notice.event:
         case "asks":
             return _add(ledger, notice)
@@ -128,7 +131,7 @@ def take_news(ledger: Ledger, notice: Notice, upstreams: Iterable[str]) -> Ledge
 
 
 def take_ending(ledger: Ledger, session: str, recovered: Notice | None) -> Ledger:
-    """Take the end of a trouble. `recovered` is sent if the trouble was reported. None if it shall not be sent."""
+    """Take the end of a trouble. If the trouble was reported, `recovered` is sent. Nothing is sent if it is None."""
     troubles = ledger.troubles.get(session)
     if troubles is None:
         return ledger
@@ -144,9 +147,10 @@ def take_ending(ledger: Ledger, session: str, recovered: Notice | None) -> Ledge
 
 
 def take_holds(ledger: Ledger, held: dict[str, str], looked: Container[str] | None, told: Iterable[Notice]) -> Ledger:
-    """Take the sessions that are held now, among those in `looked` (None for all). `told` are the notices for them.
+    """Take the sessions that are held now. `looked` are the sessions that were checked, None for all. `told` are the
+    notices about the held sessions.
 
-    A new notifier does not report the sessions that it finds held, because they are old news.
+    A new notifier does not report the sessions that are already held, because they are old news.
     """
     before = ledger.held
     if before is None:
@@ -164,7 +168,7 @@ def _is_same(one: Notice, other: Notice) -> bool:
 
 
 def _find_root(ledger: Ledger, upstreams: Iterable[str]) -> str | None:
-    """Find an upstream whose failure was reported. It is the cause of this failure."""
+    """Find an upstream whose failure was reported. That failure is the cause of this failure."""
     return next((one for one in upstreams if "failed" in ledger.troubles.get(one, {})), None)
 
 
@@ -184,9 +188,10 @@ def _add(ledger: Ledger, notice: Notice) -> Ledger:
 
 
 def find_delay(ledger: Ledger, digest_seconds: float | None, now: int) -> float | None:
-    """Compute the seconds until there is something to send. 0 if it is due now, None if nothing waits.
+    """Compute the seconds until a message is due: 0 if it is due now, None if nothing waits.
 
-    Never longer than the interval itself, because a clock that was set back must not delay messages for hours.
+    The result is never longer than the interval itself. Otherwise a clock that was set back would delay messages for
+    hours.
     """
     if ledger.disabled is not None:
         return None
@@ -208,10 +213,10 @@ def list_recent(ledger: Ledger, now: int) -> tuple[int, ...]:
 
 
 def make_delivery(ledger: Ledger, digest_seconds: float | None, now: int, delivery_id: str) -> Ledger:
-    """Make a message from the waiting notices: of one notice, or of all if they are many, late, or a digest."""
+    """Make a delivery from the waiting notices: from one notice, or from all if they are many, late, or a digest."""
     recent = list_recent(ledger, now)
     is_flood = len(ledger.waiting) > BURST or len(ledger.waiting) + len(recent) > BURST
-    # They waited for the minute of the burst limit, or for a server that was down.
+    # The notices had to wait because of the burst limit, or because a server was down.
     is_late = now - ledger.waiting_since > LATE_SECONDS * SECOND
     together = len(ledger.waiting) if digest_seconds is not None or is_flood or is_late else 1
     taken, left = ledger.waiting[:together], ledger.waiting[together:]
@@ -289,7 +294,7 @@ def adapt(ledger: Ledger, channel: str) -> Ledger:
 
 
 def is_troubled(ledger: Ledger) -> bool:
-    """Should a person look at this notifier? True if it is disabled, gave up its last message, or keeps failing."""
+    """Should a person look at this notifier? True if it is disabled, gave up its last message, or fails repeatedly."""
     last = ledger.ended[-1] if ledger.ended else None
     is_failing = ledger.delivery is not None and ledger.delivery.attempts >= 3
     return ledger.disabled is not None or is_failing or (last is not None and last.problem is not None)
@@ -305,7 +310,8 @@ class LedgerFiles:
         self.folder = state / FOLDER
 
     def read(self, name: str) -> tuple[Ledger | None, str | None]:
-        """Read a ledger. The first value is None if there is none. The second is a message if the file is unusable.
+        """Read a ledger. The first value is None if there is no usable ledger. The second value is a message if the
+        file is unusable.
 
         An unusable file is renamed, so that the next ledger does not overwrite it.
         """

@@ -1,7 +1,8 @@
 """A message to a person: its title and text, the record it is about, the command that shows more, and a link. Pure.
 
 Every channel sends the same message in its own form: JSON for programs, text for people, or a body that the user wrote,
-with placeholders. A channel is a `Sender`: it makes one attempt, and its result says what becomes of the message.
+with placeholders. A `Sender` makes one attempt to send a message by its channel. The result of the attempt decides
+whether the message is delivered, tried again, or given up.
 """
 
 from __future__ import annotations
@@ -167,8 +168,8 @@ def as_text(message: Message) -> str:
 
 
 def fill(body: Any, message: Message) -> Any:
-    """Fill in the placeholders of a body that the user wrote. A value that is filled in is not searched for further
-    placeholders."""
+    """Fill in the placeholders of a body that the user wrote. Placeholders inside a value that is filled in are not
+    replaced."""
     values = {
         "title": message.title,
         "words": message.words,
@@ -210,7 +211,7 @@ def fill_text(text: str, values: dict[str, str]) -> str:
 
 
 def variables_of(message: Message) -> dict[str, str]:
-    """Return the environment variables that are added for a command."""
+    """Return the environment variables with which a command gets the message."""
     found = {
         "ID": message.id,
         "EVENT": message.event,

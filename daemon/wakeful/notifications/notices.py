@@ -17,8 +17,8 @@ from wakeful.text.display import count, escape
 
 # The kinds of record that are read. People are not notified of other kinds.
 NOTED_KINDS = tuple(KINDS[kind] for kind in (ev.RunFinished, ev.SessionSlept, ev.SessionTerminated, ev.SpecRemoved))
-# The holds that last until a person acts. `failed` is not among them, because the failed run is reported itself. A
-# person who put a session to sleep already knows it.
+# The holds that are reported as `sleeping`, because they last until a person acts. `failed` is left out, because the
+# failed run itself is reported. A hold that a person requested is left out, because that person knows it.
 _HELD = ("crashing", "loop")
 LONGEST_WORDS = 1500
 _TITLES: dict[NotifyEvent, str] = {
@@ -40,7 +40,7 @@ class Notice(Struct, frozen=True, kw_only=True):
     at: int
     words: str
     run: int | None = None
-    # How often it happened before the message was made.
+    # How often the event happened before the message was made.
     times: int = 1
 
     @property
@@ -59,7 +59,9 @@ News = tuple[Literal["failed", "asks", "sleeping", "budget"], str, int | None]
 
 
 def find_news(event: ev.Event) -> News | Ending | None:
-    """Find the news in a record: an event with its text and run, the end of a trouble, or None."""
+    """Find the news in a record: a reported event with its text and run, or the end of a trouble. None if the record is
+    not news.
+    """
     match event:
         case ev.RunFinished(outcome="failed", is_final=True, run=run, reason=reason, hint=hint):
             words = f"run {run} failed" + (f": {reason}" if reason else "") + (f"; {hint}" if hint else "")
@@ -79,7 +81,7 @@ def find_news(event: ev.Event) -> News | Ending | None:
 
 
 def say_readers(readers: int) -> str:
-    """Describe how many sessions wait for a failed one. They get no message of their own."""
+    """Describe how many sessions wait for a failed session. No message is sent about the waiting sessions."""
     return f"; {count(readers, 'session')} after it wait{'s' if readers == 1 else ''} for it" if readers else ""
 
 

@@ -53,7 +53,7 @@ def view_causes_file(
         "session": session.name,
         "run": run.run,
         "objective": run.spec.objective,
-        # Paths are encoded unchanged, because a view of a thousand paths need not be made at each start.
+        # The paths are given as they are: the encoder writes them, and no dict is built for each of up to a thousand.
         "causes": [view_cause(replace(cause, paths=())) | {"paths": cause.paths} for cause in run.causes],
         "deliveries": _view_deliveries(session, run),
         "messages": messages,
@@ -81,7 +81,7 @@ def _view_deliveries(session: Session, run: OpenRun) -> list[dict[str, Any]]:
 
 
 def view_waiting(session: Session) -> list[dict[str, Any]]:
-    """View the webhooks of a session whose deliveries wait for a run, with the first of these."""
+    """View the webhooks of a session that have deliveries waiting for a run, with the first of these deliveries."""
     found = []
     for binding in session.spec.webhooks if session.spec is not None else ():
         seen = int(session.marks.seen.get(binding.identity, "0"))

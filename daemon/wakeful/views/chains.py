@@ -1,7 +1,8 @@
-"""The causal chain of a run: link by link, each a run, what woke it, and the runs or people behind that.
+"""The causal chain of a run, link by link. A link is a run, its causes, and the runs or people that made these causes.
 
-A link is made only from records: its start, its end, its wakes, and the records that these name as their parents. If a
-parent is not in the log, or its payload is gone, the link says so, so that a chain never ends without a reason.
+A link is made only from records: the start, the end and the wakes of the run, and the records that the wakes name as
+their parents. If a parent is not in the log, or its payload is gone, the link says so. So no chain ends without a
+reason.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def _view_origin(origin: Origin) -> dict[str, Any]:
 
 
 def say_link(link: Link) -> list[str]:
-    """Describe the run and its end, what woke it, and where that came from."""
+    """Describe the run, its end, its causes, and the origins of its wakes."""
     words = [_say_run(link)]
     if link.finished is not None and link.finished.hint is not None:
         words.append(link.finished.hint)
@@ -122,7 +123,7 @@ def _say_run(link: Link) -> str:
 
 
 def say_cause(cause: Cause) -> str:
-    """Describe a cause with its versions, in addition to its paths."""
+    """Describe a cause. If it has paths, its old and new version are added."""
     words = describe_cause(cause)
     if cause.paths and (cause.old or cause.new) and cause.old != cause.new:
         words += f" ({shorten(cause.old)} -> {shorten(cause.new)})"

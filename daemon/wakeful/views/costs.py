@@ -1,10 +1,10 @@
 """The costs of runs: one row per run, stored as columns, and their sums by session, agent, cause and day.
 
-`Ledger` takes the records of all sessions in the order of recording and keeps only figures. 250,000 runs take 17 MB,
-and their sums a quarter of a second; reading a million records again would take five. It is only a cache of the log.
-Days are UTC, like every time outside. A run whose payload was erased counts without figures. The payload of an archived
-run comes from its archive. The cost belongs to the agent that did the work: a question to another agent is that agent's
-cost, and so is the work of a sub-agent.
+`Ledger` takes the records of all sessions in the order of recording and keeps only figures. 250,000 runs take 17 MB of
+memory, and their sums take a quarter of a second. Reading a million records again would take five seconds. The ledger
+is only a cache of the log. Days are in UTC, like every time that leaves the daemon. A run whose payload was erased
+counts without figures. The payload of an archived run comes from its archive. The cost belongs to the agent that did
+the work. A question to another agent is a cost of that agent, and the work of a sub-agent is a cost of the sub-agent.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ class Ledger:
         # For each open run: the cause that woke it, and the agent that works in it.
         self._open: dict[tuple[str, int | None], tuple[int, str | None]] = {}
         self._at, self._session, self._agent, self._cause = array("q"), array("l"), array("l"), array("l")
-        # The number of runs of a row. It is 0 for the share of a sub-agent, because the run counts for the agent it
-        # worked for.
+        # The number of runs of a row. It is 0 in the row of a sub-agent's share, because the run already counts for the
+        # agent that gave the sub-agent its work.
         self._runs, self._failed = array("b"), array("b")
         self._cpu, self._wall, self._usd = array("d"), array("d"), array("d")
         self._tokens, self._estimated = array("q"), array("q")
@@ -106,7 +106,7 @@ class Ledger:
         return len(self._at)
 
     def take(self, record: Exported, archived: bytes | None = None) -> None:
-        """Count a record. `archived` is the payload from the archive, if the log no longer has it."""
+        """Count a record. `archived` is the payload from the archive, if the log no longer has the payload."""
         payload = record.payload if record.payload is not None else archived
         match record.kind:
             case "run_finished":
@@ -221,7 +221,7 @@ class Ledger:
 
 
 def name_causes(causes: tuple[_Cause, ...]) -> str:
-    """Name the group of a run by all its causes together, so that each run is counted once."""
+    """Return the name of the group that a run counts for. It has all causes of the run, so each run counts once."""
     if len(causes) == 1:
         return _name_cause(causes[0])
     names = sorted({_name_cause(cause) for cause in causes})
@@ -247,7 +247,7 @@ def read_keys(text: str) -> tuple[Key, ...]:
 
 
 def view_costs(sums: dict[tuple[Any, ...], list[float]], keys: Sequence[Key], names: dict[str, str]) -> dict[str, Any]:
-    """View the sums. `names` are the present names of sessions. Days are in order, everything else by the longest time
+    """View the sums. `names` are the present names of sessions. Rows are sorted by day, then by wall time, the longest
     first.
     """
     rows = [(_view_group(group, keys, names), figures) for group, figures in sums.items()]

@@ -2,8 +2,8 @@
 list, hand-off.
 
 Both sides are folded sessions, so the same comparison serves two positions of one log and two logs. Only differences
-are listed. Each entry has `a` and `b`, None if that side has nothing or its default. For files, only the versions that
-runs left are known here.
+are listed. Each entry has the values `a` and `b`. A value is None if that side has no value, or has the default. Of
+files, this module knows only the versions that runs left.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def compare(
 ) -> dict[str, Any]:
     """Compare two sides.
 
-    `runs_between` are the runs of one session that ended after `a` and up to `b`. `at` is when each side was recorded.
+    `runs_between` are the runs of one session that ended after `a` and up to `b`. `at` has the time of recording of
+    each side.
     """
     return {
         "a": _view_side(a, at[0]),
@@ -74,7 +75,7 @@ def _compare_session(a: Session, b: Session) -> list[dict[str, Any]]:
 
 
 def _compare_facts(a: Session, b: Session) -> list[dict[str, Any]]:
-    """Compare facts by value, because a fact that was set again to the same value is the same knowledge."""
+    """Compare facts by value only. A fact that was set again to the same value is no difference."""
     found = []
     for key in sorted(a.knowledge.facts.keys() | b.knowledge.facts.keys()):
         before, after = a.knowledge.facts.get(key), b.knowledge.facts.get(key)

@@ -1,6 +1,6 @@
 """The limits as `doctor` shows them: every level, and the sessions above a warning level.
 
-It measures the folded state of a session. Nothing is read from the log.
+The amounts are measured in the folded state of a session. Nothing is read from the log.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 from wakeful.core.record.state import Session
 from wakeful.core.spec.limits import ADVICE, MEANINGS, UNWARNED, LimitName, Limits, say_amount
 
-# The most excesses that are listed. Further ones are only counted.
+# The most excesses that are listed. Further excesses are only counted.
 MOST_SHOWN = 50
 
 

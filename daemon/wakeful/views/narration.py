@@ -1,9 +1,9 @@
 """Events as one readable line each. Pure: an event in, a line out.
 
-`narrate` makes the lines that the daemon prints while it runs, and that `follow` shows: what a person waits for. Names
-and paths come from outside, so `narrate` escapes control characters, and they never reach the terminal. `tell` makes
-the lines of the other kinds of record, for `log` and `history`, which leave nothing out. `tell` escapes nothing: the
-printer does that.
+`narrate` makes the lines that the daemon prints while it runs, and that `follow` shows. They report the events that a
+person waits for. Names and paths come from outside, so `narrate` escapes their control characters before they reach a
+terminal. `tell` makes the lines of the other kinds of record. `log` and `history` use both, because they show every
+record. `tell` escapes nothing: the printer does that.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from wakeful.system.journal import INFO, NOTICE, WARNING, Priority
 from wakeful.text.display import count, escape
 
 PATHS_SHOWN = 3
-# The most characters of a hint. It ends with the line of YAML that allows what was denied, so it must not be cut.
+# The most characters of a hint. A hint ends with the line of YAML that allows the denied access, so it must not be cut.
 HINT_SHOWN = 380
 
 
@@ -32,7 +32,7 @@ def narrate(event: ev.Event) -> str | None:
 
 
 def _tell_run(event: ev.Event) -> str | None:
-    """Describe why a session works, and the result."""
+    """Describe an event of a run: its causes, its start, its steps, its result."""
     match event:
         case ev.WakeRequested(causes=causes) | ev.WakeExtended(causes=causes):
             return "wakes: " + "; ".join(_cause(cause) for cause in causes)
@@ -73,7 +73,7 @@ def _tell_run(event: ev.Event) -> str | None:
 
 
 def _tell_session(event: ev.Event) -> str | None:
-    """Describe a change of the session's state, or a message, hand-off, fact or to-do list that it got."""
+    """Describe a change of the session's state, or a message, hand-off, fact or to-do list that the session got."""
     match event:
         case ev.SessionSuspended():
             return "suspended"
@@ -281,7 +281,7 @@ def tell(event: ev.Event) -> str:
         case ev.ClockRebased(binding=binding, old=old, new=new):
             return f"{binding} counts from {new} on, no longer from {old}"
         case _:
-            # The event is narrated elsewhere, or is of a newer release: its kind, in words.
+            # `narrate` has a line for this event, or a newer release recorded it. Show the name of its class in words.
             return _tell_work(event) or re.sub(r"(?<!^)(?=[A-Z])", " ", type(event).__name__).lower()
 
 

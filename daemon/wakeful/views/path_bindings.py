@@ -1,8 +1,8 @@
-"""The bindings that a path belongs to, and the sessions that would wake if it changed. Used by `why` and `plan`.
+"""The bindings that a path belongs to, and the sessions that would wake if the path changed. Used by `why` and `plan`.
 
-Paths are compared by the same patterns and excludes that looks use. All specs are walked over, which is cheap enough
-for a person's question. No wake uses it. The sessions that would wake are an upper bound, in the order of the graph: a
-session whose output does not change ends the wave there (early cutoff, rule 33).
+Paths are compared by the same patterns and excludes that looks use. Each question goes through all specs, which is
+fast enough for a person. No wake is decided here. The sessions that would wake are listed in the order of the graph.
+They are an upper bound: if the output of a session does not change, its readers do not wake (early cutoff, rule 33).
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class Reached(NamedTuple):
     binding: FileBinding
 
 
-# Small, because one question about a path must not leave the patterns of 10,000 sessions in memory.
+# The cache is small, because one question about a path must not leave the patterns of 10,000 sessions in memory.
 @functools.lru_cache(maxsize=1024)
 def resolve_pattern(text: str, root: str) -> Pattern:
     return Pattern.parse(text).under(root)
 
 
 def means_path(text: str, root: str, path: str) -> bool:
-    """Does this pattern of a spec match the path? Most cannot, which is found without parsing them."""
+    """Does this pattern of a spec match the path? Most patterns are ruled out by a comparison of texts, unparsed."""
     return _may_mean(text, root, path) and resolve_pattern(text, root).matches(path)
 
 
@@ -106,7 +106,7 @@ def wakes_reader(writer: SessionSpec, reader: SessionSpec) -> bool:
 def plan_paths(core: Core, paths: list[str], moment: Moment) -> dict[str, Any]:
     """Plan the waves that a change of these paths would start.
 
-    Wave 1 reads them, wave n + 1 reads what wave n writes.
+    The sessions of wave 1 read these paths. The sessions of wave n + 1 read the outputs of wave n.
     """
     causes: dict[str, list[dict[str, str]]] = {}
     unmatched = []
@@ -140,7 +140,7 @@ def plan_paths(core: Core, paths: list[str], moment: Moment) -> dict[str, Any]:
 
 
 def plan_now(core: Core, moment: Moment) -> dict[str, Any]:
-    """List the running and owed sessions, and the reason each wake waits, in the order of the graph."""
+    """List the running and the owed sessions in the order of the graph, with the reason why each wake waits."""
     active = {
         s.name: s for s in core.state if s.run is not None or s.wake is not None or s.id in core.looked.owed_since
     }
@@ -170,7 +170,7 @@ def _rank(core: Core, session: Session) -> float:
 
 
 def _spread(core: Core, names: list[str]) -> dict[str, set[str]]:
-    """Find the readers that would follow, each with its upstreams among the woken sessions."""
+    """Find the readers that would wake after these sessions, each with its upstreams among the woken sessions."""
     because: dict[str, set[str]] = {}
     waiting, done = list(names), set()
     while waiting:
@@ -189,7 +189,9 @@ def _spread(core: Core, names: list[str]) -> dict[str, set[str]]:
 
 
 def _level(core: Core, names: set[str]) -> dict[str, int]:
-    """Compute the longest path to each session from one without an upstream among `names`. The graph has no cycle."""
+    """Compute the level of each session: the length of the longest path to it from a session that has no upstream among
+    `names`. The graph has no cycle.
+    """
     levels: dict[str, int] = {}
 
     # An explicit stack, because a chain of 10,000 sessions would exceed Python's recursion limit.

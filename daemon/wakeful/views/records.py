@@ -1,5 +1,5 @@
-"""Records of the log as lines, `{seq, at, kind, author, run, payload, hash}`, the runs assembled from them, and the
-records that a search found, with an excerpt around its first word.
+"""Views of the records of the log: as lines `{seq, at, kind, author, run, payload, hash}`, as runs, and as the results
+of a search, with an excerpt around the first word that was found.
 
 Views import only the core, so `Recorded` describes a record of the log by the fields that are read here. The log
 decides which records match a search. Nothing is escaped here: the printer does that.
@@ -43,7 +43,7 @@ class Recorded(Protocol):
 
 
 class Exported(Recorded, Protocol):
-    """A record with the rest of its envelope."""
+    """A record with all fields of its envelope."""
 
     @property
     def session(self) -> str: ...
@@ -148,7 +148,7 @@ def _view_trace(trace: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def view_runs(records_newest_first: Iterable[Recorded], most: int) -> list[dict[str, Any]]:
-    """View the last runs, newest first, from records of `run_started`, `run_readopted` and `run_finished`."""
+    """View the last runs, newest first. The records are of the kinds `run_started`, `run_readopted`, `run_finished`."""
     runs: dict[int, dict[str, Any]] = {}
     for record in records_newest_first:
         if record.run is None or record.payload is None:
@@ -220,8 +220,8 @@ def split_words(text: str) -> list[str]:
 
 
 def find_excerpt(record: Exported, words: list[str]) -> str | None:
-    """Find the text with the most of the words, around the first of them. None if no value of the payload contains
-    them.
+    """Find the value that contains the most of these words, and cut it around the first of them. None if no value of
+    the payload, and not the rationale, contains any of them.
     """
     texts = [record.rationale] if record.rationale else []
     if record.payload is not None:
@@ -246,7 +246,7 @@ def matches(record: Exported, shown: str, text: str) -> bool:
 
 
 def _find(text: str, words: list[str]) -> tuple[int, int] | None:
-    """Find the position of the first of the words: as a whole word, else as the beginning of one."""
+    """Find where the first of these words is in the text: as a whole word, else as the beginning of a word."""
     beginning = None
     for found in _WORD.finditer(text):
         word = _plain(found[0])

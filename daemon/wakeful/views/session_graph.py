@@ -1,7 +1,7 @@
-"""The graph of what sessions read and write. Its nodes are sessions, files, commits, clocks and services.
+"""The graph of the inputs and outputs of sessions. Its nodes are sessions, files, commits, clocks and services.
 
 An edge points in the direction of a change: from an input to its reader, from a writer to its output. With a focus,
-only nodes within a number of steps are shown. Without one, all are shown, up to a bound.
+only the nodes within a number of steps from it are shown. Without a focus, all nodes are shown, up to a bound.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from wakeful.core.spec.bindings import CommitsBinding, FileBinding, SessionBindi
 from wakeful.errors import CallerError
 
 MOST_NODES = 600
-# The kinds of bindings that are left out: every session has them, or they have no source that a person could look at.
+# The kinds of bindings that are left out. Every session has them, or they have no source that a person can look at.
 _LEFT_OUT = ("spec", "message")
 
 

@@ -1,9 +1,9 @@
 """Everything about one session that `show` prints, now or folded up to an earlier seq.
 
 `show` needs the live core, because present versions, last looks and queues are not in the log. `show_past` needs only a
-session folded up to some seq, and shows only what was recorded. `view_participants` lists who spoke or acted in the
-session, how often and when last, and the role of each. `view_knowledge` and `view_forks` show what the session knows
-and where it comes from.
+session folded up to some seq, and shows only recorded facts. `view_participants` lists the people and runs that acted
+in the session, with their number of records, the last time, and the role. `view_knowledge` and `view_forks` show the
+knowledge of the session and its forks.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def show(
 ) -> dict[str, Any]:
     """Show a session.
 
-    `runs` are the last ones from the log, and `problem` is the error in its file. `describe` returns how a target is
-    watched. `usage` is what its present run has used.
+    `runs` are its last runs from the log, and `problem` is the error in its file. `describe` returns how a target is
+    watched. `usage` has the resources that the present run has used.
     """
     bounds = core.looked.bounds.get(session.id, ())
     recorded = _view_recorded(session)
@@ -152,7 +152,7 @@ def view_retention(retention: Retention | None) -> dict[str, Any] | None:
 def view_confinement(spec: SessionSpec) -> dict[str, Any]:
     """View the access that runs have beyond their bindings, in the words of the spec.
 
-    `reads` lists every place they may read, with the reason.
+    `reads` lists every place that runs may read, with the reason.
     """
     asked = spec.confinement
     network = asked.network if isinstance(asked.network, bool) else list(asked.network)
@@ -169,7 +169,7 @@ def view_confinement(spec: SessionSpec) -> dict[str, Any]:
 
 
 def view_budget(budget: Budget | None, spent: dict[str, Spent]) -> dict[str, Any] | None:
-    """View the bounds by run and by period, and what was spent since the period began."""
+    """View the bounds by run and by period, and the amounts that were spent since each period began."""
     if budget is None:
         return None
     shown: dict[str, Any] = {"run": _view_amounts(budget.run, None)} if budget.run != Amounts() else {}
@@ -292,7 +292,7 @@ def view_participants(
     """List the authors of records, the latest first, then the people who only have a role.
 
     `uids` maps an author to the uid by which the spec names that author. `given` has the roles that the daemon's owner
-    gave people, by author: the smaller of the two counts.
+    gave people, by author. If a person has a role from the spec and from the owner, the smaller role counts.
     """
     given = given or {}
     by_uid = {str(uid) for uid in uids.values()}
@@ -304,7 +304,7 @@ def view_participants(
     return [
         {
             "author": who,
-            # A run speaks for its session, and has no role of its own.
+            # A run acts for its session, and has no role.
             "role": find_smaller(find_role(session, who, uids.get(who)), given.get(who))
             if who.startswith(PERSON)
             else None,
@@ -316,7 +316,7 @@ def view_participants(
 
 
 def view_knowledge(session: Session) -> dict[str, Any]:
-    """View the knowledge of a session that only the log contains, without its facts and hand-off."""
+    """View the knowledge of a session that only the log contains. Its facts and its hand-off are viewed elsewhere."""
     conversation = session.knowledge.conversation
     return {
         "memory": session.knowledge.memory,

@@ -26,9 +26,9 @@ from wakeful.views.causes import view_last_run
 from wakeful.views.times import show_time, show_time_or_none
 from wakeful.views.why_not import NextWord, find_next_slot
 
-# The reasons why `list` leaves a session out, unless it is asked for.
+# The reasons why `list` leaves a session out, unless the caller asks for such sessions.
 GoneWord = Literal["terminated", "undeclared"]
-# The filters of `list`: a state, `undeclared`, which is a reason to sleep, a failed last run, or an open question.
+# The filters of `list`: a state, `undeclared` (a reason to sleep), a failed last run, or an open question.
 WANTED_WORDS = (*get_args(StateWord), "undeclared", "failed", "asks")
 FAILURES = ("failed", "lost")
 
@@ -161,8 +161,9 @@ class _Kept(NamedTuple):
 class Rows:
     """All rows as one JSON array, sorted by name.
 
-    The row of a session at rest, without a held or failed target, stays the same until the session is replaced, so its
-    bytes are cached. `find_today` returns the cost of a session's runs of today.
+    A session is an immutable value, and each of its records replaces it. Until then, the row of a session at rest stays
+    the same, unless one of its targets is held or failed. So the bytes of the row are cached. `find_today` returns the
+    cost of a session's runs that ended today.
     """
 
     def __init__(self, find_today: Callable[[str], DayCost | None] = lambda session_id: None) -> None:
@@ -172,7 +173,7 @@ class Rows:
         # The settings that every row depends on, in addition to its session. When they change, all rows are encoded
         # again.
         self._leaned_on: tuple[object, ...] = ()
-        # A changed number means that any row may have changed.
+        # If this number has changed, any row may have changed.
         self.generation = 0
 
     def begin(self, core: Core, moment: Moment) -> Round:
@@ -244,7 +245,7 @@ class Round:
         self._clocked = {session_id for session_id, _ in core.looked.clocks}
 
     def is_quiet(self, session: Session) -> bool:
-        """Does the row stay the same until the session is replaced?"""
+        """Does the row stay the same until a new value replaces the session?"""
         hold = session.hold
         is_timed = hold is not None and hold.until is not None
         return session.wake is None and session.run is None and not is_timed and session.id not in self.restless
@@ -308,7 +309,9 @@ def _say_all(session: Session) -> str:
 
 
 def find_restless(core: Core) -> set[str]:
-    """Find the sessions whose row can change without them: changes that settle, a look that must wait, a service."""
+    """Find the sessions whose row can change while the session itself does not: a change settles, a look must wait, or
+    a service is bound.
+    """
     restless = set(core.looked.owed_since)
     # Trust may change without a record in the log.
     restless |= {core.state.ids[name] for name in core.looked.untrusted if name in core.state.ids}
@@ -347,7 +350,7 @@ def _find_next(
 
 
 def find_gone(session: Session) -> GoneWord | None:
-    """Return why a session will not run again by itself because its work is over. None during a run."""
+    """Return the word for a session whose work is over: it will not run again by itself. Otherwise None."""
     if session.is_terminated:
         return "terminated"
     return "undeclared" if not session.declaration.is_declared and session.run is None else None
@@ -367,8 +370,8 @@ def is_wanted(core: Core, session: Session, moment: Moment, word: str) -> bool:
 
 
 def _remark(row: dict[str, Any], session: Session, queue: QueueReason | None, long_tokens: int) -> str:
-    """Return the most important of these: why the session sleeps, what its wake waits for, what is new, that it is not
-    isolated, how long its conversation is.
+    """Return the most important remark about a session. In this order: why it sleeps, why its wake waits, which
+    bindings are new, that it is not isolated, the size of its conversation.
     """
     if row["reason"]:
         return str(row["reason"])

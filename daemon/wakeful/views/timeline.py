@@ -1,8 +1,9 @@
 """Runs as bars and occurrences as marks, over all sessions, for a timeline.
 
 `Timeline` takes the records of all sessions in the order of recording and keeps the latest runs and marks, so that the
-next query reads only new records. It is only a cache of the log. A mark is an occurrence that did not start its own
-run: it was coalesced with others, skipped, withdrawn, or caught up late.
+next query reads only new records. It is only a cache of the log. A mark is an occurrence that a bar alone does not
+show: causes that joined an open wake, a withdrawn wake, a skipped slot, a slot that ran late, a run that failed before
+it started.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def say_time(microseconds: int) -> str:
 
 
 def say_shown(text: str) -> str:
-    """Show a moment in a sentence that is already text."""
+    """Shorten a moment that is already text, for use in a sentence."""
     return f"{text[:19]}Z"
 
 
@@ -57,7 +57,7 @@ SHORT_VERSION = 12
 
 
 def shorten(version: str | None) -> str:
-    """Shorten a version. The beginning of a digest identifies it, and slots and positions are short anyway."""
+    """Shorten a version. The beginning of a digest identifies it. Slots and positions are short, and stay whole."""
     if version is None:
         return "nothing"
     return version if len(version) <= 24 else version[:SHORT_VERSION]

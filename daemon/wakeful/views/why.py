@@ -45,8 +45,8 @@ def why_session(
 ) -> dict[str, Any]:
     """Explain why a session ran last, and why it does or does not run now.
 
-    `problem` is the error in its file, `hint` what its last run was denied. `down` are MCP servers that its last run
-    had to do without.
+    `problem` is the error in its file. `hint` says what its last run was denied. `down` are the MCP servers that its
+    last run had to do without.
     """
     row = list_row(core, session, moment)
     last = _say_last_run(core, session)
@@ -88,7 +88,7 @@ def view_down(down: Iterable[DownServer]) -> list[dict[str, str]]:
 
 
 def _say_next(session: Session, next_try: int | None, slot: NextSlot | None) -> list[str]:
-    """Name the moment at which a session goes on by itself: of a try, or of a slot that would wake it."""
+    """Name the moment at which a session goes on by itself: its next try, or the next slot that would wake it."""
     if next_try is not None and session.hold is not None:
         if session.hold.kind == "asking":
             return [f"Without an answer it is denied at {say_time(next_try)}."]
@@ -148,7 +148,7 @@ def _say_now(core: Core, session: Session, moment: Moment, row: dict[str, Any]) 
 
 
 def has_failed(session: Session) -> bool:
-    """Is the failure of the last run still the newest about the session?"""
+    """Did the last run fail? False if the session runs again or is terminated."""
     last = session.last_run
     return last is not None and last.outcome in FAILURES and session.run is None and not session.is_terminated
 
@@ -170,8 +170,8 @@ def _say_problem(problem: str | None) -> list[str]:
 
 
 def _say_unseen(core: Core, session: Session, row: dict[str, Any]) -> list[str]:
-    """List the bindings that cannot be looked at, whose changes would go unnoticed. Those it already waits for are left
-    out.
+    """List the bindings that cannot be looked at, so that their changes would go unnoticed. A binding that is already
+    the reason why the wake waits is left out.
     """
     looks = ((bound, core.looked.target(bound)) for bound in core.looked.bounds.get(session.id, ()))
     unseen = [f"cannot see {bound.name}: {look.problem}" for bound, look in looks if look is not None and look.problem]
@@ -240,10 +240,10 @@ def describe_cause(cause: Cause) -> str:
 
 
 class FileWriter(Struct, frozen=True, kw_only=True):
-    """The writer of one file of an output, from the records of files: a run, or the rewind or merge of record `seq` if
-    `run` is None.
+    """The writer of one file of an output, found in the records of files. If `run` is None, it is the rewind or merge
+    of record `seq`.
 
-    `is_drifted` means that something else changed the file since.
+    `is_drifted` means that the file has been changed since, by something other than the session.
     """
 
     seq: int
@@ -257,8 +257,8 @@ def why_output(
 ) -> dict[str, Any]:
     """Explain which run wrote an output and what woke that run, or which rewind or merge wrote it (rule 44).
 
-    `file` is the writer of this single file. Without it, the run is the one that left the whole output in its present
-    state.
+    `file` is the writer of this single file. Without it, the answer names the run that left the whole output in its
+    present state.
     """
     session, binding = writer
     records = list(records_newest_first)
@@ -327,8 +327,8 @@ def _tell_run_of_file(
 
 
 def _say_run_behind(core: Core, session: Session, run: dict[str, Any], later: list[str]) -> list[str]:
-    """Describe the run that wrote the file: its causes, later runs, the chain that led to it, the versions it saw, its
-    cost.
+    """Describe the run that wrote the file: its causes, later runs, the chain that led to it, the versions that it saw,
+    and its cost.
     """
     causes = msgspec.convert([_drop_at(cause) for cause in run["causes"]], tuple[Cause, ...])
     chain = name_chain(core, run["chain"])
@@ -345,8 +345,10 @@ def _say_run_behind(core: Core, session: Session, run: dict[str, Any], later: li
 def _split_at_call(
     newest_first: list[Recorded], binding: FileBinding
 ) -> tuple[list[Recorded], dict[str, Any] | None, list[Recorded]]:
-    """Find the newest rewind or merge that wrote an output. Returns it with the records after and before it. Without
-    one, all are after it.
+    """Find the newest rewind or merge that wrote an output.
+
+    Returns the records after it, the call itself, and the records before it. If there is no such call, all records
+    count as records after it.
     """
     for place, record in enumerate(newest_first):
         payload = (
@@ -396,7 +398,7 @@ def _drop_at(cause: dict[str, Any]) -> dict[str, Any]:
 
 
 def _find_author(wrote_newest_first: list[dict[str, Any]], binding: str) -> dict[str, Any] | None:
-    """Find the oldest of the newest runs that all left the same content, because the others only wrote it again."""
+    """Find the run that first wrote the present content. Later runs only wrote the same content again."""
     author = None
     for run in wrote_newest_first:
         if author is not None and run["written"][binding] != author["written"][binding]:
@@ -424,7 +426,9 @@ def find_version(core: Core, session: Session, binding: str) -> str | None:
 
 
 def find_last_change(core: Core, path: str) -> dict[str, Any] | None:
-    """Find the newest look that found this path changed, of all targets that cover it. None if none is remembered."""
+    """Find the newest look that found this path changed, of all targets that cover the path. None if no such look is
+    remembered.
+    """
     newest = None
     for look in core.looked.targets.values():
         target = look.target
@@ -439,7 +443,7 @@ def find_last_change(core: Core, path: str) -> dict[str, Any] | None:
 
 
 def say_guard(core: Core, session: Session, moment: Moment) -> list[str]:
-    """Write sentences about what the guard does to a session now. Empty if it does nothing."""
+    """Describe how the loop guard slows down or stops a session now. Empty if it does neither."""
     hold = session.hold
     if hold is not None and hold.kind == "loop":
         name = session.name
@@ -473,7 +477,7 @@ def say_guard(core: Core, session: Session, moment: Moment) -> list[str]:
 
 
 def view_guarded(core: Core, moment: Moment) -> list[dict[str, Any]]:
-    """View the sessions that the guard slows down or stopped, for `doctor`."""
+    """View the sessions that the loop guard slows down or has stopped, for `doctor`."""
     found = []
     for session in sorted(core.state, key=lambda one: one.name):
         if session.wake is None or session.run is not None:

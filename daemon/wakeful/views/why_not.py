@@ -1,8 +1,8 @@
-"""Why a session does not run: what changed for it, what it waits for, and the moments of its next try and next slot.
+"""Why a session does not run: the changes it has, the things it waits for, and the times of its next try and next slot.
 
-Made only from state and looks, for `why` and `list`. No change is left out: the text for a session that is disabled,
-undeclared, outside its window or waiting for all of its bindings includes what changed meanwhile. A session that waits
-for something other than time has no next moment.
+`why` and `list` use this module. It reads only the state and the looks. A session that is disabled, or that waits for
+all of its bindings, is explained together with the changes that came meanwhile. For an undeclared session, the text
+says that nothing is looked at. A session that waits for something other than time has no next time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from wakeful.views.times import say_time, shorten
 
 
 def explain_no_wake(core: Core, session: Session, moment: Moment, row: dict[str, Any]) -> list[str]:
-    """Explain for a session at rest without a wake what changed without waking it, and why.
+    """Explain which changes did not wake a session, and why. The session is at rest and has no wake.
 
     Empty if nothing changed.
     """
@@ -58,8 +58,8 @@ def explain_no_wake(core: Core, session: Session, moment: Moment, row: dict[str,
 
 
 def _say_set_back(core: Core, session: Session) -> Iterator[str]:
-    """Explain clock bindings whose last slot is in the future, because the clock was set back. Slots up to that one do
-    not run again (rule 37).
+    """Explain clock bindings whose last slot is in the future, because the clock was set back. The slots up to that
+    last slot do not run again (rule 37).
     """
     for bound in _list_waking(core, session):
         clock = core.looked.clocks.get((session.id, bound.key))
@@ -72,7 +72,7 @@ def _say_set_back(core: Core, session: Session) -> Iterator[str]:
 
 
 def find_changed(core: Core, session: Session) -> list[Bound]:
-    """Find the bindings that would wake a session and whose version is not the one that it has seen."""
+    """Find the waking bindings of a session whose version differs from the version that the session has seen."""
     return [bound for bound in _list_waking(core, session) if is_new(core.state, core.looked, session, bound)]
 
 
@@ -81,7 +81,7 @@ def _list_waking(core: Core, session: Session) -> list[Bound]:
 
 
 def _say_settling(core: Core, session: Session, moment: Moment) -> Iterator[str]:
-    """Explain bindings that are changing. They are looked at after they have been quiet for a while (rule 12)."""
+    """Explain the bindings that are changing. A binding is looked at after it has been quiet for a while (rule 12)."""
     for bound in _list_waking(core, session):
         look = core.looked.target(bound)
         if look is None or not look.is_dirty or look.held is not None or not look.is_looked:

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-# The filter path that means the sender's name of the event, not a field of the payload.
+# This filter path means the sender's name of the event, not a field of the payload.
 EVENT = "event"
 MOST_FIELDS = 1_000
 _FORM = "application/x-www-form-urlencoded"
@@ -75,7 +75,8 @@ def _decode(body: bytes) -> Any:
 
 
 def _find_values(document: Any, steps: list[str]) -> Iterator[Any]:
-    """Find the values at a path. A list on the path stands for all of its items, unless the path has an index."""
+    """Find the values at a path. If there is a list on the path, all of its items are searched, unless the path has an
+    index."""
     if isinstance(document, list):
         if steps and steps[0].isascii() and steps[0].isdigit():
             if int(steps[0]) < len(document):

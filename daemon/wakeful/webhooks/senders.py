@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from wakeful.core.spec.bindings import Sender
 from wakeful.errors import CallerError, OperatorError
 
-# The prefix of secrets of Standard Webhooks; the key follows in Base64.
+# The prefix of the secrets of Standard Webhooks. After it comes the key in Base64.
 WHSEC = "whsec_"
 # The longest id of a delivery. A longer id, or one with unusual characters, is replaced by its digest.
 LONGEST_ID = 120
@@ -90,8 +90,8 @@ def find_rules(sender: Sender, secret: bytes | None = None) -> SenderRules:
 
 
 def find_delivery_id(sender: Sender, headers: Mapping[str, str], body: bytes, document: Any) -> str:
-    """Find the sender's id of a delivery, which stays the same when it is sent again. Without an id, return a digest of
-    time and body."""
+    """Find the sender's id of a delivery. The id is the same when the sender repeats the delivery. Without an id,
+    return a digest of time and body."""
     rules = SENDERS[sender]
     found = rules.find_id(headers, document)
     if found is not None and 0 < len(found) <= LONGEST_ID and found.isascii() and found.isprintable():
@@ -198,7 +198,7 @@ def _need(received: ReceivedDelivery, header: str) -> str:
 
 
 def _check_time(received: ReceivedDelivery, header: str, text: str) -> None:
-    """Raise SignatureRefused if the time is outside the tolerance, so that a captured delivery cannot be replayed
+    """Raise SignatureRefused if the time is outside the tolerance. Otherwise a captured delivery could be replayed
     later."""
     if not text.isascii() or not text.isdigit() or len(text) > 12:
         raise SignatureRefused(f"{header} is not a time in whole seconds since 1970")
@@ -221,7 +221,7 @@ def _get(document: Any, *path: str) -> str | None:
 
 
 def _find_gitlab_id(headers: Mapping[str, str], document: Any) -> str | None:
-    # The UUID of the event comes last, because all webhooks of one event share it.
+    # The UUID of the event is the last choice, because all webhooks of one event share it.
     return headers.get("webhook-id") or headers.get("idempotency-key") or headers.get("x-gitlab-event-uuid")
 
 

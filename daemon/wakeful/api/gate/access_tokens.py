@@ -1,9 +1,9 @@
-"""API tokens that people hand out: made, kept as hashes in one file of the state folder, looked up, revoked.
+"""Makes, stores, finds and revokes the API tokens that people hand out. One file of the state folder has their hashes.
 
 A token is an id and 256 random bits. Its text is shown once, when it is made. The file is checked for every request, so
 a token that is revoked, or removed from the file by hand, stops working with the next request. If other users can read
 the file, or it cannot be parsed, no token works. A request shows its token in the header `Authorization: Bearer`, and
-in no other place. scopes.py judges what a token reaches. Tokens of runs are not kept here.
+in no other place. scopes.py decides which routes a token reaches. Tokens of runs are not kept here.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ LONGEST_NOTE = 200
 UNUSED_MICROSECONDS = 30 * 86400 * 1_000_000
 # The shortest time between two writes of a browser's last use.
 USE_NOTED_MICROSECONDS = 86400 * 1_000_000
-# A digest that no secret has. An unknown id is compared with it, so that the duration does not reveal which ids exist.
+# A digest that no secret has. The secret of an unknown id is compared with it, so that the duration does not reveal
+# which ids exist.
 _NOBODY = "0" * 64
 # Query parameters in which clients of other programs put tokens.
 TOKEN_PARAMETERS = frozenset(("token", "access_token", "api_key", "apikey", "authorization", "bearer", "code"))
@@ -64,7 +65,7 @@ class Token(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     note: str | None = None
     # The person whose role limits the token, and whom the log names. None if it belongs to the daemon's owner.
     person: str | None = None
-    # The digest of the cookie that was given with a browser's token, which does not work without it. Otherwise None.
+    # The digest of the cookie of a browser's token. That token does not work without the cookie. None for other tokens.
     cookie: str | None = None
     # When a browser's token was last used, to the day. None for other tokens.
     used_at: int | None = None
@@ -77,7 +78,7 @@ class Token(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.expires_at is not None and now >= self.expires_at
 
     def is_use_due(self, now: int) -> bool:
-        """Is the use of a browser to be written down? Once a day."""
+        """Must this use of a browser be written to the file? That is done once a day."""
         return self.used_at is not None and now >= self.used_at + USE_NOTED_MICROSECONDS
 
     def is_cookie(self, shown: str | None) -> bool:
@@ -86,7 +87,7 @@ class Token(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class BrowserRights(Struct, frozen=True, kw_only=True):
-    """The rights of a browser: those of the person who logs in, or of the token that is exchanged."""
+    """The rights of a browser: the rights of the person who logs in, or of the token that is exchanged."""
 
     scopes: tuple[Scope, ...] = ("admin",)
     session: str | None = None
@@ -96,8 +97,8 @@ class BrowserRights(Struct, frozen=True, kw_only=True):
 
 
 class Tokens:
-    """The tokens of one state folder. `find` and the lists read one small file. Every change waits for the disk: it is
-    made in a thread, one at a time (`ChangesInTurn`)."""
+    """The tokens of one state folder. `find` and the lists read one small file. A change waits for the disk, so it is
+    made in a thread. Only one change is made at a time (`ChangesInTurn`)."""
 
     def __init__(self, state: Path) -> None:
         self.path = state / TOKENS_FILE
@@ -131,8 +132,8 @@ class Tokens:
         note: str | None,
         person: str | None = None,
     ) -> tuple[Token, str]:
-        """Make a token, durable when this returns. Returns it with its text, which is not stored and cannot be shown
-        again."""
+        """Make a token. It is durable when this returns. Returns the token and its text. The text is not stored, so it
+        cannot be shown again."""
         token_id, secret = self._draw()
         token = Token(
             id=token_id,
@@ -152,8 +153,8 @@ class Tokens:
     ) -> tuple[str, str]:
         """Make a token and a cookie for a browser, which work only together. Also removes expired browser tokens.
 
-        `shown` is the cookie that the browser already has, if any. It is used again if it comes from a login of the
-        same person in another tab. All tabs share their cookies, so a new cookie would log that tab out.
+        `shown` is the cookie that the browser already has, if any. If it comes from a login of the same person in
+        another tab, it is used again. All tabs share their cookies, so a new cookie would log the other tab out.
         """
         token_id, secret = self._draw()
         cookie = shown if shown is not None and self._is_logged_in(shown, rights, now) else None
@@ -176,8 +177,8 @@ class Tokens:
         return f"{PREFIX}_{token_id}_{secret}", cookie
 
     def _is_logged_in(self, cookie: str, rights: BrowserRights, now: int) -> bool:
-        """Does a login of the same person have this cookie? Another person's cookie is not used again, because that
-        person knows it."""
+        """Does a login of the same person have this cookie? The cookie of another person is not used again, because
+        that person knows it."""
         return any(
             one.cookie is not None
             and one.is_cookie(cookie)
@@ -187,7 +188,7 @@ class Tokens:
         )
 
     def revoke_browsers(self) -> int:
-        """Log every browser out. Returns how many there were."""
+        """Log every browser out. Returns the number of browsers."""
         known = self._read()
         kept = {one.id: one for one in known.values() if one.cookie is None}
         if len(kept) < len(known):
@@ -195,7 +196,7 @@ class Tokens:
         return len(known) - len(kept)
 
     def note_use(self, token_id: str, now: int) -> None:
-        """Note that a browser was used, at most once a day. The browser may have been logged out a moment ago."""
+        """Note that a browser was used, at most once a day. If the browser was logged out a moment ago, do nothing."""
         known = self._read()
         token = known.get(token_id)
         if token is not None and token.is_use_due(now):
@@ -220,7 +221,7 @@ class Tokens:
         self._write(known)
 
     def revoke_of(self, person: str) -> int:
-        """Revoke every token of a person. Returns how many there were."""
+        """Revoke every token of a person. Returns the number of tokens."""
         known = self._read()
         kept = {one.id: one for one in known.values() if one.person != person}
         if len(kept) < len(known):

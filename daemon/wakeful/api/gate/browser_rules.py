@@ -6,7 +6,7 @@ before anything else is read:
 - `Origin` and `Sec-Fetch-Site` show that no other site sent the request.
 - A POST is JSON, which a form cannot send.
 
-network_callers.py calls this for each request. Nothing here knows tokens.
+network_callers.py calls this module for each request. Nothing here knows tokens.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _OWN_SITES = ("same-origin", "none")
 
 @dataclass(frozen=True, slots=True)
 class AllowedHosts:
-    """A port as browsers see it: each `Host` by which it may be reached, with the allowed origins of its pages."""
+    """The addresses of a port: each `Host` by which it may be reached, with the allowed origins of its pages."""
 
     scheme: str
     origins: Mapping[str, frozenset[str]]
@@ -47,8 +47,8 @@ class AllowedHosts:
 
 @dataclass(slots=True, eq=False)
 class NetworkPeer:
-    """The other end of a TCP connection. `standing` describes the run that holds it, or is None if no run does. It is
-    looked up when a token is first shown on the connection."""
+    """The other end of a TCP connection. `standing` describes the run that holds that end, or is None if no run does.
+    It stays `unjudged` until a token is first shown on the connection."""
 
     entrance: AllowedHosts
     local: tuple[str, int]
@@ -60,7 +60,7 @@ def make_entrance(settings: HttpSettings, bound: TcpAddress) -> AllowedHosts:
     """List the hosts and origins of a port. `bound` is its actual address; the system may have chosen the port."""
     scheme = "https" if settings.is_tls else "http"
     own = dict.fromkeys(_list_names(bound, scheme), frozenset({scheme}))
-    # A further name in `hosts` belongs to a proxy, which has the certificate. So https is allowed there.
+    # A further name in `hosts` belongs to a proxy. The proxy has the certificate, so https is allowed for that name.
     further = dict.fromkeys(settings.hosts, frozenset({"https", scheme}))
     origins = {
         host: frozenset(f"{scheme}://{host}" for scheme in schemes) for host, schemes in {**further, **own}.items()
@@ -106,8 +106,8 @@ def judge_head(scope: Scope, entrance: AllowedHosts) -> None:
 def _is_followed_link(scope: Scope, headers: Headers) -> bool:
     """Did a person follow a link from another site to the dashboard page?
 
-    That is safe: the page opens at the top level, where the other site cannot read it, and the file itself contains no
-    one's data. No other path may be opened in this way.
+    That is safe. The page opens at the top level, where the other site cannot read it, and its file contains no user
+    data. No other path may be opened in this way.
     """
     return (
         scope["method"] == "GET"
@@ -118,8 +118,8 @@ def _is_followed_link(scope: Scope, headers: Headers) -> bool:
 
 
 def judge_content_type(scope: Scope) -> None:
-    """Raise WrongContentType unless the body is JSON. A form on another site can send some other types without a CORS
-    preflight, but not JSON."""
+    """Raise WrongContentType unless the body is JSON. A form on another site can send some types without a CORS
+    preflight, but it cannot send JSON."""
     if scope["method"] in ("GET", "HEAD"):
         return
     found = Headers(scope=scope).getlist("content-type")

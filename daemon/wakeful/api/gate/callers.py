@@ -1,9 +1,10 @@
-"""Identifies the peer of a connection and the caller of a request at the control socket, and what sessions they see.
+"""Identifies the peer of a connection and the caller of a request at the control socket. Also finds the sessions that a
+caller may see.
 
-The kernel names the user and the process. A token names the run, or the rights of its bearer.
-A connection is judged once, when it is accepted, and the result holds as long as the connection. The process is known
-by a descriptor that the kernel took at connect (SO_PEERPIDFD), because its pid may have been reused. A peer whose
-process has exited is refused. A process of a run must show its run's token, and reaches its own session only.
+The kernel reports the user and the process. A token names the run, or the rights of its bearer. A connection is judged
+once, when it is accepted, and the result is valid as long as the connection. The process is known by a descriptor that
+the kernel took at connect (SO_PEERPIDFD), because its pid may have been reused. A peer whose process has exited is
+refused. A process of a run must show its run's token, and reaches its own session only.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ OwnerOf = Callable[[int], ProcessOwner | None]
 
 
 class Connected(Protocol):
-    """A socket, or the socket object that a transport exposes."""
+    """A socket, or the socket object that an asyncio transport exposes."""
 
     @overload
     def getsockopt(self, level: int, option: int, /) -> int: ...
@@ -51,8 +52,8 @@ class Connected(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A peer that may or may not belong to a run: the process has exited, or is outside our PID namespace. `words` is
-    the message with the reason and the remedy.
+    """A peer of which it is not known whether it belongs to a run. Its process has exited, or is outside our PID
+    namespace. `words` is the message with the reason and the remedy.
 
     A process outside the namespace may show a token. A process that has exited may not."""
 
@@ -80,7 +81,7 @@ class Caller:
     - `author`: the author that the log names.
     - `run`: None for a person.
     - `uid`: the user at the other end, as the kernel reports it.
-    - `token`: the token that limits their rights, if any.
+    - `token`: the token that limits the caller's rights, if any.
     - `person`: the person behind a token, if `author` is the token. See `judged_as`.
     - `member`: the entry of a person whom the owner let in. None for the daemon's own user and for runs."""
 
@@ -93,7 +94,7 @@ class Caller:
 
     @property
     def judged_as(self) -> str:
-        """The author whose role in a session counts: a token never gives its bearer more rights than they have."""
+        """The author whose role in a session counts. A token never gives more rights than its person has."""
         return self.person or self.author
 
     @property
@@ -106,8 +107,8 @@ class VisibleSessions:
     """The sessions and records that one caller may see.
 
     The daemon's own user sees every session. A person with a role for single sessions sees those sessions and their
-    forks. No list, search, stream or causal chain names any other session to them. Streams check again for each line,
-    because a role may be taken away while a stream is open.
+    forks. No list, search, stream or causal chain shows any other session to that person. Streams check again for each
+    line, because a role may be taken away while a stream is open.
     """
 
     def __init__(self, state: State, people: People, caller: Caller) -> None:
@@ -174,9 +175,9 @@ def judge_peer(connection: Connected, owner_of: OwnerOf) -> Peer:
 
 
 def find_absence(connection: Connected, peer: Peer) -> str | None:
-    """Return None if the judged process is still running, else the refusal.
+    """Return None if the judged process is still running, else the message of the refusal.
 
-    After it exits, another process may hold its connection; the judgement does not cover that process.
+    After it exits, another process may hold its connection. The judgement is not valid for that process.
     """
     if not peer.pid:
         return None
@@ -193,7 +194,8 @@ def find_absence(connection: Connected, peer: Peer) -> str | None:
 def _open_process(connection: Connected, pid: int) -> tuple[int, int | None]:
     """Open a descriptor of the process that connected. The second value is None.
 
-    An older kernel gives no such descriptor. Then open the process by its pid; the second value is its start time."""
+    An older kernel gives no such descriptor. The process is then opened by its pid, and the second value is its start
+    time."""
     try:
         found = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
     except OSError as error:
@@ -232,7 +234,7 @@ def read_peer(connection: Connected) -> tuple[int, int | None]:
         assert isinstance(credentials, bytes)
         pid, uid, _ = _CREDENTIALS.unpack(credentials)
         return uid, pid
-    # macOS and the BSDs: xucred of LOCAL_PEERCRED (level 0, option 1) is a version, then the uid.
+    # macOS and the BSDs: the struct xucred of LOCAL_PEERCRED (level 0, option 1) begins with a version and the uid.
     found = connection.getsockopt(0, 1, 8)
     assert isinstance(found, bytes)
     return struct.unpack("Ii", found)[1], None

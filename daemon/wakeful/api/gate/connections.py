@@ -1,7 +1,8 @@
 """Connection limits: counts the connections of each holder, limits each run, and reserves places for people.
 
 The listener calls `admit` before it serves a connection, and `release` when the connection has ended. A run cannot use
-up the places of people or of other runs. A refusal names the largest holder. Only counts; never closes a connection.
+up the places of people or of other runs. A refusal names the largest holder. This module only counts, and never closes
+a connection.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ FEWEST_KEPT = 1
 # rest.
 DESCRIPTOR_SHARE = 1 / 2
 FEWEST_CONNECTIONS = 4
-# The places of the TCP port, as a share of the control socket's. They come in addition to those.
+# The places of the TCP port, as a share of the places of the control socket. The port has them in addition.
 TCP_SHARE = 1 / 2
-# The most refused clients whose connections are still open. Each holds a descriptor of the share above.
+# The most refused clients whose connections are still open. They may use this share of the connections' descriptors.
 MOST_REFUSED_OPEN = 16
 REFUSED_SHARE = 1 / 4
 
@@ -148,8 +149,8 @@ class Connections:
 
 
 class TcpConnections:
-    """The places of the TCP port, separate from those of the control socket. The peer is unknown until a request was
-    read, so all connections are equal. The time limits of protocol.py bound them."""
+    """The places of the TCP port, separate from those of the control socket. The caller is unknown until a request was
+    read, so all connections are equal. The time limits of protocol.py end idle connections."""
 
     def __init__(self) -> None:
         most, self.most_refused_open = find_most()

@@ -1,9 +1,9 @@
 """The gate that every request passes before it is routed.
 
-It identifies the caller: user and process by the kernel, a run or another bearer by the token. It refuses other users,
-and processes of runs that do not show their run's token. It asks scopes.py what the caller may reach, and adds the
-daemon's version and log position to the answer. Names may contain slashes, so the path is matched as it was sent:
-`hr%2Fpayroll` is one segment.
+It identifies the caller: the kernel reports the user and the process, and a token identifies a run or another bearer.
+It refuses other users, and processes of runs that do not show their run's token. It asks scopes.py whether the caller
+may make the request, and adds the daemon's version and log position to the answer. Names may contain slashes, so the
+path is matched as it was sent: `hr%2Fpayroll` is one segment.
 """
 
 from __future__ import annotations
@@ -92,7 +92,8 @@ class Gate:
                 rule, named = find_rule(self._app.routes, scope)
             is_known = caller is not STRANGER
             receive = await self._judge(caller, rule, named, scope, receive)
-            # Taken before anything is read, so that a stream from this position has all that the answer lacks.
+            # Taken before anything is read. So a stream from this position has every record that the answer does not
+            # reflect.
             position = self._find_position()
         except ClientDisconnect:
             return
@@ -101,7 +102,7 @@ class Gate:
         await answer(scope, receive, send_with_headers)
 
     async def answer_as(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request that the daemon makes for an identified caller. It is judged like the caller's own."""
+        """Answer a request that the daemon makes for an identified caller. It is judged as if the caller made it."""
         answer: ASGIApp = self._app
         try:
             rule, named = find_rule(self._app.routes, scope)
@@ -113,7 +114,7 @@ class Gate:
     async def _judge(
         self, caller: Caller, rule: Route | None, named: dict[str, str], scope: Scope, receive: Receive
     ) -> Receive:
-        """Raise if the caller may not do this. Returns the `receive` that gives the route the body."""
+        """Raise Forbidden if the caller may not do this. Returns the `receive` from which the route gets the body."""
         scope["state"]["caller"] = caller
         if judge_request(self._service, caller, rule, named, QueryParams(scope["query_string"])):
             body = await read_body(Request(scope, receive))
@@ -160,7 +161,8 @@ class Gate:
         peer: Peer = scope["state"].pop("peer")
         connection = scope["state"].pop("connection")
         person = self._find_account(peer.uid) if peer.uid != self._uid else None
-        # A process that passes its connection on and exits could be a run's that poses as a person.
+        # The judged process may have passed its connection to another process and exited. That process could belong to
+        # a run, and would pose as a person.
         if (absence := find_absence(connection, peer)) is not None:
             raise Forbidden(absence)
         refuse_in_address(scope)
@@ -171,7 +173,7 @@ class Gate:
                 return self._identify_member(person, uid=peer.uid)
             return Caller(name_person(peer.uid), uid=peer.uid)
         caller = self._identify_by_token(text, peer)
-        # Another account may use only its own person's tokens, not the owner's and not those of others.
+        # Another account may use only the tokens of its own person, not the tokens of the owner or of other people.
         if person is not None and (caller.member is None or caller.member.name != person):
             raise Forbidden(f"user {peer.uid} is {person} here, and this token is not theirs; leave it out")
         return caller
@@ -180,7 +182,7 @@ class Gate:
         """Find the person of another account of this machine, by `people.accounts` in wakeful.yaml. Raises Forbidden if
         the account is not listed."""
         accounts = self._service.core.settings.accounts
-        # The mapping is empty by default; the account database is not queried then.
+        # The mapping is empty by default. The account database is not queried in that case.
         person = accounts.get(name_account(uid)) or accounts.get(str(uid)) if accounts else None
         if person is None:
             raise Forbidden(
@@ -222,8 +224,8 @@ class Gate:
         return Caller(author, uid=uid, token=token, person=name_person(uid))
 
     def _identify_member(self, name: str, token: Token | None = None, uid: int | None = None) -> Caller:
-        """Make the caller of a person whom the owner let in, identified by token or account. Raises Unauthorised if
-        they have been removed."""
+        """Make the caller of a person whom the owner let in, identified by token or account. Raises Unauthorised if the
+        person has been removed."""
         member = self._people.find(name)
         if member is None:
             raise Unauthorised(f"{name} is not among the people of this daemon; ask its owner (wakeful people add)")

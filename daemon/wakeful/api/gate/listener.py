@@ -1,8 +1,8 @@
 """Accepts connections: judges each peer once, and admits it or refuses it with a message. Survives a lack of file
 descriptors.
 
-`ControlSocket` and `TcpPort` start and close it. asyncio's own server is not used, because it accepts every connection
-unasked, and logs one traceback for each queued connection when descriptors run out.
+`ControlSocket` and `TcpPort` start and close a `Listener`. asyncio's own server is not used, because it accepts every
+connection without asking, and logs one traceback for each queued connection when descriptors run out.
 """
 
 from __future__ import annotations
@@ -129,12 +129,12 @@ class Listener(Generic[PeerT]):
                 ssl_handshake_timeout=None if self._tls is None else HANDSHAKE_SECONDS,
             )
         except OSError:
-            # Also raised if the TLS handshake failed.
+            # This error is also raised if the TLS handshake failed.
             release()
             connection.close()
 
     def _refuse(self, connection: socket.socket, words: str) -> None:
-        # An error means that the client has left, or that its buffer is full. Then nobody reads the refusal.
+        # An error means that the client has left, or that its buffer is full. In both cases nobody reads the refusal.
         with contextlib.suppress(OSError):
             if self._tls is None:
                 connection.send(write_answer("busy", words, self._version))

@@ -1,9 +1,9 @@
 """The login of a browser: one-time codes in links, and a delay against the guessing of codes and tokens.
 
-A person who may use the control socket gets a code, and their browser exchanges it for a login. A code is part of the
-fragment of an address, which a browser does not send. It is valid for one exchange within five minutes, and only for a
-process of the user who asked for it. Other users of the machine can read the address among the arguments of the browser
-that is started. Codes are kept in memory; a restart of the daemon ends them.
+A person who may use the control socket gets a code, and the person's browser exchanges the code for a login. The code
+is in the fragment of an address, which a browser does not send. It is valid for one exchange within five minutes. Other
+users of the machine can read the address among the arguments of the browser process. So only a process of the user who
+asked for the code may exchange it. Codes are kept only in memory, so they end with the daemon.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from wakeful.api.problems import RefusalKind, TooManyTries, Unauthorised
 LIFE_SECONDS = 300.0
 MOST_CODES = 50
 CODE_BYTES = 24
-# The wrong tries without a delay, for a person who pastes an old token a few times.
+# The number of wrong tries without a delay, for a person who pastes an old token a few times.
 FREE_TRIES = 5
 FIRST_DELAY_SECONDS = 0.05
 LONGEST_DELAY_SECONDS = 2.0
@@ -34,7 +34,7 @@ FORGOTTEN_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A code. `uid` is the user who asked for it; `rights` are given to the browser that shows it."""
+    """A code. `uid` is the user who asked for it. The browser that shows the code gets `rights`."""
 
     rights: BrowserRights
     uid: int
@@ -75,9 +75,9 @@ def _digest(text: str) -> str:
 class LoginThrottle:
     """Counts the recent wrong tries of all callers, and slows down the next ones.
 
-    Each wrong try is answered later than the one before, and after `MOST_TRIES` with 429. A right token is accepted at
-    once, so that guessing cannot lock the owner out. There is one count for all callers, because on loopback all of
-    them have the same address.
+    Each wrong try is answered later than the try before it. After `MOST_TRIES`, the answer is 429. A right token is
+    accepted at once, so that guessing cannot lock the owner out. There is one count for all callers, because on
+    loopback all of them have the same address.
     """
 
     def __init__(self) -> None:

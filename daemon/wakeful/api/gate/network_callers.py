@@ -1,4 +1,4 @@
-"""Identifies the caller of a request over TCP: always by a token, and a browser by its token and its cookie.
+"""Identifies the caller of a request over TCP by a token. A browser also needs the cookie of its token.
 
 The kernel does not report the user at the other end of a TCP connection, so every caller must show a token. A process
 of a run is refused, whatever it shows. Runs use the control socket, where the kernel identifies them.
@@ -32,7 +32,7 @@ STRANGER = Caller("stranger")
 
 
 class NetworkCallers:
-    """Identifies TCP callers. `identify_bearer` makes the caller of a valid token; its number is the daemon's uid."""
+    """Identifies TCP callers. `identify_bearer` makes the caller from a valid token and the uid of the daemon."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class NetworkCallers:
         self._uid = os.geteuid()
 
     async def identify(self, scope: Scope, peer: NetworkPeer, rule: Route | None) -> Caller:
-        """Identify the caller, after the rules for browsers. Raises Forbidden, Unauthorised or WrongContentType."""
+        """Apply the browser rules, then identify the caller. Raises Forbidden, Unauthorised or WrongContentType."""
         judge_head(scope, peer.entrance)
         refuse_in_address(scope)
         if rule is None or not rule.takes_any_type:
@@ -90,7 +90,8 @@ class NetworkCallers:
         return token
 
     async def refuse_run(self, peer: NetworkPeer) -> None:
-        """Raise Forbidden if a process of a run holds the other end. Looked up once per connection, in a thread."""
+        """Raise Forbidden if a process of a run holds the other end. This is looked up once per connection, in a
+        thread."""
         if peer.standing == "unjudged":
             peer.standing = await asyncio.to_thread(self._service.owner_of_connection, peer.local, peer.remote)
         if peer.standing is not None:

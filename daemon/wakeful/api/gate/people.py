@@ -2,8 +2,8 @@
 
 A person has a role for every session, or for single sessions. The file is checked for every request, so a changed role
 counts from the next request on. If other users can read the file, or it cannot be parsed, only the owner is let in. The
-file also keeps the latest changes: who made each, when, and what it was. gate.py finds callers here; scopes.py judges
-what they reach.
+file also keeps the latest changes, each with its author, time and text. gate.py finds callers here, and scopes.py
+decides which routes they reach.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Person(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Find the person's role in a session: the role for this session, else for a session that it was forked from,
         else for all sessions.
 
-        None if they have no role there; then they must not learn that the session exists.
+        None if the person has no role there. The person must then not learn that the session exists.
         """
         at: Session | None = session
         for _ in range(_MOST_PARENTS):
@@ -97,7 +97,7 @@ class _Registry(NamedTuple):
 class People:
     """The people of one state folder. `owner` is the account of the daemon; no person may have its name.
 
-    A change waits for the disk. It is made in a thread, one at a time (`ChangesInTurn`).
+    A change waits for the disk, so it is made in a thread. Only one change is made at a time (`ChangesInTurn`).
     """
 
     def __init__(self, state: Path, owner: str) -> None:
@@ -116,7 +116,7 @@ class People:
         return self._read().changes
 
     def add(self, name: str, role: Role, session: str | None, words: str, *, by: str, now: int) -> Person:
-        """Let a person in, durable when this returns. `session` is an id, or None for every session."""
+        """Let a person in. The change is durable when this returns. `session` is an id, or None for every session."""
         people = self._read().people
         self._refuse_name(name)
         if name in people:
@@ -213,8 +213,8 @@ def _decode(content: bytes) -> _Registry:
 
 
 def list_roles(people: People, session: Session, find: FindSession) -> dict[str, Role]:
-    """List everyone with a role in a session, by the author that the log names. Roles for the session, for a session it
-    was forked from, and for every session count."""
+    """List the roles of all people who have one in this session, by the author that the log names. A role counts if it
+    is for this session, for a session that this session was forked from, or for every session."""
     found = {f"{PERSON}{one.name}": one.find_role(session, find) for one in people.list_all()}
     return {author: role for author, role in found.items() if role is not None}
 

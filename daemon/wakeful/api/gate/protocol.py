@@ -1,8 +1,8 @@
 """HTTP/1.1 on one connection: uvicorn's protocol, extended by the identity of the peer and by time limits.
 
-There is a limit for sending a head, for sending a body, and for reading nothing of an answer. A request under way has
-no limit: `follow` and `activate --wait` may last for days. This module also writes the answers to requests that were
-never read completely, and so never reached a route.
+There are time limits for sending a head, for sending a body, and for reading nothing of an answer. A request under way
+has no limit: `follow` and `activate --wait` may last for days. This module also writes the answers to requests that
+were not read completely, and so never reached a route.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HEAD_SECONDS = 10.0
 BODY_SECONDS = 60.0
 # The most seconds in which a client reads nothing of an answer. A person with a pager may spend minutes on one page.
 STALLED_SECONDS = 600.0
-# The paths whose body has no time limit. An agent sends its steps for as long as its run lasts; a bundle may be large.
+# The paths whose body has no time limit. An agent sends its steps as long as its run lasts, and a bundle may be large.
 UNHURRIED = ("/work/steps", "/bundle/import")
 VERSION_HEADER = "Wakeful-Version"
 # The log position that an answer reflects.
@@ -73,8 +73,8 @@ class PeerProtocol(H11Protocol):
         self._watch_request()
 
     def _watch_request(self) -> None:
-        """Start the timer when we begin to wait for a head or a body. Further bytes of the same part do not restart it,
-        so a client that sends one byte at a time is cut off, too."""
+        """Start the timer when the wait for a head or a body begins. Further bytes of the same part do not restart it,
+        so a client that sends one byte at a time is disconnected, too."""
         awaited = self._find_awaited()
         if awaited == self._awaited:
             return
@@ -128,8 +128,8 @@ class PeerProtocol(H11Protocol):
             self._stall = None
 
     def _look_for_reader(self) -> None:
-        """End the connection if the client has read nothing since the last check; wait on if it reads slowly. The
-        client can still read the data that was sent until then."""
+        """End the connection if the client has read nothing since the last check. If it reads slowly, go on waiting.
+        The client can still read the data that was already sent."""
         unread = self.transport.get_write_buffer_size()
         if unread < self._unread_bytes:
             self._unread_bytes = unread
@@ -139,7 +139,7 @@ class PeerProtocol(H11Protocol):
 
 
 def write_answer(problem: str, words: str, version: str) -> bytes:
-    """Write a complete HTTP answer with a problem body, as the routes give it. `words` is the message."""
+    """Write a complete HTTP answer with the same problem body as the routes. `words` is the message."""
     body, status = encode_problem(problem, words), PROBLEMS[problem].status
     lines = (
         f"HTTP/1.1 {status} {HTTPStatus(status).phrase}",

@@ -44,7 +44,7 @@ OF_RUNS: tuple[tuple[Literal["GET", "POST"], str, str], ...] = (
     ("GET", "images/{address}", "read an image"),
     ("POST", "subagent", "begin the work of a sub-agent"),
 )
-# The routes without a verb: the first requests of a client, MCP, webhooks, and those that only runs may reach.
+# The routes without a verb: the first requests of a client, MCP, webhooks, and the routes that only runs may reach.
 OWN_ROUTES = (
     Route("GET", "/version", None, is_for_runs=True, words="the daemon's version and places", takes=(), gives=VERSION),
     Route("GET", "/openapi.json", None, words="this description", takes=(), gives=()),
@@ -115,7 +115,7 @@ OWN_ROUTES = (
         gives=(),
         is_open=True,
     ),
-    # A client of an older MCP revision asks for a stream of its own, and is answered that there is none.
+    # A client of an older MCP revision asks for a standing stream. The answer is that there is none.
     Route("GET", "/mcp", None, is_for_runs=True, words="there is no such stream", takes=(), gives=(), is_open=True),
     # Other systems deliver webhooks here. They show no token and may send a form, so the route checks their signature.
     Route(
@@ -146,7 +146,7 @@ OWN_ROUTES = (
 RULES: dict[str, Route] = {**list_routes(), **{route.key: route for route in OWN_ROUTES}}
 _ROLES = list_roles()
 _CALL = "POST /call/"
-# The calls about one session. Calls about all sessions at once have no role, and are not listed here.
+# The calls about one session. Calls about all sessions at once need no role in a session, and are not listed here.
 _CALLS = [
     (key.removeprefix(_CALL), RULES[key], role)
     for key, role in _ROLES.items()
@@ -157,7 +157,7 @@ _NAMING = ("name", "fork")
 
 
 def find_rule(routes: Sequence[Any], asked: Asked) -> tuple[Route | None, dict[str, str]]:
-    """Find the rule of the route that will answer, in the router's own order, and the path parameters.
+    """Find the rule of the route that will answer, and its path parameters. Routes are tried in the router's own order.
 
     The rule is None for a route that is not in the table; no token reaches such a route.
     """
@@ -173,7 +173,7 @@ def find_rule(routes: Sequence[Any], asked: Asked) -> tuple[Route | None, dict[s
 def judge_request(
     service: Service, caller: Caller, rule: Route | None, named: dict[str, str], query: QueryParams
 ) -> bool:
-    """Raise Forbidden if the caller may not do this. True if the body must be judged as well (`judge_body`)."""
+    """Raise Forbidden if the caller may not do this. Returns True if the body must be judged as well (`judge_body`)."""
     if caller.run is not None:
         if (
             rule is None
@@ -213,7 +213,7 @@ def _judge_token(service: Service, token: Token, rule: Route | None, named: dict
 
 
 def find_needed_role(rule: Route) -> Role | None:
-    """Find the least role that reaches a route. None if only the daemon's owner does."""
+    """Find the least role that reaches a route. None if only the daemon's owner reaches it."""
     if rule.scope is None or rule.scope == "read":
         return "observer"
     return _ROLES.get(rule.key)
@@ -230,8 +230,8 @@ def list_calls(caller: Caller, role: Role) -> list[str]:
 
 
 def _opens_in_session(token: Token, rule: Route) -> bool:
-    """May this token make the call in a session that it is for? A token for one session may not make calls that are
-    about more than one session."""
+    """May this token make the call in a session that the token is for? A token for one session may not make calls about
+    more than one session."""
     return _has_scope(token, rule) and (token.session is None or rule.session is not None)
 
 
@@ -291,14 +291,17 @@ _ARTICLES: dict[Role, str] = {
 
 
 def _say_unseen(member: Person, name: str) -> str:
-    """Return the refusal for a session without a role. It does not reveal whether such a session exists."""
+    """Return the refusal for a session in which the person has no role. It does not reveal whether the session
+    exists."""
     return f"{member.name} has no role in a session called {name!r}; `wakeful list` shows those they have one in"
 
 
 def _refuse_by_roles(service: Service, member: Person, names: list[Any], needed: Role) -> None:
-    """Raise Forbidden unless the person has the needed role in each named session; with no name, in every session.
+    """Raise Forbidden unless the person has the needed role in each named session. Without names, the role is needed
+    for every session.
 
-    If a session does not exist, a person with a role for all sessions passes, so that the route reports its absence.
+    If a session does not exist, a person with a role for all sessions passes. The route then reports that it does not
+    exist.
     """
     state = service.core.state
     for name in names:
@@ -317,8 +320,8 @@ def _refuse_by_roles(service: Service, member: Person, names: list[Any], needed:
 
 
 def _refuse_others(service: Service, token: Token, names: list[Any]) -> None:
-    """Raise Forbidden unless the request names the token's session and no other. Without a name, it would concern all
-    sessions."""
+    """Raise Forbidden unless the request names the token's session and no other. A request without a name would concern
+    all sessions."""
     ids = service.core.state.ids
     if not names or any(not isinstance(name, str) or ids.get(name) != token.session for name in names):
         raise Forbidden(f"token {token.id} is for one session alone; name that one")

@@ -1,4 +1,5 @@
-"""The work behind the routes: the steps of calls, bundles, retention, followers. It knows the service, and no HTTP.
+"""The work behind the routes: the steps of calls, bundles, retention, followers. It uses the `Service`, and no HTTP.
 
-The routes carry it out for a request; `service` carries out retention by itself, and gives followers their records.
+The routes call this work for a request. The package `service` also calls it: for the hourly retention, and for the
+records of followers.
 """

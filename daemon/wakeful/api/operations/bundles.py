@@ -1,7 +1,7 @@
-"""What is done with bundles: save, load, archive and move.
+"""The operations on bundles: save, load, archive and move.
 
 The daemon reads and writes the files itself, off the loop, as the user it runs as. Loaded records have no effect until
-the call at the end is durable.
+the call at the end of the load is durable.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SCRATCH = "scratch"
 
 
 class BundleWork:
-    """The means of one request: its caller, the daemon's parts, and `tell`, which reports progress."""
+    """The context of one request: its caller, the daemon's parts, and `tell`, which reports progress."""
 
     def __init__(
         self, service: Service, author: str, tell: Progress, uid: int | None = None, person: str | None = None
@@ -154,7 +154,7 @@ async def _load_fork(work: BundleWork, path: Path, body: Any) -> Answer:
     session_id = (await asyncio.to_thread(inspect, path)).session
     _refuse_archived(work, path, session_id)
     staged = work.scratch(f"{STAGED}{secrets.token_hex(8)}")
-    # Records of an older bundle of this session may have been imported for reading. A newer bundle adds to them.
+    # Records of an older bundle of this session may have been imported for reading only. A newer bundle adds records.
     is_read_alone = session_id not in work.service.core.state.sessions
     loaded = await asyncio.to_thread(
         take_bundle, work.log, work.blobs, path, scratch=staged, progress=work.tell, is_inert=True, extend=is_read_alone
@@ -187,7 +187,7 @@ def _settle_staged(staged: Path, scratch: Path) -> None:
 def _is_own(work: BundleWork, manifest: Manifest) -> bool:
     """Did this daemon make the records of this bundle itself?
 
-    Decided by the daemon's own log, whose hash covers all records. The claims of the bundle do not count.
+    The daemon's own log decides, because its hash covers all records. The claims of the bundle do not count.
     """
     session = work.service.core.state.sessions.get(manifest.session)
     if (
@@ -201,7 +201,7 @@ def _is_own(work: BundleWork, manifest: Manifest) -> bool:
 
 
 async def _show_asked(work: BundleWork, name: str) -> Answer:
-    """Show the person who loads a bundle what its spec asks for, and whether the session waits for their trust."""
+    """Show the spec of a loaded bundle to the person who loads it, and whether the session waits for trust."""
     session = find_named(work.service, name)
     spec = session.spec
     if spec is None:
@@ -215,8 +215,8 @@ async def _show_asked(work: BundleWork, name: str) -> Answer:
 
 
 def _refuse_archived(work: BundleWork, path: Path, session_id: str) -> None:
-    """Raise CallerError if the bundle's session is archived here. Its records exist without payloads, so nothing would
-    be imported, and nothing could be forked."""
+    """Raise CallerError if the bundle's session is archived here. The log has its records without payloads, so nothing
+    would be imported, and nothing could be forked."""
     session = work.service.core.state.sessions.get(session_id)
     if session is not None and isinstance(session.closed, Archived):
         raise CallerError(
@@ -268,9 +268,9 @@ def _find_arrival(work: BundleWork, manifest: Manifest) -> Record | None:
 
 
 async def _take_moved(work: BundleWork, path: Path, manifest: Manifest, move: str) -> tuple[Loaded, Session, str]:
-    """Import a moved session. It lives here from the record of its arrival on.
+    """Import a moved session. It belongs to this host from the record of its arrival on.
 
-    If the daemon dies before that record, the session is as it was before, and the same call completes the move.
+    If the daemon dies before that record, nothing has changed, and the same call completes the move.
     """
     known = work.service.core.state.sessions.get(manifest.session)
     another = (
@@ -295,8 +295,8 @@ async def _take_moved(work: BundleWork, path: Path, manifest: Manifest, move: st
 
 
 async def _erase_again(work: BundleWork, session_id: str) -> None:
-    """Erase here the payloads that were erased on another host. This log may still have the bytes, from the time before
-    the session left."""
+    """Erase the payloads that were erased on another host. This log may still have their bytes from the time before the
+    session left this host."""
     erasures = await asyncio.to_thread(lambda: list(work.log.read(session_id, kinds=("payload_erased",))))
     for record in erasures:
         event = decode(record.kind, record.payload) if record.payload is not None else None
@@ -305,10 +305,10 @@ async def _erase_again(work: BundleWork, session_id: str) -> None:
 
 
 def _take_in(work: BundleWork, path: Path, session_id: str, *, has_arrived: bool) -> Loaded:
-    """Import records, blobs and scratch files. Scratch files that the session left here when it departed are older, and
-    are replaced.
+    """Import records, blobs and scratch files. If the session was on this host before, its older scratch files are
+    replaced.
 
-    `has_arrived`: the move was completed before, and the session may have worked here since, so its scratch files stay.
+    `has_arrived`: the move was already completed. The session may have worked here since, so its scratch files stay.
     """
     staged, scratch = work.scratch(f"{STAGED}{secrets.token_hex(8)}"), work.scratch(session_id)
     loaded = take_bundle(
@@ -332,7 +332,7 @@ def _take_in(work: BundleWork, path: Path, session_id: str, *, has_arrived: bool
 
 
 async def move(work: BundleWork, body: Any) -> Answer:
-    """Freeze a session, then write its bundle. Because it is frozen first, the bundle has all of its records
+    """Freeze a session, then write its bundle. Because the session is frozen first, the bundle has all of its records
     (rule 45)."""
     session = find_named(work.service, body.name)
     path = Path(body.path)
@@ -342,7 +342,7 @@ async def move(work: BundleWork, body: Any) -> Answer:
         await work.call(calls.Freeze(name=body.name, move=secrets.token_hex(16), to=body.to))
         session = find_named(work.service, body.name)
     assert isinstance(session.closed, Moving)
-    # A session that is already frozen keeps its move: the same bundle is written again.
+    # If the session is already frozen, its move goes on: the same bundle is written again.
     about = {"move": session.closed.move, "host": socket.gethostname()}
     saved = await asyncio.to_thread(_save, work, session, path, None, "migrate", about)
     answer = _say_saved(body.name, saved, f"frozen, and cut to {path}")
@@ -369,9 +369,9 @@ async def archive(work: BundleWork, body: Any) -> Answer:
 
 
 def _save_archive(work: BundleWork, session: Session, path: Path) -> Saved:
-    """Cut a session's bundle, and verify it. Blocks."""
+    """Write a session's bundle, and verify it. Blocking."""
     path.parent.mkdir(mode=0o700, exist_ok=True)
-    # Left by an archive that was cut short: the session may have gone on since.
+    # An interrupted archive may have left this file. The session may have new records since then.
     path.unlink(missing_ok=True)
     saved = _save(work, session, path, session.seq, "archive", {})
     verify_bundle(path, work.tell)

@@ -1,9 +1,9 @@
-"""Finds what led to a run, and which run wrote a file, in the logs of all sessions.
+"""Finds the causal chain of a run, and the run that wrote a file, in the logs of all sessions.
 
-A chain leads from a run to its wakes, to the records that caused them, to the runs of those records. Every record names
-the record that led to it, so each link takes a few point reads, however long the logs are. Each run is visited once,
-even if a damaged or foreign log leads in a circle. The writer of one file of an output is the newest run, merge or
-rewind whose record of files shows a change of that file. Called by `why`. Blocking: called off the loop.
+A chain goes from a run to its wakes, to the records that caused the wakes, to the runs of those records. Every record
+names the record that caused it. So each link takes a few point reads, however long the logs are. Each run is visited
+once, even if a damaged or foreign log contains a cycle. The writer of one file of an output is the newest run, merge or
+rewind whose record of files shows a change of that file. `why` calls this module. Blocking: called off the loop.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from wakeful.views.chains import Link, Origin, view_link
 from wakeful.views.path_bindings import means_path
 from wakeful.views.why import FileWriter
 
-# The most links of a chain. The loop guard ends real chains sooner; this limit ends a circle of foreign records.
+# The most links of a chain. The loop guard ends real chains sooner. This limit ends a cycle of foreign records.
 MOST_LINKS = 100
 RUNS_LOOKED_AT = 50
 PATHS_ASKED = 20
@@ -40,7 +40,7 @@ MOST_RECORDS = 400
 
 
 def find_chain(service: Service, session: Session, run: int, ids: frozenset[str] | None = None) -> list[dict[str, Any]]:
-    """Find the links of a chain: the run first, then what led to it. `ids` are the sessions that may be named."""
+    """Find the links of a chain: the run first, then the runs before it. `ids` are the sessions that may be named."""
     return [view_link(link) for link in Walk(service, ids).links(session.id, run)]
 
 
@@ -140,8 +140,8 @@ class Walk:
         return Origin(None, words="which came of a session that you have no role in"), None
 
     def _wakes(self, start: Record) -> Iterator[Record | str]:
-        """Yield the record that opened the wake, and the records by which later causes joined it. If the first one is
-        not in this log, yield its place instead."""
+        """Yield the record that opened the wake, and the records by which later causes joined it. If the record that
+        opened the wake is not in this log, yield its place ("session:seq") instead."""
         wake = self._find(start.parent) if start.parent is not None else None
         if wake is None:
             yield start.parent or ""
@@ -172,7 +172,7 @@ class Walk:
         self, session: Session, causes: tuple[Cause, ...], before: int
     ) -> Iterator[tuple[Origin, tuple[str, int] | None, str]]:
         """Find the runs, rewinds and merges of other sessions that left exactly the versions that these causes found.
-        Needed because a wake names only one parent, but may have several causes."""
+        This is needed because a wake names only one parent, but may have several causes."""
         for name in tuple(self._core.graph.upstreams.get(session.name, ())):
             writer = self._sessions.get(self._core.state.ids.get(name, ""))
             if writer is None or writer.spec is None:
@@ -186,7 +186,7 @@ class Walk:
                 yield Origin(f"{end.session}:{end.seq}", name, end.run, end), behind, cause.binding
 
     def _find_writing(self, session_id: str, binding: FileBinding, version: str | None, before: int) -> Record | None:
-        """Find the run, rewind or merge that first left this version. Later ones only left it unchanged."""
+        """Find the run, rewind or merge that first left this version. Later records only left it unchanged."""
         author = None
         kinds = ("run_finished", "outputs_adopted")
         for record in self._log.read(session_id, until=before, kinds=kinds, limit=RUNS_LOOKED_AT, newest_first=True):
@@ -207,7 +207,7 @@ class Walk:
 
 
 def _covers(session: Session, writer: Session, binding: FileBinding, cause: Cause) -> bool:
-    """Did this cause find paths that the writer writes by this binding?"""
+    """Did this cause find a path that the writer writes by this binding?"""
     if (
         cause.kind != "file"
         or cause.new is None
@@ -221,7 +221,7 @@ def _covers(session: Session, writer: Session, binding: FileBinding, cause: Caus
 
 
 def _find_left(record: Record, binding: FileBinding) -> str | None:
-    """Return the version of a binding that a record reports as left by its session. None if it reports none."""
+    """Return the version of a binding that the session left, as the record reports it. None if the record has none."""
     finished, adopted = _decode(record, RunFinished), _decode(record, OutputsAdopted)
     if finished is not None:
         return finished.written.get(binding.name)

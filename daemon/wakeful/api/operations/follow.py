@@ -1,8 +1,9 @@
 """The stream of a follower: records as they become durable, the text of answers in progress, and the reasons why
 sessions wait.
 
-The last two are not recorded. Text is read from `LiveWords` by position, so a stalled follower costs nothing. The
-reason why a session waits is read from the core every `ASKED_EVERY_SECONDS`. Used on the loop only.
+Only the records are in the log. Text is read from `LiveWords` by position, so a stalled follower costs nothing. The
+reason why a session waits is read from the core every `ASKED_EVERY_SECONDS`, for sessions that are followed by name.
+Used on the loop only.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from wakeful.core.deciding.may_start import STARTING, find_queue_reason
 from wakeful.core.record.state import Session
 from wakeful.eventlog.contract import LogReader, Record
 
-# The most records, and bytes of records, that a stalled follower keeps in memory. The rest stays in the log until it
-# reads on.
+# The most records, and bytes of records, that a stalled follower keeps in memory. Further records stay in the log until
+# the follower reads on.
 FOLLOWED_AT_ONCE = 32
 FOLLOWED_BYTES = 64 * 1024
 READ_AT_ONCE_BYTES = 16 * 1024
-# Seconds between checks why the sessions that are followed by name wait, and the shortest wait that is reported.
+# The seconds between checks why sessions wait that are followed by name, and the shortest wait that is reported.
 ASKED_EVERY_SECONDS = 0.25
 WORTH_TELLING_SECONDS = 0.4
 
@@ -38,7 +39,7 @@ class LiveFollower:
         self._names = names
         self._heard = heard
         self._position = self._words.position
-        # By name of the session: what it waits for, since when, and whether that was reported.
+        # By name of the session: the reason why it waits, since when, and whether that was reported.
         self._waiting: dict[str, tuple[str, float, bool]] = {}
         self._words.listeners.add(heard)
         # There may already be text of a turn in progress.
@@ -106,7 +107,7 @@ def _is_asked_again(session: Session) -> bool:
 class RecordPage(NamedTuple):
     """The records after a position, each as a line. Records of sessions that no longer exist are left out.
 
-    `reached` is the position after them."""
+    `reached` is the position of the last record that was read."""
 
     reached: int
     lines: tuple[FollowLine, ...]
@@ -114,13 +115,13 @@ class RecordPage(NamedTuple):
 
 
 class RecordPages:
-    """Pages of records that followers share, because all of them wake at once, and most want the same records.
+    """Pages of records that followers share. All followers wake at once, and most of them want the same records.
 
     A page is cached for one turn of the loop, and only while the log has no newer record. So it equals a fresh read."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        # By the position before the page, and the newest position of the log.
+        # The keys are the position before the page, and the newest position of the log.
         self._kept: dict[tuple[int, int], RecordPage] = {}
 
     def read(self, position: int) -> RecordPage:
@@ -209,8 +210,8 @@ class Placed(NamedTuple):
 
 
 def read_placed(log: LogReader, position: int) -> tuple[int, list[Placed]]:
-    """Read the next records with their positions, and the position after them. Imported records leave gaps between the
-    positions. If there are gaps, records are read one by one."""
+    """Read the next records with their positions. Also returns the position that was reached. Imported records leave
+    gaps between the positions. If there are gaps, the records are read one by one."""
     reached, records = log.read_after(position, FOLLOWED_AT_ONCE, most_bytes=FOLLOWED_BYTES)
     if reached - position == len(records):
         return reached, [Placed(*one) for one in enumerate(records, position + 1)]

@@ -1,8 +1,8 @@
 """Prepares and finishes the calls about history: save, rewind, fork, merge, resolve, compress, migrate, erase.
 
-The body of POST /call/VERB names a position in people's terms (`to: "2h"`, `at: "before-audit"`). It becomes a call
-that carries the past state that the core needs. The log is read off the loop, and the core judges the call by the state
-at that moment. With `dry_run`, the answer describes what would be done, and nothing is recorded.
+The body of POST /call/VERB names a position as people write it (`to: "2h"`, `at: "before-audit"`). The call that is
+made from it contains the past state that the core needs. The log is read off the loop. After that, the core judges the
+call by the present state. With `dry_run`, the answer describes the effect, and nothing is recorded.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class ArrivalRecord(Struct, frozen=True, kw_only=True):
 
 
 class Receipt(Struct, frozen=True, kw_only=True):
-    """The answer of a load to the host that a session came from: the session now lives on the new host. `seq` and
+    """The message of a load to the host that a session came from: the session now belongs to the new host. `seq` and
     `hash` are those of the record of its arrival."""
 
     move: str
@@ -81,7 +81,7 @@ class Receipt(Struct, frozen=True, kw_only=True):
     seq: int
     hash: str
     host: str
-    # The record of the arrival, which both logs have in common. None if an older release made the receipt.
+    # The record of the arrival, which both logs then contain. None if an older release made the receipt.
     record: ArrivalRecord | None = None
 
 
@@ -152,7 +152,7 @@ async def restore_files(
     service: Service, name: str, to: int, *, is_forced: bool, until: int | None
 ) -> list[dict[str, Any]]:
     """Restore the files of a rewind one by one, and return the result for each file (rule 44). Called when the rewind
-    is durable, while it holds the session."""
+    is durable. The rewind holds the session meanwhile."""
     session = service.core.state.by_name(name)
     async with owning_writes(service, session.id) as written:
         done = await asyncio.to_thread(_restore_files, service, session, to, until, is_forced)
@@ -161,8 +161,8 @@ async def restore_files(
 
 
 async def finish_rewind_again(service: Service, body: Any, key: str, author: str) -> More:
-    """Restore the files of a rewind that was recorded by a daemon which then died. Files that it had already restored
-    stay as they are."""
+    """Restore the files of a rewind that was recorded by a daemon which then died. Files that the daemon had already
+    restored stay as they are."""
     if not body.files:
         return {}
     session = service.core.state.by_name(body.name)
@@ -271,7 +271,7 @@ async def _prepare_merge_once(service: Service, body: Any) -> Prepared:
 
 
 def _find_between(service: Service, session: Session, fork: Session) -> list[RecordRange] | None:
-    """Find the stretches of records between a session and its descendant, nearest to the descendant first.
+    """Find the ranges of records between a session and its descendant, nearest to the descendant first.
 
     - Empty for a fork that was made here.
     - The records of the sessions in between, for a fork of a fork that was loaded from a bundle.
@@ -287,8 +287,8 @@ def _read_fork(
 ) -> tuple[Session, str]:
     if base_seq > 1 or not between:
         return fold_until(service.log, fork, base_seq), summarise_fork(service.log, fork, base_seq)
-    # What the sessions in between learnt is new to this session. So the base of the merge is the record at which the
-    # first of them was forked from this session.
+    # The knowledge of the sessions in between is new to this session. So the base of the merge is the record at which
+    # the first of these sessions was forked from this session.
     parted = list_origins(service.log, fork)[len(between)]
     assert parted.last is not None
     return fold_until(service.log, session, parted.last), summarise_fork(service.log, fork, base_seq, between)
@@ -376,8 +376,8 @@ def moving(session_id: str, name: str) -> Iterator[None]:
 
 
 def _take_arrival(service: Service, session: Session, receipt: Receipt, arrival: ArrivalRecord) -> Session:
-    """Append the record of the arrival, so that both logs stay one history. Returns the session as this host sees it
-    after that record."""
+    """Append the record of the arrival, so that both logs stay one history. Returns the session as it is here after
+    that record."""
     payload = arrival.payload.encode()
     record = Record(
         session.id, receipt.seq, arrival.at, arrival.kind, arrival.author, arrival.run, arrival.parent,
@@ -391,8 +391,8 @@ def _take_arrival(service: Service, session: Session, receipt: Receipt, arrival:
 
 
 def _check_model(service: Service, session: Session, body: Any) -> None:
-    """Raise CallerError if the model's name is malformed, or if the agent has no address for the model. An agent's file
-    is checked in the same way."""
+    """Raise CallerError if the model's name is malformed, or if the agent has no address for a model that needs one. An
+    agent's file is checked in the same way."""
     try:
         parse_model_name(body.model)
     except ValueError as error:
@@ -408,7 +408,7 @@ def _check_model(service: Service, session: Session, body: Any) -> None:
 
 
 def _find_agent(service: Service, agent: str | None) -> None:
-    """Raise CallerError if the agent has no file, because the session could never run."""
+    """Raise CallerError if the agent has no file. With such an agent, the session could never run."""
     if agent is None:
         return
     problem = find_name_problem(agent)
@@ -435,8 +435,8 @@ async def prepare_erase(service: Service, body: Any) -> Prepared:
 
 
 def _is_erasure_recorded(service: Service, session: Session, seq: int) -> bool:
-    """Was this erasure recorded before, without the bytes being removed? That happens if an archive could not be read,
-    or if the daemon died."""
+    """Was this erasure already recorded? The bytes may still exist if an archive could not be read, or if the daemon
+    died."""
     records = service.log.read(session.id, from_seq=seq + 1, kinds=("payload_erased",))
     events = (decode(record.kind, record.payload) for record in records if record.payload is not None)
     return any(isinstance(event, PayloadErased) and event.erased == seq for event in events)
@@ -491,8 +491,8 @@ def _find_told(service: Service, session: Session, seq: int, words: Iterable[str
 
 
 def _find_archived(service: Service, needles: list[str]) -> Iterator[str]:
-    """Yield the records of archived sessions that contain these texts. The search of the log does not find them; they
-    can be erased after the session is loaded."""
+    """Yield the records of archived sessions that contain these texts. The search of the log does not find these
+    records. They can be erased after the session is loaded."""
     archives = [(one.name, one.closed.bundle) for one in service.core.state if isinstance(one.closed, Archived)]
     for name, bundle in archives if needles else ():
         try:
@@ -508,15 +508,16 @@ def _quote(text: str) -> str:
 
 
 async def finish_erase(service: Service, name: str, seq: int) -> list[str]:
-    """Remove the bytes of an erased payload. Called when the record of the erasure is durable. Returns the other
-    records with the same text."""
+    """Remove the bytes of an erased payload. Called when the record of the erasure is durable. Returns descriptions of
+    the other records with the same text."""
     session = service.core.state.by_name(name)
     record = next(service.log.read(session.id, from_seq=seq, to_seq=seq), None)
     if record is None or record.payload is None:
         return []
     payload = msgspec.json.decode(record.payload)
     addresses = find_addresses(record.kind, payload)
-    # The log comes last. If the daemon dies before, the payload still exists, and can be erased again with its blobs.
+    # The log comes last. If the daemon dies before that, the log still has the payload, and the erasure can be repeated
+    # with its blobs.
     await asyncio.to_thread(
         erase_from_archives, Path(service.places.state) / "archive", session.id, seq, blobs=addresses
     )
@@ -536,7 +537,7 @@ async def _read_past(service: Service, session: Session, position: str) -> Sessi
 
 
 async def finish_rewind(service: Service, done: Done) -> More:
-    """Restore the files, if that was asked for."""
+    """Restore the files, if the caller asked for that."""
     call = done.call
     if not call.files:
         return {}

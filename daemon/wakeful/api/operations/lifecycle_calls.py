@@ -1,8 +1,8 @@
 """The calls about a session's life that need steps before or after them: `answer`, `open`, `rename`, `send`, `trace`.
 
-`answer` finds the answer of a person who was quicker; `why` finds it here, too. `rename` also moves the spec's file.
-`open` makes a session without a file: the text of its spec is made from the arguments, parsed like a file, and recorded
-with the declaration. So `wakeful new NAME --from NAME` can write the file later.
+If another person answered first, `answer` reports that answer. `why` also reads it with this module. `rename` also
+moves the spec's file. `open` makes a session without a file: the text of its spec is made from the arguments, parsed
+like a file, and recorded with the declaration. So `wakeful new NAME --from NAME` can write the file later.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def read_answer(record: Record) -> LastAnswer | None:
 
 @asynccontextmanager
 async def tell_first(service: Service, call: calls.Answer) -> AsyncIterator[None]:
-    """Refuse a second answer with a CallerError that names the person who answered first, and their answer."""
+    """Refuse a second answer with a CallerError that names the first answer and its author."""
     try:
         yield
     except NothingAsked as refusal:
@@ -84,7 +84,7 @@ async def tell_first(service: Service, call: calls.Answer) -> AsyncIterator[None
 
 
 async def prepare_rename(service: Service, body: calls.Rename) -> calls.Rename:
-    # The name becomes a path in sessions.d, and must not lead out of it.
+    # The name becomes a path in sessions.d, and must not point outside of that folder.
     problem = find_name_problem(body.new) or service.find_rename_obstacle(body.name, body.new)
     if problem is not None:
         raise CallerError(problem)
@@ -92,8 +92,8 @@ async def prepare_rename(service: Service, body: calls.Rename) -> calls.Rename:
 
 
 async def finish_rename(service: Service, done: Done) -> More:
-    """Rename the file after the session. If the file were renamed first, the daemon would see one session vanish and
-    another appear."""
+    """Rename the file when the session has been renamed. If the file were renamed first, the daemon would see one
+    session vanish and another appear."""
     reply = done.reply
     return await _rename_file(service, done.call.name, done.call.new, reply.words, is_repeated=reply.is_repeated)
 
@@ -124,7 +124,8 @@ async def _rename_file(service: Service, old: str, new: str, words: str, *, is_r
 
 
 async def prepare_trace(service: Service, body: Any) -> calls.Trace:
-    """Raise OperatorError if no run can be traced, such as without strace, before anything runs."""
+    """Raise OperatorError if no run can be traced here, for example without strace. This is checked before a run
+    starts."""
     obstacle = await asyncio.to_thread(service.find_tracing_obstacle)
     if obstacle is not None:
         raise OperatorError(obstacle)

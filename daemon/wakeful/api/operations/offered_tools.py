@@ -1,8 +1,8 @@
 """The tools that an agent's last run offered to its model, and the MCP servers that were down. Both come from the
 recorded requests.
 
-Used by `show`, `why` and `context`, and by the next run: for ten minutes, runs do not wait for a server that was too
-slow to start. Blocking: the log is read.
+`show`, `why` and `context` use this module. The next run uses it, too: for ten minutes, runs do not wait for a server
+that was too slow to start. Blocking: the log is read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from wakeful.eventlog.contract import LogReader
 
 # After a server was too slow to start, runs do not wait for it for this long.
 SLOW_MICROSECONDS = 10 * 60 * 1_000_000
-# The most requests searched for one with tools. Usually only the first request of a run has them.
+# The most requests that are searched for a request with tools. Usually only the first request of a run has tools.
 _MOST_REQUESTS = 1_000
 _MOST_RUNS = 20
 
@@ -57,7 +57,7 @@ def read_offered(log: LogReader, session: Session) -> tuple[ev.TurnRequested | N
 
 
 def _read_servers(log: LogReader, session: Session, run: int) -> dict[str, McpServer]:
-    """Read the servers of an earlier run, as they were declared then."""
+    """Read the MCP servers of an earlier run, as they were declared at that time."""
     for record in log.read(session.id, kinds=("run_started",), newest_first=True, limit=_MOST_RUNS):
         match decode(record.kind, record.payload) if record.payload is not None else None:
             case ev.RunStarted(run=number, agent=AgentSpec() as agent) if number == run:

@@ -1,5 +1,5 @@
-"""The participants of a session: the authors of its records, with the number and the time of their actions. Also checks
-roles that a spec gives by uid.
+"""Finds the participants of a session: the authors of its records, with the number and the time of their actions. Also
+checks the roles that a spec gives by uid.
 
 The counts are cached while the daemon lives, so only new records are read. Records that the daemon itself writes do not
 count, and are not read. Reading is blocking: called off the loop.
@@ -36,8 +36,8 @@ _ASKED = tuple(kind for kind in KINDS.values() if kind not in _OF_THE_DAEMON)
 def refuse_by_uid(core: Core, call: Call, caller: Caller) -> None:
     """Raise CallerError if `people` of the spec gives the caller's uid a role that is not enough for the call.
 
-    The core itself judges by the author's name only. Called right before the call is passed to the core, with no await
-    in between.
+    The core itself judges by the author's name only. Called right before the call is passed to the core, without an
+    await in between.
     """
     for session in find_called(core, call):
         refuse_by_role(session, call, caller.judged_as, caller.uid)
@@ -51,7 +51,7 @@ def find_accounts(session: Session) -> dict[str, int]:
 
 
 class ParticipantCache:
-    """A cache of the parts of sessions, each counted up to some seq."""
+    """A cache of the participants of each session, counted up to some seq."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[int, dict[str, Part]]] = {}

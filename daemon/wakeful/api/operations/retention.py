@@ -1,8 +1,8 @@
 """Carries out retention: archives the sessions that are due, one by one. Each of them can be loaded again.
 
 Outputs of old runs are moved to compressed files, from which they can still be read. A person requests this with
-`wakeful archive --due`; the daemon does so every hour. bundles/retention_rules.py and
-bundles/old_outputs.py decide what is due. Nothing is ever deleted here.
+`wakeful archive --due`, and the daemon does it every hour. bundles/retention_rules.py and bundles/old_outputs.py decide
+which sessions and outputs are due. Nothing is ever deleted here.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ def _view_outputs(service: Service, outputs: DueOutputs) -> list[Answer]:
 
 
 async def find_outputs(work: BundleWork) -> DueOutputs:
-    """Find the outputs of old runs that are due, by the bounds of the session, else of the daemon, else the default."""
+    """Find the outputs of old runs that are due. The bounds are those of the session, else those of the daemon, else
+    the default bounds."""
     core = work.service.core
     general = core.settings.retention
     usual = general if general != Retention() else USUAL_OUTPUTS
@@ -128,7 +129,7 @@ def _is_owed(service: Service, session: Session) -> bool:
 
 
 async def archive_due(work: BundleWork, due: tuple[Due, ...]) -> list[Answer]:
-    """Archive each session separately. A session that woke meanwhile is skipped until another time."""
+    """Archive each session separately. A session that woke meanwhile is skipped this time."""
     answers = []
     for one in due:
         try:

@@ -1,8 +1,8 @@
 """Forks and merges with files: makes a workspace before the fork is recorded, and writes files after the merge is
 recorded.
 
-`history_calls` uses it. If a fork is refused, its workspace is removed again. If the daemon died before it wrote the
-files of a merge, repeating the merge writes them.
+`history_calls` uses this module. If a fork is refused, its workspace is removed again. If the daemon died before it
+wrote the files of a merge, the same merge can be repeated to write them.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ async def owning_writes(service: Service, session_id: str) -> AsyncIterator[set[
     """Surround the writing of files for a session that is held meanwhile. The paths that the caller adds to the set
     become the session's own writes (rule 44).
 
-    Reported also after an error, because the report releases the session."""
+    The paths are reported also after an error, because the report releases the session."""
     written: set[str] = set()
     try:
         yield written
@@ -83,7 +83,8 @@ async def finish_files(service: Service, name: str, fork_name: str, made: str | 
     """Write the files of the newest merge, which holds its session. Returns the result for each path.
 
     `made` is the record of the merge that was just carried out. Its files are written even if its mark as unfinished is
-    gone: the same merge, requested by another caller at that moment, is refused and removes the mark."""
+    gone. Another caller may have requested the same merge at that moment. That merge is refused, and removes the
+    mark."""
     session = service.core.state.by_name(name)
     async with owning_writes(service, session.id) as written:
         found = _find_unfinished(service, session, fork_name, made)
@@ -100,7 +101,7 @@ async def finish_files(service: Service, name: str, fork_name: str, made: str | 
 
 
 async def finish_merge(service: Service, name: str, fork_name: str, author: str) -> dict[str, Any]:
-    """Write the files of a merge that was recorded by a daemon which then died. The session is held again for it."""
+    """Write the files of a merge that was recorded by a daemon which then died. The session is held again meanwhile."""
     session = service.core.state.by_name(name)
     found = _find_unfinished(service, session, fork_name)
     if found is None:

@@ -1,7 +1,8 @@
-"""/work/…: the process of an agent's run fetches its conversation so far, and has every step recorded.
+"""The routes /work/…: the process of an agent's run fetches its conversation so far, and sends every step to be
+recorded.
 
 Only runs may call these routes, each for itself. A run's token does not reach other runs, and people have no access.
-When a step is answered, it is on disk.
+The answer to a step is sent when the step is on disk.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from wakeful.system.openat2 import open_beneath
 
 # The share of its allowed length that a conversation keeps when it is compressed.
 KEPT_SHARE = 0.3
-# The most tries to prepare a summary while the log of its session grows.
+# The most tries to prepare a summary. A try fails if the log of the session grows meanwhile.
 TRIES = 5
 # The largest image that every provider accepts.
 LARGEST_IMAGE_BYTES = 3_500_000
@@ -57,7 +58,7 @@ BYTES_PER_TOKEN = 3.5
 class Posted(Struct, frozen=True, forbid_unknown_fields=True):
     """Steps that are recorded in one transaction.
 
-    `key` is their idempotency key. A process of an earlier release sends it in the header instead.
+    `key` is the idempotency key of these steps. A process of an earlier release sends it in the header instead.
     """
 
     steps: tuple[work.PostedStep, ...]
@@ -120,7 +121,8 @@ async def read_rules(request: Request) -> Response:
 
 
 async def read_skill(request: Request) -> Response:
-    """GET /work/skill?name=…&file=…: a file of one of the agent's skills, if it is unchanged since the run began."""
+    """GET /work/skill?name=…&file=…: a file of one of the agent's skills, if the file is unchanged since the run
+    began."""
     service, caller = service_of(request), caller_of(request)
     _, _, agent = _find_run(service, caller)
     name, file = request.query_params.get("name", ""), request.query_params.get("file") or SKILL_FILE
@@ -137,8 +139,8 @@ async def read_skill(request: Request) -> Response:
 def _read_skill(skill: Skill, file: str) -> str:
     """Read a file of a skill. Blocking.
 
-    Raises CallerError if the file was changed since the agent's spec was read, because any process may have written
-    the new text, and it was not trusted.
+    Raises CallerError if the file was changed since the agent's spec was read. Any process may have written the new
+    text, and nobody has trusted it.
     """
     try:
         with os.fdopen(open_beneath(skill.folder, file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as stream:
@@ -168,8 +170,8 @@ class Delegated(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def begin_sub(request: Request) -> Response:
-    """Assemble the prompt of a sub-agent, store it, record it, and return it. Work that is already recorded continues
-    where it stopped."""
+    """Assemble the prompt of a sub-agent, store it, record it, and return it. If the sub-agent has already begun this
+    work, it continues where it stopped."""
     service, caller = service_of(request), caller_of(request)
     session, run, agent = _find_run(service, caller)
     given = await _read_as(request, Delegated, "the piece of work")
@@ -230,12 +232,12 @@ async def record_steps(request: Request) -> Response:
             _close_turns(service, caller, steps)
             key = None
     except ClientDisconnect:
-        # The run's process ended in the middle. The steps it sent until then count; there is no one to answer.
+        # The run's process ended in the middle. The steps that it sent until then count. Nobody waits for an answer.
         return Response()
     finally:
         for recorded in recording:
             await recorded
-    # The form of `work.Recorded`. Without the optional fields, it is exactly the answer of earlier releases.
+    # The answer has the form of `work.Recorded`. Without the optional fields, it equals the answer of earlier releases.
     more: dict[str, Any] = {"is_limit": True} if _is_limit(service, caller) else {}
     if (sub_end := _find_sub_end(service, caller, sub)) is not None:
         more["sub_end"] = sub_end
@@ -250,7 +252,7 @@ _WORDS = msgspec.json.Decoder(Words)
 
 
 async def take_words(request: Request) -> Response:
-    """Pass the text of an answer in progress to the clients that follow now. Nothing is recorded."""
+    """Pass the text of an answer in progress to the clients that follow it now. Nothing is recorded."""
     service, caller = service_of(request), caller_of(request)
     session, run, _ = _find_run(service, caller)
     try:
@@ -269,7 +271,8 @@ def _close_turns(service: Service, caller: Caller, steps: tuple[work.PostedStep,
 
 
 def _redact_page(service: Service, step: work.PostedStep) -> work.PostedStep:
-    """Redact a step that shows a page of a longer text, also if a secret crosses the beginning or end of the page."""
+    """Redact a step that shows a page of a longer text. A secret that crosses the beginning or the end of the page is
+    redacted, too."""
     if not isinstance(step, work.ReturnTool) or step.around is None:
         return step
     page, text = step.around, step.text
@@ -278,7 +281,7 @@ def _redact_page(service: Service, step: work.PostedStep) -> work.PostedStep:
 
 
 def _is_same_page(before: work.PostedStep, after: work.SentStep) -> bool:
-    """Was only `around` removed from the step? Then the process already has this text, and needs no redacted copy."""
+    """Was only `around` removed from the step? If so, the process already has this text, and needs no redacted copy."""
     return isinstance(before, work.ReturnTool) and replace(before, around=None) == after
 
 
@@ -307,7 +310,7 @@ async def _read_as(request: Request, kind: type[T], what: str) -> T:
 class Summary(Struct, frozen=True, forbid_unknown_fields=True):
     """The summary of a conversation, and the model that made it.
 
-    `text` is empty if no model made a usable summary. The summary is then made without a model.
+    `text` is empty if no model made a usable summary. A summary is then made without a model.
 
     `most_tokens` is the limit of a request, if the provider accepts less than the window of the agent."""
 
@@ -343,8 +346,8 @@ class Part(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def redact(request: Request) -> Response:
-    """Redact a text that a tool is about to cut, because a secret that crosses the cut would not be found afterwards.
-    Records and changes nothing."""
+    """Redact a text that a tool is about to cut. A secret that crosses the cut would not be found afterwards. Nothing
+    is recorded or changed."""
     service = service_of(request)
     _find_run(service, caller_of(request))
     try:
@@ -361,8 +364,8 @@ class KeptImage(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def keep_image(request: Request) -> Response:
-    """Store an image that a tool returned, before the record that names it. Its address is a hash of its content, so
-    storing it twice has no effect."""
+    """Store an image that a tool returned, before the record that names the image. The address of the image is a hash
+    of its content, so storing it twice has no effect."""
     service, caller = service_of(request), caller_of(request)
     _find_run(service, caller)
     try:
@@ -378,7 +381,7 @@ async def keep_image(request: Request) -> Response:
 
 
 async def read_image(request: Request) -> Response:
-    """Return an image that the run's own conversation names, for a run that continues where another stopped."""
+    """Return an image that the run's own conversation names. A run that continues an earlier run needs it."""
     service, caller = service_of(request), caller_of(request)
     session, _, agent = _find_run(service, caller)
     address = request.path_params["address"]
@@ -418,8 +421,8 @@ def _find_sub_end(service: Service, caller: Caller, sub: SubWork | None) -> str 
 
 
 def _find_end(service: Service, caller: Caller) -> str | None:
-    """Return the reason why the run must begin nothing more: it is over, it halted, or a person wants it to stop after
-    its step. None if it may go on."""
+    """Return the reason why the run must begin no further step: it is over, it halted, or a person wants it to stop
+    after the present step. None if it may go on."""
     assert caller.run is not None
     run = service.core.state.get(caller.run.session_id).run
     if run is None or run.run != caller.run.run:
@@ -430,7 +433,7 @@ def _find_end(service: Service, caller: Caller) -> str | None:
 
 
 def _is_limit(service: Service, caller: Caller) -> bool:
-    """Did the run halt by itself, such as at a limit? False if a person stopped it, or if it asks a person."""
+    """Did the run halt by itself, for example at a limit? False if a person stopped it, or if it asks a person."""
     assert caller.run is not None
     run = service.core.state.get(caller.run.session_id).run
     return (

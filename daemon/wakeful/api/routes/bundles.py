@@ -1,10 +1,11 @@
-"""The routes of bundles: save, load, archive and move; and bundles as bodies, for callers on another machine.
+"""The routes of bundles: save, load, archive and move. They also take and send bundles as bodies, for callers on
+another machine.
 
-The acts answer with a stream of lines that report progress: `{done, total}` while the work goes on, then
-`{words, name, …}` or a problem. `bundles` and `retention` in `operations` do the work. A caller that cannot name a path
-here sends or gets the bundle itself. It passes through a file in the state folder, in parts, so that its size is
-limited by the disk and not by memory. The file is removed when the transfer ends, also by an error. Files of a daemon
-that was killed are removed at a later transfer.
+The operations answer with a stream of lines that report progress: `{done, total}` while the work goes on, then
+`{words, name, …}` or a problem. `bundles` and `retention` in `operations` do the work. A caller on another machine
+cannot name a path here, so it sends or gets the bundle itself. The bundle passes through a file in the state folder, in
+parts, so that its size is limited by the disk and not by memory. The file is removed when the transfer ends, also after
+an error. Files of a daemon that was killed are removed at a later transfer.
 """
 
 from __future__ import annotations
@@ -115,12 +116,12 @@ async def _read_parts(path: Path) -> AsyncIterator[bytes]:
     try:
         file = await asyncio.to_thread(path.open, "rb")
         try:
-            # The open file is still readable, and its space is freed when it is closed, also if the client leaves.
+            # The open file is still readable. Its space is freed when it is closed, also if the client leaves.
             await asyncio.to_thread(_remove, path)
             while part := await asyncio.to_thread(file.read, PART_BYTES):
                 yield part
         finally:
-            # The last close gives the room of the file back, which takes a moment for each gigabyte.
+            # The last close frees the disk space of the file, which takes a moment for each gigabyte.
             await asyncio.to_thread(file.close)
     finally:
         await asyncio.to_thread(_remove, path)

@@ -1,7 +1,7 @@
-"""POST /call/{verb}: a JSON body becomes a call, and the answer is sent when the call is on disk.
+"""The route POST /call/{verb}: a JSON body becomes a call, and the answer is sent when the call is on disk.
 
 The fields of a body are the arguments of the verb in the table of verbs. A verb that only records its call needs
-nothing here: its body becomes the call of the same name, field by field. `key` (or the header Idempotency-Key) makes
+no code here: its body becomes the call of the same name, field by field. `key` (or the header Idempotency-Key) makes
 a call safe to repeat. A body may not name the caller: author, run and sender come from the connection.
 """
 
@@ -38,12 +38,12 @@ from wakeful.verbs.table import VERBS
 from wakeful.verbs.verb import Verb
 from wakeful.views.times import say_time, show_time_or_none
 
-# The calls with work before or after them. Every other verb only records its call.
+# The calls that need work before or after them. Every other verb only records its call.
 _WITH_STEPS = {**lifecycle_calls.CALLS, **history_calls.CALLS}
 
 
 def list_steps(verbs: Mapping[str, Verb]) -> dict[str, CallSteps]:
-    """List the steps of each verb with a route `POST /call/NAME`. Raises LookupError if there is no call for one."""
+    """List the steps of each verb with a route `POST /call/NAME`. Raises LookupError if such a verb has no call."""
     return {name: _find_steps(name) for name, verb in verbs.items() if verb.is_call}
 
 
@@ -112,8 +112,8 @@ class KeysInUse:
 
     @contextmanager
     def hold(self, name: str, once: IdempotencyKey) -> Iterator[None]:
-        """Hold a key until the context ends. Raises KeyInUse if the same call is under way with it, and KeyReused if
-        another call is."""
+        """Hold a key until the context ends. Raises KeyInUse if the same call is under way with this key. Raises
+        KeyReused if another call is under way with it."""
         place = (name, once.key)
         held = self._held.get(place)
         if held == once.digest:
@@ -164,7 +164,7 @@ async def make_call(service: Service, steps: CallSteps, body: Any, caller: Calle
 async def hand_over(service: Service, made: calls.Call, caller: Caller, once: IdempotencyKey | None) -> calls.Reply:
     refuse_by_uid(service.core, made, caller)
     if caller.member is not None:
-        # The gate judged the name, but another session may have that name by now.
+        # The gate judged the name that was sent, but another session may have that name by now.
         needed = CALL_RULES[type(made)].role
         for session in find_called(service.core, made):
             refuse_member(service, caller.member, session, needed)

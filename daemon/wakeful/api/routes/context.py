@@ -1,7 +1,8 @@
-"""GET /sessions/{name}/context: the prompt that a model would get if the session ran now, part by part. Also assembles
-the real prompt of a run.
+"""The route GET /sessions/{name}/context: the prompt that a model would get if the session ran now, part by part. Also
+assembles the real prompt of a run.
 
-What needs the loop comes first (the owed causes, the commits). The rest is read off the loop. Nothing is recorded.
+The parts that need the loop come first: the owed causes and the commits. The rest is read off the loop. Nothing is
+recorded.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ MOST_OPENINGS = 100
 
 
 async def assemble_for(service: Service, session: Session, agent: AgentSpec, *, is_fresh: bool = False) -> Assembled:
-    """Assemble the prompt for the run under way in `session`, which may be imagined."""
+    """Assemble the prompt for the open run of `session`. For a preview, this run is only imagined."""
     trees = await _compare_commits(service, session)
 
     def assemble_redacted() -> Assembled:
@@ -66,15 +67,15 @@ async def assemble_for_sub(service: Service, session: Session, agent: AgentSpec,
 def redact_assembled(made: Assembled, service: Service) -> Assembled:
     """Remove the values of secrets, also values that were recorded before they were declared as secrets.
 
-    Pending calls stay as recorded, because they will be carried out, and changed arguments would have other effects."""
+    Pending tool calls stay as recorded. They will be carried out, and changed arguments would have other effects."""
     kept: Assembled = service.redact(made)
     entries = tuple(drop_changed_raw(before, after) for before, after in zip(made.entries, kept.entries, strict=True))
     return made if kept is made else replace(kept, entries=entries, pending=made.pending)
 
 
 def drop_changed_raw(before: Entry, after: Entry) -> Entry:
-    """Drop the provider's raw message if redaction changed it. Providers sign the thinking in it, and refuse a message
-    that was changed. The text and the calls are sent without it."""
+    """Drop the provider's raw message if redaction changed it. Providers sign the thinking in a raw message, and refuse
+    a changed message. The text and the calls are sent without it."""
     is_changed = isinstance(before, Answered) and isinstance(after, Answered) and before.raw != after.raw
     return replace(after, raw=None) if is_changed else after
 
@@ -123,8 +124,8 @@ async def read_context(request: Request) -> Response:
 
 
 def fit_found_window(log: LogReader, session: Session, agent: AgentSpec) -> tuple[AgentSpec, str]:
-    """Fit the agent to the context window that its model's server reported at the last run. Also returns the source of
-    that figure. Blocking."""
+    """Fit the agent to the context window that the server of its model reported at the last run. Also returns the
+    source of that figure. Blocking."""
     for record in log.read(session.id, kinds=("prompt_assembled",), newest_first=True, limit=MOST_OPENINGS):
         match decode(record.kind, record.payload) if record.payload is not None else None:
             case ev.PromptAssembled(model=model, window_tokens=int(tokens), window_source=str(source)) if (
@@ -215,8 +216,8 @@ def view_offered(event: ev.TurnRequested) -> dict[str, Any]:
 
 
 def read_counted(log: LogReader, session: Session) -> dict[str, Any] | None:
-    """Return the input tokens of the last answered request: our estimate, and the provider's count. None if there is
-    none. Blocking."""
+    """Return the input tokens of the last answered request: our estimate, and the provider's count. None if no request
+    was answered. Blocking."""
     answered: ev.TurnAnswered | None = None
     for record in log.read(session.id, kinds=("turn_answered", "turn_requested"), newest_first=True, limit=8):
         match decode(record.kind, record.payload) if record.payload is not None else None:

@@ -1,8 +1,8 @@
-"""Tokens that people hand out (GET /tokens, POST /tokens, POST /tokens/revoke), and the names of secrets (GET
-/secrets).
+"""The routes of tokens that people hand out (GET /tokens, POST /tokens, POST /tokens/revoke), and of the names of
+secrets (GET /secrets).
 
-Only the daemon's own user reaches the tokens. The text of a token is only in the answer that makes it. The value of a
-secret is in no answer. Secrets are looked up again for each answer, so that a secret that was just set is shown.
+Only the daemon's own user reaches the tokens. The text of a token is only in the answer to the request that makes it.
+No answer has the value of a secret. Secrets are looked up again for each answer, so that a new secret is shown.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ async def make_token(request: Request) -> Response:
 
 
 def _check_new(body: Any) -> None:
-    # A token of a person may have no scope: their role limits it.
+    # A token of a person needs no scope, because the person's role limits it.
     if not body.scopes and body.person is None:
         raise WrongBody(f"a token has at least one scope: {', '.join(SCOPES)}")
     if body.seconds is not None and not 0 < body.seconds <= LONGEST_SECONDS:

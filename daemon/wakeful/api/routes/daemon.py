@@ -1,6 +1,6 @@
 """The routes about the daemon itself: its version and places, the description of its API, its health and its metrics.
 
-People, probes and Prometheus ask. All of them are answered from memory and hold the loop for milliseconds, even with
+People, probes and Prometheus request them. All answers come from memory and hold the loop for milliseconds, even with
 10,000 sessions.
 """
 
@@ -32,7 +32,7 @@ from wakeful.monitoring.metrics import list_process_families, list_session_famil
 from wakeful.monitoring.metrics_text import OPEN_TYPE, PLAIN_TYPE, Family, counted, write_metrics
 from wakeful.views.times import show_time
 
-# The status of an unhealthy daemon. A probe reads only the status; 200 is healthy.
+# The HTTP status of an unhealthy daemon. A probe reads only the status. A healthy daemon answers 200.
 UNHEALTHY = 503
 
 
@@ -117,7 +117,7 @@ def _list_knocks(request: Request) -> Iterator[Family]:
 
 
 def _is_stranger(request: Request) -> bool:
-    """Is the caller unidentified? A probe over TCP shows no token, and is answered only whether the daemon is
+    """Is the caller unidentified? A probe over TCP shows no token. Its answer only says whether the daemon is
     healthy."""
     caller = caller_of(request)
     return caller.uid is None and caller.token is None and caller.run is None and caller.member is None

@@ -2,8 +2,8 @@
 (POST /csp-report).
 
 The files are index.html and the folder assets, in api/dashboard of the package. They contain no user data, so they need
-no token. The policy lets the page load files only from this daemon, and runs no inline script. So text of a log that
-was injected as a script would not run.
+no token. The policy lets the page load files only from this daemon, and forbids inline scripts. So a script that was
+injected by text of a log would not run.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ HEADERS = {
 
 
 class PageFile(NamedTuple):
-    """A file in memory. `stamp` changes with the file on disk; `tag`, the ETag, is a hash of the content."""
+    """A file in memory. `stamp` changes with the file on disk. `tag`, the ETag, is a hash of the content."""
 
     stamp: tuple[int, ...]
     content: bytes
@@ -123,7 +123,7 @@ async def _answer(request: Request, name: str) -> Response:
 
 
 async def take_policy_report(request: Request) -> Response:
-    """Count a report. Nothing of it is kept, because anyone who reaches the port may send one."""
+    """Count a report. Its content is not kept, because anyone who reaches the port may send a report."""
     body = await read_body(request, LARGEST_REPORT_BYTES)
     try:
         msgspec.json.decode(body)

@@ -1,5 +1,5 @@
-"""The route of `diff`: compares two sides, each NAME or NAME@POSITION, off the loop. With `contents=true` also the
-contents of their files."""
+"""The route of `diff`: compares two sides, each NAME or NAME@POSITION, off the loop. With `contents=true`, it also
+compares the contents of their files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from wakeful.history.positions import fold_position
 from wakeful.run_files.files_at_positions import Files, Wrote, compare_positions, read_files, read_found
 from wakeful.views.differences import compare
 
-# The most runs that are listed between the two sides. The versions of both sides are exact anyway.
+# The most runs that are listed between the two sides. The versions of both sides are exact in any case.
 MOST_RUNS = 1_000
 WRITES = ("run_finished", "session_merged")
 
@@ -73,7 +73,7 @@ def _compare_contents(service: Service, a: Session, b: Session) -> dict[str, Any
     False for one side, nothing can be compared."""
     files = [read_files(service.blobs, _list_writes(service.log, one)) for one in (a, b)]
     if a.id == b.id and files.count(None) == 1:
-        # One side is before any run. Its files are those that the first run found.
+        # One side is before any run. Its files are the files that the first run found.
         early = files.index(None)
         files[early] = _read_first(service, (a, b)[1 - early])
     known = [one is not None for one in files]
@@ -84,7 +84,7 @@ def _compare_contents(service: Service, a: Session, b: Session) -> dict[str, Any
 
 
 def _list_writes(log: LogReader, session: Session, *, newest_first: bool = True) -> Iterator[Wrote]:
-    """Yield the records of files along the line that led to this state. Branches that a rewind left do not count."""
+    """Yield the records of files in the history that led to this state. Branches that a rewind left do not count."""
     line = close_lineage(session.lineage.line, session.id, session.seq)
     for stretch in reversed(line) if newest_first else line:
         for record in log.read(

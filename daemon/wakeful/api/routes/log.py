@@ -1,9 +1,9 @@
-"""The routes of `log`, `history`, `search` and `export`: the records of one session, words in the logs of all sessions,
-and the logs as lines for other tools.
+"""The routes of `log`, `history`, `search` and `export`: the records of one session, a search in the logs of all
+sessions, and the logs as lines for other tools.
 
 Records are read in pages off the loop, so that reading or searching a million records does not delay the daemon. The
-log's own index finds the words. An export ends where the log ended when the request came, so that it also ends while
-the log grows.
+log's own index finds the words of a search. An export ends at the newest record at the time of the request. So it ends
+even if the log goes on growing.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from wakeful.views.narration import narrate, tell, tell_price
 from wakeful.views.records import encode_export, encode_find, matches, split_words, view_record
 
 PAGE = 500
-# The most records of `last`, whose answer must fit in memory. A range (from, to) is streamed, and has no limit.
+# The most records of `last`. Its answer must fit in memory. A range (from, to) is streamed, and has no limit.
 MOST_LAST = 10_000
 _OUTCOMES = get_args(Outcome)
 FOUND = 20
-# The most results of a search. `export` serves those who need more.
+# The most results of a search. A caller who needs more uses `export`.
 MOST_FOUND = 1_000
-# Records of an export that are read at once.
+# The number of records of an export that are read at once.
 EXPORT_PAGE = 1_000
 FORMATS = ("jsonl",)
 
@@ -96,7 +96,8 @@ async def read_log(request: Request) -> Response:
 
 
 def _read_outcome_kinds(request: Request) -> tuple[str, ...] | None:
-    """Read the kinds of record in the query. With `outcome`, only `run_finished`, the one kind that has an outcome."""
+    """Read the kinds of record in the query. With `outcome`, the only kind is `run_finished`, because only it has an
+    outcome."""
     kinds, outcome = read_kinds(request), request.query_params.get("outcome")
     if outcome is None:
         return kinds
@@ -108,7 +109,7 @@ def _read_outcome_kinds(request: Request) -> tuple[str, ...] | None:
 
 
 class UnindexedConditions(NamedTuple):
-    """The conditions that the log itself cannot check. A record that does not meet them is left out.
+    """The conditions that the log itself cannot check. Records that do not meet them are left out.
 
     `outcome`: the outcome of the run. `text`: a text that the record contains.
     """
@@ -129,7 +130,7 @@ class LineFormat(NamedTuple):
 
     - `words`: add the text for people.
     - `archived`: the records whose payloads are in a bundle.
-    - `of`: the id of the session, if it is not the requested one but an origin of it.
+    - `of`: the id of the session, if it is not the requested session but an origin of that session.
     """
 
     words: bool
@@ -143,7 +144,8 @@ class LineFormat(NamedTuple):
 async def _stream_past(
     service: Service, session: Session, bounds: dict[str, Any], telling: LineFormat
 ) -> AsyncIterator[bytes]:
-    """Yield the records of the sessions that it came from, oldest first, then its own. The former name theirs."""
+    """Yield the records of the sessions that this session came from, oldest first, then its own records. Lines of the
+    former sessions have the id of their session."""
     for origin in reversed(await asyncio.to_thread(list_origins, service.log, session)):
         last = min(one for one in (origin.last, bounds["to_seq"]) if one is not None)
         async for lines in _stream_log(
@@ -277,7 +279,7 @@ async def _answer_page(
     session: Session | None,
     ids: frozenset[str] | None,
 ) -> Response:
-    """Answer one page. `until` is fixed by the first page, so newer records do not shift results to the next page."""
+    """Answer one page. The first page fixes `until`, so that newer records do not shift results to the next page."""
     until, skipped = place or Place(bounds["until"] or service.moment().wall, 0)
     if skipped > MOST_FOUND:
         raise CallerError(f"a search finds at most {MOST_FOUND} in all; narrow it, or use `wakeful export`")
@@ -297,8 +299,8 @@ async def _answer(
     session: Session | None,
     ids: frozenset[str] | None,
 ) -> AsyncIterator[bytes]:
-    """Yield the results. They are streamed, so that the headers are sent at once: the first search of a long log builds
-    its index, which takes half a minute for a million records."""
+    """Yield the results. They are streamed so that the headers are sent at once. The first search of a long log builds
+    the index of the log, which takes half a minute for a million records."""
     yield await asyncio.to_thread(_search, service, text, limit, bounds, session, ids)
 
 
@@ -310,7 +312,7 @@ def _search(
     session: Session | None,
     ids: frozenset[str] | None,
 ) -> bytes:
-    """Search the log. A search of one session includes the records it was forked or loaded with.
+    """Search the log. A search of one session includes the records that it was forked or loaded with.
 
     `ids` are the sessions that the caller may see, or None for all.
     """
@@ -331,7 +333,7 @@ def _search(
         for past, last in pasts.items():
             records = service.log.search(text, limit=limit, **{**bounds, "session": past})
             found += [record for record in records if last is None or record.seq <= last]
-    # Loaded records that belong to no session here are shown under the name of the session that was loaded from them.
+    # Loaded records that belong to no session here get the name of the session that was opened when they were loaded.
     named = {
         one.lineage.origin.session: f"{one.name}, before it was loaded"
         for one in sessions.values()
@@ -351,7 +353,7 @@ def _search(
 class ExportBounds:
     """The bounds of an export, each inclusive. None means no bound. `ids` are the ids of the sessions.
 
-    `is_loaded`: include the loaded histories, which were recorded elsewhere."""
+    `is_loaded`: include the histories that came with loaded bundles."""
 
     ids: frozenset[str] | None
     kinds: tuple[str, ...] | None
@@ -383,7 +385,7 @@ async def export(request: Request) -> Response:
         read_bound(request, service, "until"),
         is_loaded,
     )
-    # For one session, its own index avoids reading the records of all others. The order is the same.
+    # For one session, its own index is used, so that the records of other sessions are not read. The order is the same.
     pages = (
         _pages_of_one(service, next(iter(ids)), wanted)
         if ids is not None and len(ids) == 1
@@ -403,7 +405,7 @@ def _encode_next(service: Service, pages: Iterator[list[Record]]) -> bytes | Non
     if page is None:
         return None
     sessions = service.core.state.sessions
-    # A loaded history that only its forks read is not a session here, so it has an id but no name.
+    # A loaded history that serves only as the past of forks is not a session here. It has an id but no name.
     return b"".join(
         encode_export(record, sessions[record.session].name if record.session in sessions else None) for record in page
     )

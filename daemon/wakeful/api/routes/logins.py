@@ -1,9 +1,9 @@
-"""Logins of browsers: a person asks for a link (POST /dashboard), the page logs in with the code of the link (POST
-/login), and later logs out (POST /logout).
+"""The routes of browser logins: a person asks for a link (POST /dashboard), the page logs in with the code of the link
+(POST /login), and later logs out (POST /logout).
 
 A login gives a token, which the page keeps, and a cookie, which no script can read. They work only together, because
-cookies are sent to every port of a host, and tokens can be read by a script. A person on another machine, who cannot
-ask for a link, logs in with a token that they were given.
+a browser sends a cookie to every port of a host, and a script can read the token. A person on another machine cannot
+ask for a link, and logs in with a token from the owner.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _COOKIE_SECONDS = 400 * 86400
 
 
 class DashboardBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The body of POST /dashboard. `is_closing` logs every browser out and closes the port."""
+    """The body of POST /dashboard. With `is_closing`, every browser is logged out and the port is closed."""
 
     is_closing: bool = False
 
@@ -50,8 +50,8 @@ class LoginBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 async def open_dashboard(request: Request) -> Response:
-    """Open the port and return a link with a one-time code. Only the daemon's own user gets here, at the control
-    socket and without a token."""
+    """Open the port and return a link with a one-time code. Only the daemon's own user reaches this route, at the
+    control socket and without a token."""
     tcp: TcpPort = request.app.state.tcp
     body = await _read(request, DashboardBody)
     if body.is_closing:
@@ -66,7 +66,8 @@ async def open_dashboard(request: Request) -> Response:
 
 
 def _find_rights(caller: Caller) -> BrowserRights:
-    """Return all rights that a token can have. Trust and tokens are reached at the control socket only."""
+    """Return all rights that a token can have. The routes of trust and of tokens are reached only at the control
+    socket."""
     return BrowserRights()
 
 

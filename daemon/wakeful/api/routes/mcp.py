@@ -1,7 +1,8 @@
-"""POST /mcp: the verbs as tools of MCP, over HTTP.
+"""The route POST /mcp: the verbs as tools of MCP, over HTTP.
 
-The package `mcp` is imported off the loop when the first client connects. A client is judged twice: first at the gate,
-like every caller, then each of its calls by the route of the verb, as if the client had requested that route.
+The package `mcp` is imported off the loop when the first client connects. A client is judged twice. First the gate
+judges it, like every caller. Then each of its calls is judged by the route of the verb, as if the client had requested
+that route.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ AnswerAs = Callable[[Caller, Scope, Receive, Send], Awaitable[None]]
 
 async def answer_mcp(request: Request) -> Any:
     serving: McpServing = request.app.state.mcp
-    # Judged here for the control socket too, because the library refuses without a problem document.
+    # The content type is judged here for the control socket, too. The library would refuse without a problem document.
     judge_content_type(request.scope)
-    # Read here, so that a body that is too large is refused with our own message.
+    # The body is read here, so that a body that is too large is refused with our own message.
     left: list[Message] = [{"type": "http.request", "body": await read_body(request), "more_body": False}]
     answer = await serving.find()
 
@@ -106,7 +107,7 @@ class McpServing:
 
 
 class InnerDaemon:
-    """This daemon, as one caller reaches it. Requests are made inside the process."""
+    """This daemon, as one caller reaches it. Requests are made inside the process, without a connection."""
 
     def __init__(self, answer_as: AnswerAs, caller: Caller) -> None:
         self._answer_as = answer_as
@@ -137,8 +138,8 @@ class InnerDaemon:
         body: Mapping[str, Any] | None = None,
         key: str | None = None,
     ) -> AsyncIterator[_Exchange]:
-        """Make a request. Yields when the head of the answer has arrived. The answer is cancelled when the context
-        ends."""
+        """Make a request. The context is entered when the head of the answer has arrived. When the context ends, the
+        rest of the answer is cancelled."""
         exchange = _Exchange(json.dumps(body).encode() if body is not None else b"")
         scope = _make_scope(method, path, query, key)
         answering = asyncio.create_task(exchange.run(self._answer_as, self._caller, scope), name=f"mcp {path}")

@@ -65,7 +65,7 @@ def _view(notifier: Notifier, ledger: Ledger | None) -> dict[str, Any]:
             "next_at": show_time(delivery.next_at),
             "problem": delivery.problem,
         },
-        # The latest first.
+        # The latest comes first.
         "ended": [
             {
                 "id": one.id,

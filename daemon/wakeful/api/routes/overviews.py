@@ -25,7 +25,7 @@ from wakeful.views.session_graph import view_neighbourhood
 from wakeful.views.timeline import KINDS, Bar, Mark, Timeline, view_timeline
 from wakeful.views.times import show_time_or_none
 
-# The records that are read at once.
+# The number of records that are read at once.
 PAGE = 1_000
 DAY = 86_400_000_000
 MOST = 5_000
@@ -88,8 +88,8 @@ class Accounts:
     def __init__(self) -> None:
         self._ledger = Ledger()
         self._turn = Lock()
-        # The payloads of archived sessions whose runs are still to be counted, by session and seq. Needed for sessions
-        # that were archived before this daemon started.
+        # The payloads of archived sessions whose runs are not counted yet, by session and seq. They are needed for
+        # sessions that were archived before this daemon started.
         self._archived: dict[str, dict[int, bytes]] = {}
 
     def sum_by(
@@ -111,7 +111,7 @@ class Accounts:
                 position, records = log.read_after(ledger.position, PAGE, COUNTED)
                 for record in records:
                     ledger.take(record, self._find_archived(record, archives) if record.payload is None else None)
-                # Set only after the records were counted, so that a failed read is repeated.
+                # The position is set only after the records were counted, so that a failed read is repeated.
                 ledger.position = position
             self._archived.clear()
             return ledger.sum_by(keys, since, ids)

@@ -1,5 +1,5 @@
-"""The routes of people: those whom the owner lets in (GET /people, POST /people/add, /people/role, /people/remove), who
-is present (GET /presence, POST /presence), and what the caller may do (GET /me).
+"""The routes of people: the people whom the owner lets in (GET /people, POST /people/add, /people/role,
+/people/remove), the people who are present (GET /presence, POST /presence), and the rights of the caller (GET /me).
 
 Only the daemon's own user reaches /people. Presence omits the sessions that the caller may not see.
 """
@@ -32,7 +32,8 @@ from wakeful.views.times import show_time
 
 
 class AddBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The body of POST /people/add. `session` is the name of the session that the role is for, or None for all."""
+    """The body of POST /people/add. The role is for the session of the name `session`, or for all sessions if it is
+    None."""
 
     name: str
     role: Role
@@ -115,7 +116,7 @@ async def remove_person(request: Request) -> Response:
 
     def remove() -> tuple[int, str]:
         people.get(body.name)
-        # Revoke the tokens first. Otherwise they could work again if the name is added again later.
+        # Revoke the tokens first. Otherwise they would work again if a person of this name is added later.
         revoked = tokens.revoke_of(body.name)
         words = "removed" + (f", with {count(revoked, 'token')}" if revoked else "")
         people.remove(body.name, words, by=author, now=now)
@@ -154,8 +155,8 @@ def presence_of(request: Request) -> Presence:
 
 
 async def read_me(request: Request) -> Response:
-    """Return the verbs that the caller may call, for a page to offer. The gate still judges each call, because a role
-    may change in between."""
+    """Return the verbs that the caller may call, so that a page offers only these. The gate still judges each call,
+    because a role may change in between."""
     service, caller, visible = service_of(request), caller_of(request), visible_to(request)
     only = caller.token.session if caller.token is not None else None
     usual: Role | None = None if only is not None else "maintainer" if caller.member is None else caller.member.role

@@ -1,7 +1,9 @@
-"""GET /sessions/{name}/question: the question that a session asks a person, and what the answer yes would allow.
+"""The route GET /sessions/{name}/question: the question that a session asks a person, and what the answer "yes" would
+allow.
 
-For a run: the changes since the last success, as diffs. For a tool call of an agent: its arguments, and the diff of the
-file that it would write. Also finds the last answer, for a person who answers second, and for `why`. Reads only.
+If the question is about a run, the answer has the changes since the last success, as diffs. If it is about a tool call
+of an agent, the answer has the arguments of the call, and the diff of the file that the call would write. Also views
+the last answer, for a person who answers second and for `why`. Nothing is changed here.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from wakeful.views.causes import view_causes
 from wakeful.views.times import say_time, show_time, show_time_or_none
 from wakeful.views.why import describe_cause
 
-# The most records searched for the call that an agent asks about. It is nearly always in the last turn.
+# The most records that are searched for the call that an agent asks about. The call is nearly always in the last turn.
 MOST_TURNS = 20
 # The most characters of a diff. A longer diff is cut, with a remark that the person should read the file.
 LONGEST_DIFF = 200_000
@@ -111,7 +113,8 @@ def _view_diff(service: Service, changed: Changed) -> dict[str, Any]:
 
 
 def _view_call(service: Service, session: Session, question: Question) -> dict[str, Any] | None:
-    """View the tool call that waits for the answer: its name, its arguments, and the diff of a file it would write."""
+    """View the tool call that waits for the answer: its name, its arguments, and the diff of the file that it would
+    write."""
     for record in service.log.read(session.id, kinds=("turn_answered",), newest_first=True, limit=MOST_TURNS):
         event = decode(record.kind, record.payload) if record.payload is not None else None
         if not isinstance(event, ev.TurnAnswered):
@@ -162,7 +165,8 @@ def view_answer(service: Service, last: LastAnswer | None) -> dict[str, Any] | N
 
 
 def say_refusal(log: LogReader, session: Session) -> list[str]:
-    """Report who refused the last wake of a session, and why. Empty if it was not refused. Blocking."""
+    """Report the person who refused the last wake of a session, and the reason. Empty if no one refused it.
+    Blocking."""
     if session.wake is not None or session.run is not None:
         return []
     kinds = ("wake_withdrawn", "run_started", "wake_requested")

@@ -1,7 +1,7 @@
-"""POST /replay: runs a recorded run again, with the inputs it had then.
+"""The route POST /replay: runs a recorded run again, with the inputs that it had.
 
-The answer is a stream of JSON lines. The first names the inputs that are missing, the last is the report. It is a
-stream because a run may take hours, and because the replay ends when the client disconnects.
+The answer is a stream of JSON lines. The first line names the inputs that are missing, the last line is the report. The
+answer is a stream because a run may take hours, and because the replay must end when the client disconnects.
 """
 
 from __future__ import annotations

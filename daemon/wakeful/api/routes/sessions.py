@@ -2,8 +2,8 @@
 
 They change nothing and never hold the loop for long.
 
-`wakeful top` asks every second or two. So the rows of idle sessions are cached, and only the process trees of runs are
-measured. CPU is given in seconds so far; a client computes the share from two answers.
+`wakeful top` sends a request every second or two. So the rows of idle sessions are cached, and only the process trees
+of runs are measured. CPU is given as the seconds used so far. A client computes the CPU share from two answers.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ from wakeful.views.why import view_down
 RUNS_SHOWN = 10
 # Two records for each run shown, its start and its end, and one for the run under way.
 RUN_RECORDS = 2 * RUNS_SHOWN + 1
-# Seconds of silence after which the output so far has been read. It arrives without pauses.
+# The output so far arrives without pauses. After this many seconds of silence, all of it has been read.
 QUIET_SECONDS = 0.05
-# The most characters of a hint in a header. JSON may write each as six, and every client accepts that length.
+# The most characters of a hint in a header. JSON may write each character as six, and every client accepts that length.
 _LONGEST_HINT = 1000
 _PART_BYTES = 64 * 1024
 
@@ -89,8 +89,8 @@ async def read_sessions(request: Request) -> Response:
     encoded = rows.encode(core, moment, page, is_brief=is_brief, present=present)
     if not is_brief:
         return Response(encoded, media_type=JSON, headers=headers)
-    # The brief list is for the table of `wakeful list`. It adds the refused specs, whose sessions are missing from the
-    # table or not up to date.
+    # The brief list is for the table of `wakeful list`. It also has the refused specs, because their sessions are
+    # missing from the table or not up to date.
     refused = service.problems() if wanted == Filter() and ids is None else {}
     body = msgspec.json.encode({"sessions": msgspec.Raw(encoded), "refused": refused})
     return Response(body, media_type=JSON, headers=headers)
@@ -133,7 +133,8 @@ async def read_session(request: Request) -> Response:
     roster: ParticipantCache = request.app.state.roster
     parts = await asyncio.to_thread(roster.parts, service.log, session.id, session.seq)
     down = await asyncio.to_thread(list_down, service.log, session) if session.owner is not None else ()
-    # Find the session again, because it may have changed meanwhile. From here on all is read at one moment.
+    # Find the session again, because it may have changed meanwhile. There is no await from here on, so all values are
+    # of one moment.
     session = find_session(request, service)
     records = service.log.read(
         session.id, kinds=("run_started", "run_readopted", "run_finished"), limit=RUN_RECORDS, newest_first=True
@@ -165,7 +166,8 @@ async def read_session(request: Request) -> Response:
 
 
 async def find_past(service: Service, session: Session, position: str) -> Session:
-    """Fold the session at a past position. In a thread, because a long history without a snapshot takes a while."""
+    """Fold the session at a past position. This is done in a thread, because a long history without a snapshot takes a
+    while."""
     now = service.moment().wall
     return await asyncio.to_thread(fold_position, service.log, session, position, now)
 
@@ -182,7 +184,8 @@ async def read_facts(request: Request) -> Response:
 
 
 async def read_output(request: Request) -> Response:
-    """Return a run's output as bytes. If the output was too long, the omitted part was after `Wakeful-Head` bytes."""
+    """Return a run's output as bytes. If the output was too long, a part of it is omitted after `Wakeful-Head`
+    bytes."""
     service = service_of(request)
     session = find_session(request, service)
     find = request.query_params.get("find")
@@ -210,7 +213,7 @@ async def read_output(request: Request) -> Response:
 async def _find_in_output(service: Service, session_id: str, run: int, text: str, *, is_open: bool) -> Response:
     """Find the lines of a run's output that contain a text, each as `12:line`. The search runs in a thread."""
     if is_open:
-        # The output of a run under way already has a line for its omitted part.
+        # The output of a run under way already has a line that stands for the omitted part.
         so_far = await _read_so_far(service, session_id)
         total = len(so_far)
         found = await asyncio.to_thread(find_lines, so_far, text)
@@ -264,7 +267,7 @@ def _measure_daemon(pid: int) -> dict[str, float | int]:
 
 
 def _view_runs(service: Service) -> dict[str, dict[str, object]]:
-    """View the runs under way, by session id. `usage` is None between two processes of a run."""
+    """View the runs under way, by session id. `usage` is None while a run has no process."""
     found: dict[str, dict[str, object]] = {}
     for session_id in service.core.state.running:
         run = service.core.state.get(session_id).run

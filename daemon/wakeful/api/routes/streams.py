@@ -1,8 +1,8 @@
 """The streams: `GET /follow`, every record as it becomes durable, and `GET /live`, the changes that a dashboard shows.
 
 Both are server-sent events, and can continue from a position. `follow` can also send lines of JSON, which the command
-line reads. It filters records here, so that a remote reader is not sent records that it would discard: by session, tag,
-kind, author, failures only, start time.
+line reads. Records are filtered here, by session, tag, kind, author, failures and start time. So a remote reader is not
+sent records that it would discard.
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ from wakeful.views.session_page import DAEMON
 from wakeful.views.session_rows import FAILURES
 
 _PART_BYTES = 64 * 1024
-# Seconds that an event waits for more events. A saved file makes four records within some 20 ms, and each send to each
-# of many streams would delay the run that has just begun. Lines of JSON do not wait, because programs wait for them.
+# Seconds that an event waits for more events. A saved file makes four records within some 20 ms. Sending each record to
+# many streams separately would delay the run that has just begun. Lines of JSON are sent at once, because programs wait
+# for them.
 TOGETHER_SECONDS = 0.1
 # The kinds of hold that mean that a session's runs went wrong.
 _FAILED_HOLDS = ("failed", "crashing", "loop")
@@ -59,19 +60,19 @@ async def read_live(request: Request) -> Response:
     feed: LiveFeed = request.app.state.feed
     service = service_of(request)
     names = request.query_params.getlist("name")
-    # Ids, so that a stream goes on when its session is renamed.
+    # These are ids, so that a stream goes on when its session is renamed.
     chosen = {find_named(service, name).id for name in names}
     after = request.headers.get("last-event-id") or request.query_params.get("after")
     visible = visible_to(request)
     sees: Sees = chosen.__contains__ if names else None
     if caller_of(request).member is not None:
-        # Checked again for every batch, because a role may be taken away while the stream is open.
+        # The role is checked again for every batch, because it may be taken away while the stream is open.
         sees = visible.sees if not names else lambda one: one in chosen and visible.sees(one)
     return answer_events(_hold_presence(feed.stream(after, sees), request, chosen), request)
 
 
 async def _hold_presence(lines: AsyncIterator[bytes], request: Request, ids: set[str]) -> AsyncIterator[bytes]:
-    """Pass the lines on. While the stream lasts, the caller counts as looking at the sessions that it names."""
+    """Pass the lines on. While the stream lasts, the caller counts as looking at the sessions `ids`."""
     presence: Presence = request.app.state.presence
     caller, wall = caller_of(request), service_of(request).moment().wall
     with ExitStack() as held:
@@ -139,7 +140,7 @@ async def follow(request: Request) -> Response:
     )
     if caller_of(request).member is not None:
         lines = _leave_out(lines, visible_to(request))
-    # Subscribe before the headers are sent, so that a client that has them and then acts misses nothing.
+    # Subscribe before the headers are sent. So a client that acts after it has received the headers misses no record.
     first = asyncio.ensure_future(cast("Any", anext(lines)))
     await asyncio.sleep(0)
     write = partial(_write_lines, with_words=with_words, as_events=as_events)
@@ -202,8 +203,8 @@ async def _stream_follow(
         try:
             while True:
                 text = write(await following)
-                # For a stalled reader, only the text of one page stays in memory here. The awaited future would keep
-                # its records as well, so it is deleted.
+                # For a stalled reader, only the text of one page stays in memory here. The awaited future would also
+                # keep the records of the page, so it is deleted.
                 del following
                 for start in range(0, len(text), _PART_BYTES):
                     yield text[start : start + _PART_BYTES]
@@ -235,7 +236,7 @@ def read_filter(request: Request, service: Service) -> tuple[set[str] | None, Re
 
 @dataclass(frozen=True, slots=True)
 class RecordConditions:
-    """The conditions of a request. A record must meet all of them; an empty or None field is not a condition.
+    """The conditions of a request. A record must meet all of them. An empty or None field is not a condition.
 
     A pattern is a template (`ticket@`) or a shell pattern. It also matches sessions that are created later."""
 
@@ -281,8 +282,8 @@ def _is_failure(record: Record) -> bool:
 def find_position_before(log: LogReader, since: int) -> int:
     """Find the position before the first record written at `since` or later. Blocking: a few dozen short reads.
 
-    A binary search, because time normally grows with the position. If the clock was once set back, older records may
-    follow the result; the filter drops them.
+    This is a binary search, because time normally grows with the position. If the clock was once set back, older
+    records may follow the result. The filter of the stream drops them.
     """
     low, high = 0, log.position()
     while low < high:

@@ -1,8 +1,8 @@
-"""POST /call/trace and GET /sessions/{name}/trace: runs a session with tracing, and shows what a traced run was denied,
-with the lines to paste into its spec.
+"""The routes POST /call/trace and GET /sessions/{name}/trace. The first runs a session with tracing. The second shows
+what a traced run was denied, with the lines to paste into its spec.
 
-The call activates the session as any other call does. The record of the run's end has the findings. The lines to paste
-are made from that record and the present spec, so they can be requested again. Nothing here changes a spec.
+The call activates the session like any activation. The record of the run's end has the findings. The lines to paste are
+made from that record and the present spec, so they can be requested again. Nothing here changes a spec.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ async def read_trace(request: Request) -> Response:
 
 
 def find_hint(service: Service, session: Session, run: int) -> str | None:
-    """Return the hint recorded with a failed run. If it only suggests a trace and a traced run was denied something,
-    return that instead. Blocking."""
+    """Return the hint that was recorded with a failed run. If it only suggests a trace, and a traced run was denied
+    something, return a hint about that denial instead. Blocking."""
     finished = next(_read_ends(service, session, run), None)
     if finished is None or finished.hint is None or "wakeful trace" not in finished.hint:
         return finished.hint if finished is not None else None
@@ -67,8 +67,8 @@ def _read_ends(service: Service, session: Session, run: int | None) -> Iterator[
 
 
 def _find_traced(service: Service, session: Session, run: int | None) -> RunFinished:
-    """Find the end of this run, or of the latest traced run if `run` is None. Raises CallerError if it was not traced.
-    Blocking."""
+    """Find the end of this run, or of the latest traced run if `run` is None. Raises CallerError if no such run was
+    traced. Blocking."""
     traced = next((end for end in _read_ends(service, session, run) if end.trace is not None), None)
     if traced is None:
         which = (

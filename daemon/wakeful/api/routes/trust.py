@@ -1,8 +1,9 @@
-"""The routes of trust: list what waits for a person, show how it differs from what was trusted, and take the decision.
+"""The routes of trust: list the files that wait for a person, show how they differ from the trusted files, and take the
+decision.
 
-Only the daemon's own user reaches them, never a run and never a token. A decision is recorded in the log of each
-session that it lets run, and only then written to the ledger. If the daemon dies in between, the log has a decision
-that is not in force. The reverse cannot happen.
+Only the daemon's own user reaches these routes, never a run and never a token. A decision is recorded in the log of
+each session that it lets run. Only after that is it written to the ledger of trust. If the daemon dies in between, the
+log has a decision that is not in force. The reverse cannot happen.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ async def attach(request: Request) -> Response:
     if asked.digest is None:
         return answer_json(await asyncio.to_thread(service.trust.preview, asked.folder, asked.project))
     project = await asyncio.to_thread(service.trust.attach, asked.folder, asked.project, asked.digest)
-    # After this the project's sessions exist, asleep, so that their logs can record the decision.
+    # After this call, the project's sessions exist, asleep, so that their logs can record the decision.
     await service.read_specs()
     trusting = await asyncio.to_thread(service.trust.prepare_project, project, asked.digest)
     await _record(service, caller, trusting)

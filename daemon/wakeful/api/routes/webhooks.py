@@ -1,10 +1,9 @@
-"""Webhooks: POST /webhook/SESSION/BINDING takes a delivery, GET /webhooks lists the addresses, and POST /webhooks/test
-makes a delivery by hand.
+"""The routes of webhooks: POST /webhook/SESSION/BINDING takes a delivery, GET /webhooks lists the addresses, and POST
+/webhooks/test makes a test delivery.
 
 A delivery is judged in this order: its address, its size, its signature and time, the filter of its binding. Its body
-is stored as a blob before the record that names it, and the sender is answered when both are durable. A repeated
-delivery is recognised by its id, which is the idempotency key of its record. Refusals leave no record; they are only
-counted.
+is stored as a blob before the record that names it. The sender is answered when both are durable. A repeated delivery
+is recognised by its id, which is the idempotency key of its record. Refusals leave no record. They are only counted.
 """
 
 from __future__ import annotations
@@ -48,15 +47,15 @@ _SECOND = 1_000_000
 
 
 class NoWebhook(UnknownSession):
-    """Nothing is bound to this address."""
+    """No webhook binding has this address."""
 
 
 class WebhookClosed(CallerError):
-    """The session takes no deliveries any more."""
+    """The session is closed, so it takes no deliveries."""
 
 
 class NotNow(OperatorError):
-    """The delivery cannot be taken at present; the sender may try again."""
+    """The delivery cannot be taken at present. The sender may try again."""
 
 
 class UnrecordedDeliveries:
@@ -144,7 +143,7 @@ async def receive(request: Request) -> Response:
 
 
 async def test(request: Request) -> Response:
-    """Sign a test payload as its sender would, and take it like any delivery."""
+    """Sign a test payload as its sender would sign it, and take it like any delivery."""
     service, knocks = service_of(request), _knocks_of(request)
     body: TestBody = build(TestBody, decode_body(await read_body(request, 4 * 1024 * 1024)))
     session = find_named(service, body.name)
@@ -247,7 +246,7 @@ def _verify(service: Service, arrival: Arrival, now: float) -> None:
 
 
 def _find_challenge(binding: WebhookBinding, payload: Payload) -> str | None:
-    """Find the text that Slack wants back. It asks for it once, when the address is configured."""
+    """Find the text that Slack expects as the answer. Slack sends it once, when the address is configured."""
     match payload.document:
         case {"type": "url_verification", "challenge": str() as challenge} if binding.sender == "slack":
             return challenge
@@ -357,7 +356,7 @@ def _view(
         "waiting": known.position - int(session.marks.seen.get(binding.identity, "0")),
         "filtered": known.filtered,
         "last_at": show_time_or_none(known.last_at or None),
-        # Counted since the daemon started, because they leave no record.
+        # These are counted since the daemon started, because they leave no record.
         "duplicates": knocks.duplicates.get(place, 0),
         "refused": knocks.refused.get(place, 0),
         "last_refusal": None if refusal is None else {"at": show_time_or_none(refusal[0]), "reason": refusal[1]},

@@ -1,4 +1,4 @@
-"""The routes of `why`, `plan` and `doctor`: the cause of a state, the effect of a change, the health of the daemon."""
+"""The routes of `why`, `plan` and `doctor`: the cause of a state, the effect of a change, the state of the daemon."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ RUN_RECORDS = 400
 
 
 async def explain_why(request: Request) -> Response:
-    """Explain `x`, as the caller typed it: a run, else a session, else a path. `path` is `x` made absolute by the
-    caller."""
+    """Explain `x`, as the person typed it: a run, else a session, else a path. `path` is the absolute path that the
+    client made of `x`."""
     service = service_of(request)
     x, path = request.query_params.get("x"), request.query_params.get("path")
     ids = visible_to(request).list_ids()
@@ -140,8 +140,8 @@ def _why_path(
 
 
 def _say_verdict(service: Service, verdict: PathVerdict) -> str:
-    """Describe a verdict. It shows the version of the whole binding, as other answers do, because the digest of a
-    single file appears nowhere else."""
+    """Describe a verdict. The text shows the version of the whole binding, as other answers do. The digest of a single
+    file would appear nowhere else."""
     match verdict.meaning:
         case Excluded(by):
             return f"excluded by {by}"
@@ -278,7 +278,7 @@ def view_enforceable(core: Core, found: Enforceable) -> dict[str, Any]:
 
 
 def _view_tokens(tokens: Tokens) -> dict[str, str | None]:
-    """Report the problem of the file of tokens, because of which no token works. None if there is no problem."""
+    """Report the problem of the token file that makes all tokens invalid. None if there is no problem."""
     try:
         tokens.list_all()
     except TokensUnreadable as problem:

@@ -1,7 +1,7 @@
 """Messages over HTTP: signed webhooks, ntfy and any other address.
 
-The user wrote the address in wakeful.yaml, so private addresses are allowed. No redirect is followed: a 3xx is a
-failure. 410 means that the receiver wants no more messages.
+The user wrote the address in wakeful.yaml, so private addresses are allowed. Redirects are not followed: a status 3xx
+is a failure. The status 410 means that the receiver wants no more messages.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ PREFIX = "whsec_"
 
 
 def read_key(secret: bytes) -> bytes:
-    """Read the key of a secret: `whsec_` and base64, as the standard defines. Any other secret is the key itself.
+    """Read the signing key of a secret. A secret of Standard Webhooks is `whsec_` and the key in base64. Any other
+    secret is the key itself.
 
     Raises ValueError if there is no base64 after the prefix.
     """
@@ -66,7 +67,7 @@ async def send_webhook(channel: WebhookChannel, message: Message, secret: bytes)
     except ValueError as error:
         return Refused(f"the secret {channel.secret} cannot sign: {error}")
     body = as_json(message)
-    # Signed again for each attempt, because receivers refuse a timestamp older than five minutes.
+    # Each attempt is signed again, because receivers refuse a timestamp older than five minutes.
     headers = sign(key, message.id, int(time.time()), body)
     return await _post(channel.url, "POST", {**_JSON, **headers}, body)
 

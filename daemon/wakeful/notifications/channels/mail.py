@@ -1,6 +1,6 @@
 """Messages by e-mail, with smtplib in a thread.
 
-TLS is always required, by STARTTLS or from the first byte, unless the server is on this machine or the user wrote
+TLS is required, by STARTTLS or from the first byte, unless the server is on this machine or the user wrote
 `tls: false`.
 """
 
@@ -28,7 +28,7 @@ class MailRefused(OperatorError):
 
 
 def send_mail(channel: EmailChannel, message: Message, host: str, password: bytes | None) -> Sent:
-    """Send a mail. Blocking: called in a thread."""
+    """Send an e-mail. Blocking: called in a thread."""
     mail = make_mail(channel, message, host)
     try:
         refused = _deliver(channel, mail, password)
@@ -46,7 +46,7 @@ def make_mail(channel: EmailChannel, message: Message, host: str) -> EmailMessag
     mail["Date"] = formatdate(message.at / 1e6, localtime=False)
     # The same id for every attempt, so that mail programs recognise a duplicate.
     mail["Message-ID"] = f"<{message.id}@{_find_domain(channel.sender)}>"
-    # Keeps automatic responders from answering.
+    # This header keeps automatic responders from answering.
     mail["Auto-Submitted"] = "auto-generated"
     mail.set_content(f"{as_text(message)}\n\n-- \nwakeful on {host}, notifier {message.notifier}\n")
     return mail

@@ -1,8 +1,8 @@
 """Messages to a program, and to the desktop by notify-send.
 
-The program runs as the daemon's user, without a shell and outside every run. So it is refused if a session may write
-it. It gets the message as JSON on standard input, a few variables, and limits of time, CPU and file size. When it ends,
-its process group is killed. If it fails, the end of its output is part of the problem.
+The program runs as the daemon's user, without a shell and without isolation. So a program that a session may write is
+refused. The program gets the message as JSON on standard input, a few variables, and limits of time, CPU and file size.
+When it ends, its process group is killed. If it fails, the reported problem contains the end of its output.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _DESKTOP_TEXT = 400
 
 
 class Programs:
-    """Runs programs. `environ` is the whole environment besides the message. `find_writer` names a session that may
-    write a path, if there is one."""
+    """Runs programs. `environ` is the environment of every program; the variables of the message are added.
+    `find_writer` returns the name of a session that may write a path, or None."""
 
     def __init__(self, folder: str, environ: Mapping[str, str], find_writer: Callable[[str], str | None]) -> None:
         self._folder = folder
@@ -52,8 +52,8 @@ class Programs:
         return shutil.which(path, path=self._environ.get("PATH", ""))
 
     def _find_problem(self, program: str, argv: Sequence[str]) -> str | None:
-        """Return a problem if a run may write the program or a file among its arguments. The run could escape its
-        isolation by changing it."""
+        """Return a problem if a run may write the program or a file among its arguments. By changing that file, the run
+        could escape its isolation."""
         named = (program, *(os.path.join(self._folder, word) for word in argv[1:] if "/" in word or "." in word))
         for path in named:
             if os.path.isfile(path) and (writer := self._find_writer(os.path.realpath(path))) is not None:
@@ -84,7 +84,8 @@ class Programs:
         return Refused(f"{argv[0]} {how}" + (f": {said}" if said else ""))
 
     async def _await(self, program: str, argv: Sequence[str], given: int, output: int, message: Message) -> int:
-        # Spawned on the loop, like every process of the daemon. A process spawned in a thread may be marked as a run's.
+        # Spawn on the loop, like every process of the daemon. A process that is spawned in a thread may get the mark of
+        # a run.
         process = await asyncio.create_subprocess_exec(
             program,
             *argv[1:],

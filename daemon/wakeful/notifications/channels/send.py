@@ -21,7 +21,7 @@ from wakeful.notifications.channels.mail import send_mail
 from wakeful.notifications.channels.program import Programs
 from wakeful.notifications.messages import ATTEMPT_SECONDS, Message, Refused, Sent
 
-# The most seconds of an attempt by mail. SMTP takes several steps, each with a limit of its own.
+# The most seconds of an attempt by e-mail. SMTP takes several steps, and each has its own time limit.
 MAIL_SECONDS = 60.0
 
 

@@ -23,7 +23,7 @@ const NAVIGATION = [
   ['now', 'Now', 'g n'], ['graph', 'Graph', 'g g'], ['timeline', 'Timeline', 'g t'], ['why', 'Why', 'g w'], ['health', 'Health', 'g h'],
 ];
 const VIEWS = {now: Now, graph: Graph, timeline: Timeline, session: Session, why: Why, health: Health};
-/** The reason why no one is logged in, or null if someone is. */
+/** The reason why nobody is logged in, or null if somebody is logged in. */
 const shut = signal(null);
 
 function Navigation({isBottom}) {

@@ -1,6 +1,6 @@
 /**
- * Requests to the daemon. The token is in sessionStorage, which belongs to this origin and its port. The browser itself
- * sends the cookie that was given with the token. Every failure becomes a `Problem` with a message for the person.
+ * Requests to the daemon. The token is in sessionStorage, which belongs to this origin and its port. The browser adds
+ * the cookie that was given with the token. Every failure becomes a `Problem` with a message for the person.
  */
 const TOKEN = 'wakeful.token';
 const PERSON = 'wakeful.person';
@@ -43,7 +43,7 @@ export function query(values) {
   return text ? `?${text}` : '';
 }
 
-/** @returns {Promise<Response>} a successful answer; anything else is thrown. */
+/** @returns {Promise<Response>} a successful answer. Every other answer is thrown as a `Problem`. */
 export async function request(method, path, {body, headers = {}, signal} = {}) {
   let answer;
   try {
@@ -85,7 +85,7 @@ export async function getLines(path, options) {
   return text.split('\n').filter(Boolean).map(line => JSON.parse(line));
 }
 
-/** Call a verb that changes something. The key makes a click one call, even if the network repeats the request. */
+/** Call a verb that changes something. With the key, a click is one call, even if the network repeats the request. */
 export async function call(verb, body) {
   const answer = await request('POST', `/call/${verb}`, {body, headers: {'Idempotency-Key': crypto.randomUUID()}});
   return answer.json();

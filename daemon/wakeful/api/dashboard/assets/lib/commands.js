@@ -80,7 +80,7 @@ export function asCommand(verb, body) {
   return ['wakeful', verb, ...typed].join(' ');
 }
 
-/** Write a call for curl. The token is read from a file, and never part of the line. */
+/** Write a call for curl. curl reads the token from a file, so the command never contains it. */
 export function asCurl(verb, body) {
   return [
     `curl -X POST ${location.origin}/call/${verb} \\`,

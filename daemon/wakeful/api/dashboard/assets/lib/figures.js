@@ -1,6 +1,6 @@
 /**
- * The last runs of each session, which the rows do not have. Loaded once after the first paint. Runs that end later are
- * added from the rows.
+ * The last runs of each session, which the rows do not have. They are loaded once after the first paint. Runs that end
+ * later are added from the rows.
  */
 import {effect, signal} from './ui.js';
 import {get, query} from './api.js';

@@ -8,8 +8,8 @@ let first = null;
 let firstAt = 0;
 
 /**
- * Bind keys while a part of the page is shown. Returns a function that removes them. Call it in a layout effect: a part
- * that is on the screen must answer to its keys.
+ * Bind keys while a part of the page is shown. Returns a function that removes the bindings. Call it in a layout
+ * effect, so that a part has its keys as soon as it is on the screen.
  */
 export function bindKeys(map) {
   for (const [keys, act] of Object.entries(map)) bindings.set(keys, act);

@@ -1,6 +1,7 @@
 /**
- * A layered layout from left to right. Every edge points to a later layer, with few crossings, and neighbours are near
- * each other. Pure. Each sweep is linear in nodes and edges, so thousands of nodes take milliseconds. Runs in a worker.
+ * A layered layout from left to right. Every edge points to a later layer. Edges have few crossings, and neighbours are
+ * near each other. Pure. Each sweep takes linear time in nodes and edges, so thousands of nodes take milliseconds. The
+ * layout runs in a worker.
  */
 const SWEEPS = 8;
 const GAP = 12;
@@ -45,7 +46,7 @@ function dropCycles(byId, edges) {
   return kept;
 }
 
-/** Split the nodes into layers, by the longest path from a start. A start node is right before its first reader. */
+/** Split the nodes into layers, by the longest path from a start. A start node is one layer before its first reader. */
 function splitLayers(nodes) {
   const left = new Map(nodes.map(node => [node, node.before.length]));
   const queue = nodes.filter(node => !node.before.length);

@@ -1,6 +1,7 @@
 /**
- * One stream per browser. The tab that holds a Web Lock reads `/live` and passes events to the others by a
- * BroadcastChannel. When it closes, the next tab gets the lock and continues from the last event that it knows.
+ * One stream per browser. The tab that holds a Web Lock, the leader, reads `/live` and passes events to the other tabs
+ * by a BroadcastChannel. When the leader closes, the next tab gets the lock. It continues from the last event that it
+ * knows.
  *
  * A tab that joins late asks the leader for a snapshot. The only timer is the one that detects a dead connection. Each
  * keep-alive restarts it.
@@ -10,12 +11,12 @@ import {token} from './api.js';
 import {learnRights} from './rights.js';
 import * as store from './store.js';
 
-// The daemon sends a comment every 15 seconds. If two are missing, the connection is dead.
+// The daemon sends a comment every 15 seconds. If two comments are missing, the connection is dead.
 const SILENCE_MS = 40_000;
 const FIRST_PAUSE_MS = 250;
 const LONGEST_PAUSE_MS = 10_000;
 
-/** Start the stream. Each token has its own channel and lock, so that two people in one browser see only their own rows. */
+/** Start the stream. Each token has its own channel and lock. So two people in one browser see only their own rows. */
 export function startLive() {
   const scope = token()?.slice(0, 12) ?? 'none';
   const channel = new BroadcastChannel(`wakeful.${scope}`);
@@ -47,7 +48,7 @@ function takeEvent(event, data, id) {
   else if (event === 'presence') store.takePresence(data);
 }
 
-/** Read the stream for ever. Reconnect with growing pauses when it breaks, and at once when the tab becomes visible. */
+/** Read the stream for ever. Reconnect after growing pauses, or at once if the tab or the network comes back. */
 async function lead(tell) {
   let pause = FIRST_PAUSE_MS;
   for (;;) {

@@ -1,7 +1,7 @@
 /**
  * The login of a tab: by the one-time code in its address, by a token that the person enters, or by the token of
- * another tab of the same origin. A browser has one cookie for all tabs, so they share one login. A tab that logs in
- * again sends its token to the others.
+ * another tab of the same origin. A browser has one cookie for all tabs, so all tabs share one login. A tab that logs
+ * in again sends its token to the other tabs.
  */
 import {dropToken, keepToken, person, Problem, request, token} from './api.js';
 

@@ -5,12 +5,12 @@ import {get} from './api.js';
 /** The answer of `/me`, or null before it is known. */
 const known = signal(null);
 
-/** Load the rights, which may have changed. Called for every snapshot, when the tab becomes visible, and after a refusal. */
+/** Load the rights again. Called for every snapshot, when the tab becomes visible, and after a refusal. */
 export async function learnRights() {
   try {
     known.value = await get('/me');
   } catch {
-    // The stream makes a request at the same moment, and reports the problem.
+    // The stream sends a request at the same time, and reports the problem.
   }
 }
 

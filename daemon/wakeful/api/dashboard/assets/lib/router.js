@@ -26,7 +26,7 @@ export function go(view, name = '', values = {}) {
   location.hash = link(view, name, values);
 }
 
-/** Change a part of the query. `replace` adds no step to the history, such as while the person drags. */
+/** Change a part of the query. With `replace`, the browser's history gets no new step, such as during a drag. */
 export function setQuery(changes, {replace = false} = {}) {
   const {view, name, query} = route.value;
   const next = link(view, name, {...query, ...changes});

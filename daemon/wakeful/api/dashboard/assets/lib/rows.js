@@ -26,7 +26,7 @@ export const trimCommand = words => words.replace(/\s*\(wakeful answer [^)]*\)$/
 
 export function causeWords(causes) {
   if (!causes?.length) return 'the last run';
-  // A question also has a cause of kind `message`, which is left out.
+  // A question also has a cause of kind `message`. That cause is left out.
   const told = causes.some(isQuestion) ? causes.filter(cause => cause.kind !== 'message') : causes;
   return told.slice(0, 2).map(causeWord).join(', ') + (told.length > 2 ? ` and ${told.length - 2} more` : '');
 }
@@ -49,7 +49,7 @@ export function causeWord(cause) {
 export const ASKED_BY = /^asked by person:/;
 const isQuestion = cause => cause.kind === 'activation' && ASKED_BY.test(cause.reason ?? '');
 
-/** Replace authors in a text by names for people: `person:ana` by ana, and a run of this session by `run 3`. */
+/** Replace authors in a text by names for people: `person:ana` becomes `ana`, a run of this session becomes `run 3`. */
 export const nameAuthors = (words, session) => words.replaceAll('person:', '').replaceAll(session ? `run:${session}#` : 'run:', session ? 'run ' : '');
 
 /** Find the group of a row. By group: `hr/payroll` -> hr; `ticket@17` -> ticket@. */

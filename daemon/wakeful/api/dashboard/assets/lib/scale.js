@@ -1,7 +1,7 @@
 /** The scale of the timeline: time to pixels, with folded idle time. Pure. */
 
 const FOLD_PX = 28;
-/** The least share of the range that idle time must have to be folded. */
+/** Idle time is folded if it takes at least this share of the range. */
 const WORTH = 0.06;
 /** The padding before and after a busy stretch, as a share of its length. */
 const PAD = 0.06;
@@ -45,7 +45,8 @@ function split(from, to, busy) {
     else if (b >= a) merged.push([a, b]);
   }
   if (!merged.length) return [{from, to, isIdle: false}];
-  // The longest stretch decides, and at least a second: short stretches next to it would be too narrow to click.
+  // The longest stretch decides the padding of all, which is at least one second. Otherwise a short stretch next to it
+  // would be too narrow to click.
   const pad = Math.min(worth / 4, Math.max(1000, ...merged.map(([a, b]) => (b - a) * PAD)));
   const pieces = [];
   let at = from;

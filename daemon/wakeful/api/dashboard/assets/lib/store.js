@@ -1,7 +1,7 @@
 /**
  * The state of the page: the rows of all sessions at one position of the log, the latest records, answers in progress,
- * and who is present. Only `live.js` writes here, except `takePresenceOf`. An unchanged row keeps its identity, so that
- * its line is not drawn again.
+ * and the people who are present. Only `live.js` changes this state, except by `takePresenceOf`. An unchanged row stays
+ * the same object, so that its line is not drawn again.
  */
 import {batch, computed, signal} from './ui.js';
 
@@ -25,7 +25,7 @@ export const isLoaded = computed(() => position.value !== null);
 
 const listeners = new Set();
 
-/** Call the listener for each batch of records. Returns a function that ends it. */
+/** Call the listener for each batch of records. Returns a function that removes the listener. */
 export function onRecords(listener) {
   listeners.add(listener);
   return () => listeners.delete(listener);
@@ -60,7 +60,7 @@ export function takeChanges(data) {
   for (const listener of listeners) listener(data.records ?? [], false);
 }
 
-/** Return the old row if it is equal. Comparing two JSON texts is faster than drawing a line. */
+/** Return the old row if it equals the new row. Comparing two JSON texts is faster than drawing a line. */
 function keepSame(old, row) {
   return old !== undefined && JSON.stringify(old) === JSON.stringify(row) ? old : row;
 }

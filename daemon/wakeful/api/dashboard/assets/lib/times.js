@@ -15,7 +15,7 @@ function tick() {
 document.addEventListener('visibilitychange', tick);
 tick();
 
-/** Update the time every second while a run is shown. Returns a function that ends it. */
+/** Update the time every second while a run is shown. Returns a function that ends these updates. */
 export function watchSeconds() {
   watchers += 1;
   if (watchers === 1) tick();

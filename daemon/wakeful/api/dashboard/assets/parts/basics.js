@@ -98,7 +98,7 @@ export function Dialog({title, onClose, children}) {
 export function Menu({label, items, children, buttonClass = 'icon-button'}) {
   const [isOpen, setOpen] = useState(false);
   const root = useRef(null);
-  // Before the next frame: until then, Escape would go to the page instead of the open menu.
+  // A layout effect runs before the next frame. Until it runs, Escape would go to the page instead of the open menu.
   useLayoutEffect(() => {
     if (!isOpen) return undefined;
     root.current.querySelector('.menu-list button')?.focus();

@@ -1,4 +1,4 @@
-/** Why a session does not run: for each binding the seen and the present version, the last look and the next due time. */
+/** Why a session does not run: the seen and the present version, the last look and the due time of each binding. */
 import {html, names} from '../lib/ui.js';
 import {Time, Version} from './basics.js';
 import {Icon, iconOfKind} from './icons.js';

@@ -1,4 +1,4 @@
-/** A diagram: cards that are laid out in a worker, and curves between them. Cards are HTML, so a keyboard reaches them. */
+/** A diagram: cards that a worker lays out, and curves between them. Cards are HTML, so a keyboard reaches them. */
 import {html, names, useEffect, useRef, useState} from '../lib/ui.js';
 
 let worker = null;

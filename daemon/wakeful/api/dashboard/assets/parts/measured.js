@@ -1,13 +1,13 @@
 /**
- * A list of items whose heights only the browser knows. Only the visible items and a margin are drawn. The height of an
- * item is estimated until it is drawn, and then measured. The visible text does not move while items above it are added,
- * removed or grow. A reader at the end stays at the end.
+ * A list of items whose heights only the browser knows. Only the visible items and a margin around them are drawn. The
+ * height of an item is estimated until it is drawn, and then measured. The visible text does not move while items above
+ * it are added, removed or grow. If the person is at the end of the list, the list stays at its end.
  */
 import {html, useEffect, useLayoutEffect, useMemo, useReducer, useRef, useState} from '../lib/ui.js';
 import {find} from './virtual.js';
 
 const MARGIN_PX = 600;
-/** The distance from the end that counts as at the end. */
+/** A scroll position within this distance from the end counts as the end. */
 const END_PX = 24;
 
 /**
@@ -17,7 +17,10 @@ const END_PX = 24;
 export function MeasuredList({items, estimate, keyOf, draw, label, onStart}) {
   const root = useRef(null);
   const heights = useRef(new Map());
-  /** The anchor must not move. It is the end, or the first visible item, with its `top` and how far it is scrolled `past`. */
+  /**
+   * The anchor must not move on the screen. It is the end, or the first visible item with its `top`. `past` is the
+   * height of the part of that item that is scrolled out above.
+   */
   const anchor = useRef({isEnd: true});
   const [size, setSize] = useState(900);
   const [, redraw] = useReducer(turn => turn + 1, 0);
@@ -67,7 +70,7 @@ export function MeasuredList({items, estimate, keyOf, draw, label, onStart}) {
 
 const startOf = (element, scroller) => element.getBoundingClientRect().top - scroller.getBoundingClientRect().top + scroller.scrollTop;
 
-/** Choose a new anchor whenever the person scrolls. Returns a function that ends it. */
+/** Choose a new anchor whenever the person scrolls. Returns a function that ends this. */
 function watch(root, anchor, layout, keyOf, setSize, redraw) {
   const scroller = root.closest('.scroll');
   let frame = 0;

@@ -9,7 +9,7 @@ import {ActionButton, act, copyItems} from './actions.js';
 import {Icon} from './icons.js';
 
 const SHOWN = 6;
-/** The commands for decisions that are made in a shell, where the person sees the whole text. */
+/** The commands for decisions that a person makes in a shell, where the whole text is visible. */
 const TYPED = {trust: name => `wakeful trust ${name}`, conflict: name => `wakeful show ${name}`};
 
 export function Needs() {
@@ -34,7 +34,7 @@ function Need({row, need}) {
   </article>`;
 }
 
-/** `isHere`: on the page of the session itself, which needs no link to itself, and has room for a reason. */
+/** `isHere`: shown on the page of the session itself. This page needs no link to itself, and has space for a reason. */
 export function Answer({row, isHere = false}) {
   const [text, setText] = useState('');
   const [why, setWhy] = useState('');

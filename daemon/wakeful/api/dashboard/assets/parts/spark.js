@@ -1,4 +1,4 @@
-/** The last runs as small bars. The height is the duration, on a logarithmic scale; colour and notch show the outcome. */
+/** The last runs as small bars. The height is the duration (logarithmic scale). Colour and notch show the outcome. */
 import {html} from '../lib/ui.js';
 import {duration} from '../lib/times.js';
 

@@ -1,4 +1,4 @@
-/** Text from outside, never shown as markup. Fences and back-ticks become code; long text is cut until a person opens it. */
+/** Text from outside, never shown as markup. Fences and back-ticks become code. Long text is cut until it is opened. */
 import {html, useState} from '../lib/ui.js';
 import {Time} from './basics.js';
 
@@ -13,7 +13,7 @@ export function Prose({text, longest = LONGEST}) {
 
 const MOMENT = /(?:\bat )?(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z)/;
 
-/** A sentence of the daemon. Its times are in UTC, and shown in the viewer's zone. */
+/** A sentence of the daemon. Its times are in UTC, and are shown in the viewer's time zone. */
 export function Sentence({text}) {
   return html`${text.split(MOMENT).map((part, i) => (i % 2 ? html`<${Time} at=${part} />` : part))}`;
 }

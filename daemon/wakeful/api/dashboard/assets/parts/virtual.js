@@ -1,4 +1,4 @@
-/** A list that draws only its visible lines. The caller gives the height of each item, so nothing has to be measured. */
+/** A list that draws only its visible lines. The caller gives the height of each item, so nothing must be measured. */
 import {html, useLayoutEffect, useMemo, useRef, useState} from '../lib/ui.js';
 
 const AROUND = 6;
@@ -53,7 +53,7 @@ export function VirtualList({items, height, draw, keyOf, reveal = null, follow =
   const drawn = useMemo(() => new Map(), [items, tops, draw]);
   const shown = [];
   for (let i = first; i < last; i += 1) {
-    // A line that was drawn is used again, so that scrolling costs only the new lines.
+    // Lines that were drawn are used again, so that scrolling draws only the new lines.
     if (!drawn.has(i)) drawn.set(i, html`<div key=${keyOf(items[i])} role="listitem" class="virtual-item" style=${{transform: `translateY(${tops[i]}px)`, height: `${tops[i + 1] - tops[i]}px`}}>${draw(items[i], i)}</div>`);
     shown.push(drawn.get(i));
   }

@@ -41,7 +41,7 @@ function Rows({title, rows}) {
   return html`<h2>${title}</h2><ul class="compare-rows">${rows.map(one => html`<li><span>${one.key}</span><span class="was">${sayValue(one.a)}</span><span class="muted">→</span><span class="is">${sayValue(one.b)}</span></li>`)}</ul>`;
 }
 
-/** The length from which on a difference is folded until a person opens it. */
+/** A diff of at least this many characters is folded until a person opens it. */
 const FOLDED_FROM = 4000;
 
 function FileDiff({file}) {

@@ -11,7 +11,7 @@ import {MeasuredList} from '../parts/measured.js';
 import {Prose} from '../parts/text.js';
 
 const PAGE = 200;
-/** The most records on the page. When newer ones come, the oldest are dropped; the log has them. */
+/** The most records on the page. When newer records come, the oldest are dropped here. The log still has them. */
 const MOST_KEPT = 10_000;
 const KINDS = [
   'message_added', 'message_sent', 'note_added', 'fact_set', 'fact_retracted', 'run_started', 'run_finished', 'turn_answered', 'turn_failed', 'tool_called',
@@ -25,7 +25,8 @@ export function Conversation({name, at}) {
   const live = at === null ? words.value.get(name) : null;
   const told = useMemo(() => (records ? arrange(records) : []), [records]);
   const items = useMemo(() => (live ? [...told, {seq: 'live', kind: 'live', live}] : told), [told, live]);
-  // The seqs of the calls that the person unfolded. A call that is scrolled away is not drawn, and comes back unfolded.
+  // The seqs of the tool calls that the person unfolded. A call that is scrolled away is not drawn. When it is drawn
+  // again, it is still unfolded.
   const unfolded = useRef(new Set()).current;
   const draw = useCallback(item => (item.live ? html`<${LiveWords} live=${item.live} />` : html`<${Item} item=${item} name=${name} unfolded=${unfolded} />`), [name]);
   if (error) return html`<div class="pad"><${Failure} error=${error} retry=${reload} /></div>`;
@@ -62,7 +63,7 @@ function useConversation(name, at) {
       last = records.at(-1)?.seq ?? 0;
       setState({records, error: null, isWhole: records.length < PAGE});
     }, fail);
-    // One request at a time. Records that arrive meanwhile are requested after it.
+    // Send one request at a time. Records that arrive meanwhile are requested after that.
     const more = async () => {
       if (isBusy) { isAsked = true; return; }
       isBusy = true;
@@ -81,7 +82,7 @@ function useConversation(name, at) {
     const end = at === null ? onRecords((found, isSnapshot) => (isSnapshot || found.some(one => one.session === name)) && more()) : () => {};
     let isLoading = false, hasFailed = false;
     earlier.current = async (first, isAsked) => {
-      // After a failure, only a click tries again.
+      // After a failure, the page does not try again by itself. The person must click.
       if (isLoading || (hasFailed && !isAsked)) return;
       isLoading = true;
       try {
@@ -100,7 +101,7 @@ function useConversation(name, at) {
   return {...state, loadEarlier, reload: () => setTurn(turn + 1)};
 }
 
-/** Join a call and its result to one item. Leave out answers without text, and records that repeat others. */
+/** Join a call and its result to one item. Leave out answers without text, and records that repeat another record. */
 function arrange(records) {
   const calls = new Map();
   const remembered = new Set();

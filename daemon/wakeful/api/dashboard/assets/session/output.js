@@ -14,7 +14,7 @@ const LINE = 20;
 const LONGEST_LINE = 2000;
 const MOST_LINES = 20_000;
 const DRAW_MS = 150;
-/** The pause in typing before the daemon searches, and the time between two searches of a run under way. */
+/** The pause in typing after which the daemon searches, and the time between two searches of a run under way. */
 const TYPING_MS = 250;
 const AGAIN_MS = 1000;
 
@@ -63,7 +63,7 @@ function useDebounced(text) {
   return text && settled;
 }
 
-/** Find the lines that contain a text. The daemon searches: it has the whole output, and this page only its end. */
+/** Find the lines that contain a text. The daemon searches, because this page has only the end of the output. */
 function useFound(name, run, find, isLive, lines) {
   const keys = [name, run, find, isLive];
   const load = useCallback(signal => (find && run !== null ? searchOutput(name, run, find, signal) : Promise.resolve(null)), keys);

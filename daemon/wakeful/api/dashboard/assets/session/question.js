@@ -1,4 +1,4 @@
-/** The question of a session, and what the answer yes would allow: a run on the changes, or a call of its agent. */
+/** The question of a session, and what the answer "yes" would allow: a run on the changes, or a tool call. */
 import {html, useCallback} from '../lib/ui.js';
 import {at as address, get} from '../lib/api.js';
 import {useLoad} from '../lib/load.js';

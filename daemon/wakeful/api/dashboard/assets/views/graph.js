@@ -103,7 +103,7 @@ function findPath({edges, into}, wave) {
   return reached;
 }
 
-/** The sessions that started or ended a run in the last seconds, so that one sees a change pass through the graph. */
+/** The sessions that started or ended a run in the last seconds. They show how a change passes through the graph. */
 function useGlow() {
   const [found, setFound] = useState(() => new Set());
   useEffect(() => {

@@ -1,4 +1,4 @@
-/** Now: the sessions that need you, then every session by group. A line unfolds to show why the session does not run. */
+/** Now: the sessions that need you, then all sessions by group. A line unfolds to show why the session does not run. */
 import {html, names, useCallback, useEffect, useLayoutEffect, useMemo, useState} from '../lib/ui.js';
 import {at, get} from '../lib/api.js';
 import * as store from '../lib/store.js';

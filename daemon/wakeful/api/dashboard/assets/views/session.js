@@ -80,7 +80,7 @@ function stepTo(name, position, step) {
 
 const PRESENCE_MS = 45_000;
 
-/** Report the person as present while the tab is visible. The daemon forgets it after a minute. */
+/** Report the person as present while the tab is visible. The daemon forgets a report after a minute. */
 function usePresence(name) {
   useEffect(() => {
     let timer = 0;

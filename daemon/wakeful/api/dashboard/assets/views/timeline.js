@@ -62,7 +62,7 @@ export function Timeline() {
 
 const Nothing = () => html`<${Empty} title="Nothing ran in this time" icon="timeline"><p>Choose a longer range, or wait: runs appear here as they begin.</p><//>`;
 const laneHeight = () => LANE;
-/** Let Enter and Space press a part of a drawing, as they press a button. */
+/** Let the keys Enter and Space press a part of a drawing, like a button. */
 const onPress = run => event => { if (event.key === 'Enter' || event.key === ' ') { event.preventDefault(); run(); } };
 
 function useWidth() {
@@ -170,7 +170,7 @@ function Brush({data, width, range}) {
 
 function Detail({item, close}) {
   const isRun = item.run !== undefined;
-  // Before the next frame: a person may press Escape as soon as the detail is on the screen.
+  // A layout effect runs before the next frame. A person may press Escape as soon as the detail is on the screen.
   useLayoutEffect(() => {
     const leave = event => event.key === 'Escape' && close();
     addEventListener('keydown', leave);
