@@ -154,19 +154,29 @@ class LiveRun:
         )
 
     def _take_prepared(self, find: Callable[[], Prepared], argv: Sequence[str]) -> None:
-        """Take the preparation. An error in it becomes the run's problem, as a message."""
-        try:
+        def take() -> None:
             self._prepared = find()
+
+        self._try(take, argv)
+
+    def _try(self, step: Callable[[], None], argv: Sequence[str]) -> bool:
+        """Carry out a step of the start of `argv`. An error in it becomes the run's problem, as a message.
+
+        Returns True if there was no error.
+        """
+        try:
+            step()
+            return True
         except OperatorError as error:
             self._problem = str(error)
         except (OSError, ValueError) as error:
             self._problem = describe_start(error, argv, self._prepared.cwd, self._prepared.environment)
         except MemoryError:
-            self._problem = describe_start(
-                OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)), argv, self._prepared.cwd, self._prepared.environment
-            )
+            shortage = OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+            self._problem = describe_start(shortage, argv, self._prepared.cwd, self._prepared.environment)
         except Exception as error:
             self._note_defect(error)
+        return False
 
     def _note_defect(self, error: Exception) -> None:
         """Let the run fail with a message, because a run that stops halfway in our code would never end.
@@ -265,24 +275,12 @@ class LiveRun:
         )
 
     def _launch(self, argv: tuple[str, ...]) -> bool:
-        try:
+        def launch() -> None:
             if self._prepared.starts_another:
                 check_program(argv[0], self._prepared.cwd, self._prepared.environment)
             self._process = self._spawn(resource_limits.wrap(argv, self.order.limits))
-        except OperatorError as error:
-            self._problem = str(error)
-            return False
-        except (OSError, ValueError) as error:
-            self._problem = describe_start(error, argv, self._prepared.cwd, self._prepared.environment)
-            return False
-        except MemoryError:
-            self._problem = describe_start(
-                OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)), argv, self._prepared.cwd, self._prepared.environment
-            )
-            return False
-        except Exception as error:
-            # A defect in our code fails this run, and must not stop the others.
-            self._note_defect(error)
+
+        if not self._try(launch, argv):
             return False
         self._mind_if_bounded()
         # In the next loop turn, because keeping this run must not delay the first instruction of another.
