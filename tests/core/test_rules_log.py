@@ -14,6 +14,7 @@ from wakeful.core.decide import decide
 from wakeful.core.deciding.plan import RecoverRun, StartProcess, StopProcess
 from wakeful.core.deciding.working_state import Core
 from wakeful.core.record import fold as reducer
+from wakeful.core.record.events import MessageAdded, MessageSent
 from wakeful.core.record.flat_state import decode_flat, flatten
 from wakeful.core.record.observations import ClockTicked, Moment, ProcessEnded, RunAttached, RunRecovered
 from wakeful.core.spec.session import Settings
@@ -230,6 +231,16 @@ def test_rule_39_a_message_and_its_wake_are_one_transaction() -> None:
     world.call(calls.Send(name="s", text="hello", sender="t"))
     last = [entry.kind for entry in world.log if entry.transaction == world.transactions]
     assert last == ["message_added", "message_sent", "wake_requested", "run_started"]
+
+
+def test_rule_39_a_message_has_the_number_of_the_run_that_sent_it_in_the_senders_log_only() -> None:
+    """Rule 39: the number of a run belongs to one session. In the receiver's log it would name another run."""
+    world = at_rest(session("s", read("in")), session("t"), files={"in": "1"})
+    change(world, "2")
+    run = world.session("s").run.run
+    message = calls.Send(name="t", text="hello", sender="s", wake=False)
+    entries = world.observe(calls.Called(call=message, author="run:s#2", run=run)).entries
+    assert {type(entry.event): entry.run for entry in entries} == {MessageAdded: None, MessageSent: run}
 
 
 def test_rule_40_what_is_said_of_another_run_is_dropped() -> None:

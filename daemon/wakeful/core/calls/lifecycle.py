@@ -361,7 +361,8 @@ def _judge_send(call: calls.Send, core: Core, decision: Decision, called: calls.
     message = ev.MessageAdded(
         position=position, sender=called.author, text=call.text, wake=call.wake, chain=chain, untrusted_by=source
     )
-    emit_call(core, decision, receiver, message, called)
+    # Not the run that sent it: its number belongs to the sender's log.
+    core.emit(decision, receiver.id, message, author=called.author, key=called.key)
     if sender is not None:
         # Sent and received are one transaction (rule 39).
         core.emit(
