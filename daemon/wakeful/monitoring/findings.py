@@ -47,7 +47,7 @@ NEARLY = 0.8
 _BROKEN = ("failed", "crashing", "loop")
 # The beginnings of reasons that a spec or a call states as a condition. Any other reason means that something is
 # missing.
-_EXPECTED = ("service ", "a fork without a place")
+_EXPECTED = ("service ", "a fork without its own files")
 
 
 class Finding(Struct, frozen=True, kw_only=True):
