@@ -443,7 +443,7 @@ class ProjectReader:
             SETTINGS_FILE,
             1,
             1,
-            f"changed within the reach of a run; what it said before counts (wakeful trust {SETTINGS_FILE} shows it)",
+            f"a run may have changed it; the earlier text stays in force (wakeful trust {SETTINGS_FILE} shows it)",
         )
         return self._settings, self.defaults, (problem,)
 

@@ -373,7 +373,7 @@ def test_a_fork_is_told_the_conversation_and_leaves_the_session_of_its_parent_al
     box.spec("trial", (box.specs / "docs.yaml").read_text().replace("out/page.md", "trial/page.md"))
     (folder / "page").write_text("trial/page.md")
     eventually(
-        lambda: box.run("activate", "trial", "--wait").returncode == 0, what="the fork has a place of its own, and ran"
+        lambda: box.run("activate", "trial", "--wait").returncode == 0, what="the fork has its own files, and ran"
     )
     assert box.read("trial/page.md") == "page of def pay(): ...\n", box.ask("output", "trial")
     old, new = told(folder)

@@ -158,7 +158,10 @@ EVERY: list[tuple[ev.Event, str]] = [
         ),
         "30 messages replaced by a summary (by rule)",
     ),
-    (ev.SessionMigrated(agent="auditor", model="local:small"), "worked from now on by auditor local:small"),
+    (
+        ev.SessionMigrated(agent="auditor", model="local:small"),
+        "agent auditor and model local:small from the next run on",
+    ),
     (ev.SessionFrozen(move="m", to="laptop"), "frozen: it moves to laptop"),
     (ev.SessionThawed(move="m"), "given up"),
     (ev.SessionDeparted(move="m", receipt="r"), "lives on another host"),

@@ -35,7 +35,7 @@ def test_hovering_a_file_shows_the_wave_that_would_run(tab: Tab) -> None:
     ):
         show()
         tab.page.wait_for_selector(
-            ".graph-words:has-text('A change would wake hr/payroll, hr/payroll-trial (held: a fork without a place of its own')"
+            ".graph-words:has-text('A change would wake hr/payroll, hr/payroll-trial (held: a fork without its own files')"
         )
         assert "); then hr/social-insurance-filing." in tab.page.inner_text(".graph-words")
         assert waves_of(tab) == wanted

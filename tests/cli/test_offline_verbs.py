@@ -263,11 +263,11 @@ def test_check_warns_of_a_budget_in_money_for_a_model_without_a_price(project: P
     )
     done = run_wakeful("check", cwd=project)
     assert "spend.yaml:3:9: a budget of tokens does not hold for its command" in done.stdout, done.stdout
-    assert done.returncode == 0 and "nobody knows what openai-compatible:x costs" in done.stdout, (
+    assert done.returncode == 0 and "the price of openai-compatible:x is not known" in done.stdout, (
         done.stdout + done.stderr
     )
     (project / "wakeful.yaml").write_text("prices: {openai-compatible:*: {input: 0, output: 0}}\n")
-    assert "nobody knows" not in run_wakeful("check", cwd=project).stdout
+    assert "price of" not in run_wakeful("check", cwd=project).stdout
 
 
 @pytest.mark.parametrize(
@@ -318,7 +318,7 @@ def test_check_warns_of_sub_agents_that_cannot_be_given_work(project: Path) -> N
     )
     said = run_wakeful("check", cwd=project).stdout
     assert "agents/docs.yaml:1:1: subagents: agent reviewr does not exist; did you mean 'reviewer'?" in said
-    assert "subagents: agent owner has no model" in said and "nobody knows what openai-compatible:x costs" in said
+    assert "subagents: agent owner has no model" in said and "the price of openai-compatible:x is not known" in said
 
 
 def test_check_tells_which_files_are_read_and_wake_nobody(project: Path) -> None:
@@ -335,7 +335,7 @@ def test_check_tells_which_files_are_read_and_wake_nobody(project: Path) -> None
     file.write_text(text)
     told = run_wakeful("check", cwd=project).stdout
     assert (
-        'rates.csv is read, because its run names it, and wakes nobody; add to bindings: rates-2: {file: "rates.csv"} (a warning)'
+        'rates.csv is read, because its run names it, and wakes no session; add to bindings: rates-2: {file: "rates.csv"} (a warning)'
         in told
     )
     assert 'lib: {file: "lib.sh"}' in told and "build.sh is read" not in told and "data.csv is read" not in told
@@ -346,5 +346,5 @@ def test_check_tells_which_files_are_read_and_wake_nobody(project: Path) -> None
     )
     found = json.loads(run_wakeful("check", "sessions.d/build.yaml", "--json", cwd=project).stdout)
     assert found["reach"] == {"build": ["tools/e.sh"]} and not any(
-        "wakes nobody" in one["text"] for one in found["warnings"]
+        "wakes no session" in one["text"] for one in found["warnings"]
     )

@@ -315,7 +315,7 @@ def test_a_run_that_reaches_its_own_bound_fails() -> None:
     post(world, request(), answer(tokens=100))
     post(world, request(2))
     end(world, exit_code=75)
-    assert "budget of the run: 250 of 200 tokens wanted" in the(world).last_run.reason
+    assert "budget of the run: the next request may bring it to 250 of 200 tokens" in the(world).last_run.reason
     assert the(world).hold.kind == "failed"
 
 

@@ -188,7 +188,7 @@ def test_an_answer_that_is_neither_yes_nor_no_changes_nothing(text: str) -> None
 
 
 def test_a_session_that_asks_nothing_takes_no_answer() -> None:
-    with pytest.raises(CallerError, match="asks nothing"):
+    with pytest.raises(CallerError, match="asks no question"):
         make().call(calls.Answer(name="s", text="yes"))
 
 

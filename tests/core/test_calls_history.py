@@ -348,7 +348,7 @@ def test_a_fork_without_a_place_of_its_own_never_writes_over_its_parent() -> Non
     world = payroll()
     told = fork(world, "payroll", state(world, "payroll").seq, "april")
     assert told is not None and told.endswith(
-        "it sleeps until it has a place of its own for out_csv: fork with --workspace, or write sessions.d/april.yaml"
+        "it sleeps until it has its own files for out_csv: fork with --workspace, or write sessions.d/april.yaml"
     )
     assert state(world, "april").lineage.detached == ("out_csv",)
     assert all(binding.name != "out_csv" for binding in state(world, "april").spec.bindings)
@@ -703,7 +703,7 @@ def test_a_session_that_departed_says_so_whatever_it_slept_for() -> None:
     world.call(calls.Sleep(name="payroll", words="on leave"))
     world.call(calls.Freeze(name="payroll", move="m1", to="laptop"))
     world.call(calls.Depart(name="payroll", move="m1", receipt="r"))
-    assert world.hold("payroll") == "moved to another host; this is its record"
+    assert world.hold("payroll") == "moved to another host; its log stays here"
 
 
 def test_rule_45_a_session_that_arrived_goes_on_with_its_seen() -> None:

@@ -8,7 +8,7 @@ from wakeful.core.calls import call_types as calls
 from wakeful.core.record.observations import DiskSpaceSeen
 from wakeful.core.spec.limits import HOLD_BELOW_BYTES, find_mark, judge_room
 
-SHORT = DiskSpaceSeen("room on disk: 1.0 MB free beside the log, 100 MB wanted")
+SHORT = DiskSpaceSeen("disk space: 1.0 MB free on the disk of the log, 100 MB needed")
 
 
 def test_no_run_starts_without_room_and_all_go_on_with_it() -> None:

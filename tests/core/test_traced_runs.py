@@ -89,7 +89,7 @@ def test_no_trace_puts_secrets_strangers_words_and_a_way_out_together() -> None:
     world = World(spec, settings=FREE, files={"in": "1"})
     world.observe(SecretsSeen({"key": None}))
     world.rest()
-    with pytest.raises(CallerError, match="strangers' words"):
+    with pytest.raises(CallerError, match="untrusted text, private data and a way to send data out"):
         world.call(calls.Trace(name="s", observe=True))
     world.call(calls.Trace(name="s"))
     world.rest()

@@ -269,7 +269,7 @@ def test_a_reader_of_what_strangers_wrote_asks_before_it_runs_with_secrets_and_a
     world.rest()
     assert world.starts("mail") == 1
     assert world.starts("agent") == 0
-    assert "came by way of mail" in (world.hold("agent") or "") and "token" in (world.hold("agent") or "")
+    assert "reaches it through mail" in (world.hold("agent") or "") and "token" in (world.hold("agent") or "")
     world.call(calls.Answer(name="agent", text="yes"))
     world.rest()
     assert world.starts("agent") == 1
@@ -321,7 +321,9 @@ def test_a_secret_known_between_the_strangers_and_the_way_out_counts() -> None:
     give(world, "token")
     world.rest()
     assert (world.starts("middle"), world.starts("carrier")) == (1, 0)
-    assert "came by way of mail" in (world.hold("carrier") or "") and "token of middle" in (world.hold("carrier") or "")
+    assert "reaches it through mail" in (world.hold("carrier") or "") and "token of middle" in (
+        world.hold("carrier") or ""
+    )
 
 
 def test_a_message_of_who_knows_a_secret_and_heard_strangers_makes_a_carrier_ask() -> None:
@@ -363,7 +365,7 @@ def test_a_message_of_who_reads_strangers_makes_the_receiver_ask(wake: bool) -> 
     world.write("go", "2")
     world.rest()
     assert world.starts("agent") == 1
-    assert "came by way of mail" in (world.hold("agent") or "")
+    assert "reaches it through mail" in (world.hold("agent") or "")
     world.call(calls.Answer(name="agent", text="yes"))
     world.rest()
     assert world.starts("agent") == 2
@@ -386,7 +388,7 @@ def test_words_of_strangers_stay_what_they_are_over_several_sessions() -> None:
     world.write("start", "2")
     world.rest()
     assert world.starts("agent") == 1
-    assert "came by way of middle" in (world.hold("agent") or "")
+    assert "reaches it through middle" in (world.hold("agent") or "")
 
 
 def test_a_message_of_a_person_is_trusted() -> None:
@@ -463,7 +465,7 @@ def test_strangers_words_are_what_they_are_whoever_says_so() -> None:
     world = World(mail, quiet, files={"go": "1"})
     give(world, "token")
     world.rest()
-    assert world.starts("quiet") == 0 and "came by way of mail" in (world.hold("quiet") or "")
+    assert world.starts("quiet") == 0 and "reaches it through mail" in (world.hold("quiet") or "")
 
 
 def test_private_reads_are_as_good_as_secrets_to_who_carries_them_out() -> None:

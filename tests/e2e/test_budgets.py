@@ -91,16 +91,16 @@ def test_who_waits_for_a_run_is_told_when_something_comes_in_its_way(box: Box) -
 @pytest.mark.parametrize(
     ("budget", "script", "words"),
     [
-        ("{run: {wall: 300ms}}", "sleep 60", "stopped: more than the 0.3 s its budget leaves it"),
+        ("{run: {wall: 300ms}}", "sleep 60", "stopped: it used more than the 0.3 s left in its budget"),
         (
             "{run: {cpu: 300ms}}",
             "(while :; do :; done) & wait",
-            "stopped: more than the 0.3 s of CPU its budget leaves it",
+            "stopped: it used more than the 0.3 s of CPU left in its budget",
         ),
         (
             "{day: {written: 4MB}}",
             "dd if=/dev/zero of=big bs=1M count=64 oflag=dsync 2>&1; sleep 60",
-            "bytes written its budget leaves it",
+            "bytes written left in its budget",
         ),
     ],
     ids=["time", "CPU, of a child", "writes"],

@@ -45,16 +45,16 @@ def test_runs_wait_while_the_disk_is_nearly_full_and_go_on_by_themselves(box: Bo
     box.start()
     box.wait_at_rest("copy", runs=1)
     box.ask("activate", "fill")
-    eventually(lambda: "new runs wait for room on disk" in box.output.read_text())
+    eventually(lambda: "new runs wait for disk space" in box.output.read_text())
     box.save("in.txt", "2\n")
     row = eventually(lambda: (row := box.row("copy"))["queued"] and row)
-    assert row["queued"].startswith("room on disk: ")
-    assert "room on disk" in box.words("list") and "room on disk" in box.words("show", "copy")
+    assert row["queued"].startswith("disk space: ")
+    assert "disk space" in box.words("list") and "disk space" in box.words("show", "copy")
     box.ask("note", "copy", "the log goes on")
     box.write("make-room", "")
     assert box.wait_at_rest("copy", runs=2)["last_run"]["outcome"] == "succeeded"
     assert box.read("out.txt") == "2\n"
-    eventually(lambda: "there is room on disk again" in box.output.read_text())
+    eventually(lambda: "there is disk space again" in box.output.read_text())
     assert box.stop() == 0
 
 
@@ -66,7 +66,7 @@ def test_once_ends_with_words_where_there_is_no_room(box: Box, small_disk: tuple
     box.wrap = (*small_disk, str(box.state), "sh", "-c", fill, str(box.state))
     done = box.once()
     assert done.returncode == 1
-    assert "waits for room on disk" in done.stdout + done.stderr
+    assert "waits for disk space" in done.stdout + done.stderr
 
 
 def test_doctor_says_that_runs_wait_for_room(tmp_path: Path, small_disk: tuple[str, ...]) -> None:
@@ -80,4 +80,4 @@ def test_doctor_says_that_runs_wait_for_room(tmp_path: Path, small_disk: tuple[s
     )
     (disk,) = [check for check in json.loads(done.stdout) if check["name"] == "disk"]
     assert disk["verdict"] == "bad"
-    assert disk["words"].startswith("new runs wait for room on disk: ")
+    assert disk["words"].startswith("new runs wait for disk space: ")

@@ -355,7 +355,7 @@ def test_a_webhook_must_have_a_secret_or_say_plainly_that_it_has_none(box: HookB
     refused = box.run("check")
     assert refused.returncode != 0 and "has no secret" in refused.stdout and "secret: none" in refused.stdout
     box.spec("open", "objective: X.\nbindings: {hook: {webhook: standard, secret: none}}\nrun: {command: ['true']}\n")
-    assert "nobody signs what is sent to webhook 'hook'" in box.words("check")
+    assert "deliveries to webhook 'hook' are not signed" in box.words("check")
     box.start()
     assert knock(box, "open/hook", b"hello", {})[0] == 202
     assert knock(box, "open/hook", b"hello", {})[1]["is_repeated"] is True

@@ -93,7 +93,7 @@ async def test_what_is_allowed_besides_does_not_open_it(bench: Bench, level: str
 async def test_asking_for_it_by_any_name_is_refused_in_words(bench: Bench, level: str, read: str) -> None:
     """The binding names the secret by its path, by a pattern, by a link to the file, or by a link to its folder."""
     ended = await bench.run(ordered(bench, level, "cat $0", reads=(read.format(runs=bench.state / "runs"),)))
-    assert ended.problem is not None and "list what the run needs under secrets" in ended.problem
+    assert ended.problem is not None and "list those that the run needs under secrets" in ended.problem
 
 
 @pytest.mark.parametrize("level", LEVELS)

@@ -257,7 +257,7 @@ async def test_a_system_that_gives_no_process_fails_the_run_in_words(bench, tmp_
         (errno.EAGAIN, "end some processes, or raise the limit of processes"),
         (errno.ENOMEM, "end some processes, or raise the limit of processes"),
         (errno.ENFILE, "run out of file descriptors"),
-        (errno.ENOSPC, "no room for the run's folder"),
+        (errno.ENOSPC, "not enough disk space for the run's folder"),
         (errno.EIO, "Input/output error at '/state/runs/1'"),
     ],
 )

@@ -358,7 +358,7 @@ async def test_what_is_neither_stays_and_the_runs_own_is_kept(
         berth.target.write_text(present)
     for _ in range(2):
         [words] = berth.land(base=base)
-        assert "their version stays" in words
+        assert "that version stays" in words
         assert (berth.target.read_text() if berth.target.exists() else None) == present
         assert (berth.aside / "out" / "x").read_text() == "new"
 
@@ -382,7 +382,7 @@ async def test_an_edit_in_the_last_moment_goes_back_where_it_was(
 
     monkeypatch.setattr(landing, "rename_at", edit_and_rename)
     [words] = berth.land(base="old")
-    assert "their version stays" in words and berth.target.read_text() == "theirs"
+    assert "that version stays" in words and berth.target.read_text() == "theirs"
     assert (berth.aside / "out" / "x").read_text() == "new"
     # A file that did not exist before is not overwritten either.
     berth = Berth(tmp_path / "again")
@@ -429,7 +429,7 @@ async def test_what_cannot_be_kept_aside_either_is_told(tmp_path: Path) -> None:
     berth.target.write_text("theirs")
     berth.aside.write_text("no folder")
     [words] = berth.land(base="old")
-    assert "their version stays" in words and "could not be kept" in words and berth.target.read_text() == "theirs"
+    assert "that version stays" in words and "could not be kept" in words and berth.target.read_text() == "theirs"
 
 
 async def test_a_link_that_was_swapped_in_leads_nowhere(tmp_path: Path) -> None:
@@ -453,7 +453,7 @@ async def test_a_link_that_a_run_may_have_landed_before_leads_nowhere(tmp_path: 
     (berth.root / "private").mkdir()
     (berth.root / "link").symlink_to("private")
     [words] = berth.land(base=None, path=path, write=write)
-    assert "a symbolic link on the way leads to" in words and not list((berth.root / "private").iterdir())
+    assert "a symbolic link in its path leads to" in words and not list((berth.root / "private").iterdir())
 
 
 async def test_a_link_that_the_spec_spells_out_is_followed_inside_of_root(tmp_path: Path) -> None:

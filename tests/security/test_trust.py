@@ -436,7 +436,7 @@ def test_words_of_strangers_do_not_reach_secrets_and_a_way_out_by_a_message(shop
     if not label:
         eventually(lambda: (shop.folder / "out" / "sent.txt").exists(), what="the attack, unlabelled")
         return
-    shop.wait_untrusted("agent", "what it reads came by way of mail")
+    shop.wait_untrusted("agent", "untrusted text reaches it through mail")
     assert not (shop.folder / "out" / "sent.txt").exists()
     shop.ask("answer", "agent", "no")
     assert not (shop.folder / "out" / "sent.txt").exists()
@@ -476,7 +476,7 @@ def test_words_of_strangers_do_not_reach_secrets_and_a_way_out_by_a_read_that_is
     if not label:
         eventually(lambda: (shop.folder / "out" / "sent.txt").exists(), what="the attack, unlabelled")
         return
-    shop.wait_untrusted("agent", "what it reads came by way of mail")
+    shop.wait_untrusted("agent", "untrusted text reaches it through mail")
     assert not (shop.folder / "out" / "sent.txt").exists()
 
 

@@ -194,7 +194,9 @@ async def test_a_repository_counts_when_the_run_that_could_still_change_it_has_e
     shutil.rmtree(site.top / ".git")
     site.repo("init", "-q", "-b", "main")
     site.repo.commit("src/a.txt", "two", "anew")
-    assert "it counts when that has ended" in await site.look(site.bind("drafts", running="drafts"))
+    assert "the repository is accepted when that run has ended" in await site.look(
+        site.bind("drafts", running="drafts")
+    )
     assert await site.look(site.bind("drafts")) == site.repo.id("HEAD:src")
 
 

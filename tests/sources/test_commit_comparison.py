@@ -99,7 +99,7 @@ async def test_an_old_tree_that_is_gone_is_said_and_nothing_is_guessed(repo: Git
     key = follower.follow(repo.path)
     found = await follower.source.compare(key, old, repo.id("HEAD:src"), BOUNDS)
     assert found.sides == () and "history was rewritten" in (found.problem or "")
-    assert (await follower.source.compare("nobody", old, old, BOUNDS)).problem == "it is bound no longer"
+    assert (await follower.source.compare("nobody", old, old, BOUNDS)).problem == "the binding no longer exists"
 
 
 async def test_each_commit_shows_what_that_one_did(repo: GitRepo, follower: Follower, tmp_path: Path) -> None:

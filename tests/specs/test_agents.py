@@ -138,7 +138,7 @@ def test_an_agent_without_a_model_owns_sessions_all_the_same(tmp_path: Path) -> 
     reading = read(tmp_path)
     assert list(reading.sessions) == ["a"] and not reading.agents["hr"].can_answer
     assert reading.refused == {
-        "b": "sessions.d/b.yaml:2:8: agent 'hr' has neither a model nor acp, so nobody would answer the prompt;"
+        "b": "sessions.d/b.yaml:2:8: agent 'hr' has neither a model nor acp, so nothing would answer the prompt;"
         " add model: PROVIDER:NAME to agents/hr.yaml"
     }
 

@@ -81,7 +81,7 @@ def test_every_shape_of_yaml_can_be_copied(text: str) -> None:
 
 def test_without_outputs_the_copy_is_the_text_itself() -> None:
     """The heading does not mention outputs if there are none."""
-    assert copy_spec(b"objective: x\n", "a", "b") == "# b: begun from a, with its facts and hand-off.\nobjective: x\n"
+    assert copy_spec(b"objective: x\n", "a", "b") == "# b: copied from a, with its facts and hand-off.\nobjective: x\n"
 
 
 def test_what_cannot_be_read_cannot_be_copied() -> None:

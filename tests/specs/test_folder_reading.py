@@ -334,7 +334,7 @@ def test_what_a_session_asks_of_its_agent_is_judged_with_both(tmp_path: Path) ->
     reading = read(tmp_path)
     assert reading.refused["a"].splitlines() == [
         "sessions.d/a.yaml:3:26: agent 'hr' has no server 'githb'; did you mean 'mcp:github'?",
-        "sessions.d/a.yaml:3:62: access 'both' needs a run whose own writes are told from those of others, and agent hr has a shell; take that from it, or use isolation: strict",
+        "sessions.d/a.yaml:3:62: access 'both' needs a run whose own writes can be told apart from others, and agent hr has a shell; change that, or use isolation: strict",
     ]
     write(tmp_path, "agents/hr.yaml", "model: openai:m\nmcp: {githb: https://x}\n")
     assert list(read(tmp_path, reading).sessions) == ["a"]

@@ -124,7 +124,7 @@ def test_a_prompt_is_put_to_an_agent(tmp_path: Path) -> None:
     assert (
         spec.run == PromptRun(prompt='Say "what": {changed}\nand why.', timeout_seconds=600.0) and spec.agent == "docs"
     )
-    with pytest.raises(CallerError, match="nobody to answer it"):
+    with pytest.raises(CallerError, match="no agent to answer it"):
         render_spec("page", Answers(prompt="x"))
     with pytest.raises(CallerError, match="a command and a prompt"):
         render_spec("page", Answers(prompt="x", agent="a", command=("true",)))

@@ -141,9 +141,9 @@ BAD = [
     ),
     (
         "notify: {ops: {ntfy: 'https://x.org/y', on: [faild]}}",
-        "1:45: on: 'faild' is nothing that people are told of; did you mean 'failed'?",
+        "1:45: on: 'faild' is not known; did you mean 'failed'?",
     ),
-    ("notify: {none: {desktop: true}}", "1:10: 'none' stands for nobody in a session's notify; choose another name"),
+    ("notify: {none: {desktop: true}}", "1:10: 'none' means no notifier in a session's `notify`; choose another name"),
     (
         "notify: {ops: {desktop: true, secret: x}}",
         "1:31: 'secret' belongs to webhook and ntfy and url, and notifier 'ops' is desktop; remove it",

@@ -81,7 +81,7 @@ VALUES = [
     ("window: 8-20", "1:9: window: '8-20' is not a window; write hours such as \"08:00-20:00\""),
     (
         "window: 25:00-26:00",
-        "1:9: window: '25:00-26:00' holds an hour that no day has; write hours such as \"08:00-20:00\"",
+        "1:9: window: '25:00-26:00' has a time that does not exist; write hours such as \"08:00-20:00\"",
     ),
     ("window: 08:00-08:00", "1:9: window: '08:00-08:00' is empty; delete it if the session may always run"),
     ("timezone: Mars/Base", "1:11: time zone 'Mars/Base' is not known; write a name such as Asia/Shanghai or UTC"),
@@ -304,7 +304,7 @@ def test_a_workspace_stands_for_root_and_nothing_is_written_past_it() -> None:
         "f.yaml:2:22: '../b' lies outside of root"
     )
     for place in ("sub", "/project", "/"):
-        assert "would be written past the workspace" in refusal(f"{run}allow: {{write: [{place}]}}")
+        assert "would be written outside of the workspace" in refusal(f"{run}allow: {{write: [{place}]}}")
     read_text(
         f"{run}allow: {{write: [/elsewhere]}}\nbindings: {{a: {{file: ../b}}, b: {{file: out/, access: write}}}}".encode(),
         "n",

@@ -41,13 +41,13 @@ def test_a_budget_of_tokens_does_not_hold_for_a_command() -> None:
 @pytest.mark.parametrize(
     ("program", "words"),
     [
-        ("some-agent", "acp:some-agent may tell nothing"),
-        ("opencode", "acp:opencode may tell nothing"),
+        ("some-agent", "acp:some-agent may not report its spending"),
+        ("opencode", "acp:opencode may not report its spending"),
         ("claude-agent-acp", None),
         ("codex-acp", None),
     ],
 )
-def test_an_external_agent_that_tells_nothing_is_held_by_estimate(program: str, words: str | None) -> None:
+def test_an_external_agent_that_reports_no_spending_is_checked_by_estimate(program: str, words: str | None) -> None:
     found = find(thinking(budget=DAY), outside(program))
     assert [words in one for one in found] == [True] if words is not None else found == []
     assert find(thinking(), outside(program)) == []
@@ -56,10 +56,10 @@ def test_an_external_agent_that_tells_nothing_is_held_by_estimate(program: str, 
 
 def test_a_budget_of_money_needs_a_price_of_every_model_and_program() -> None:
     assert find(thinking(budget=DAY), prices={}) == [
-        "agents/docs: nobody knows what anthropic:m costs, and a budget counts money; add it to prices in wakeful.yaml"
+        "agents/docs: the price of anthropic:m is not known, and a budget counts money; add it to prices in wakeful.yaml"
     ]
     assert (
-        "nobody knows what acp:claude-agent-acp costs"
+        "the price of acp:claude-agent-acp is not known"
         in find(thinking(budget=DAY), outside("claude-agent-acp"), prices={})[0]
     )
 
@@ -84,5 +84,7 @@ def test_a_question_of_a_session_that_only_the_machine_wakes_may_find_nobody(
     keys: dict[str, object], tools: dict[str, str], words: str | None
 ) -> None:
     found = find(thinking(**keys), replace(DOCS, tools=tools))
-    assert [one.startswith(f"s: {words}, and what wakes it") for one in found] == ([True] if words is not None else [])
+    assert [one.startswith(f"s: {words}, and it may be woken") for one in found] == (
+        [True] if words is not None else []
+    )
     assert find(thinking(**keys), replace(DOCS, tools=tools, ask_timeout_seconds=60.0)) == []

@@ -93,7 +93,7 @@ async def test_an_edit_while_the_place_was_made_is_a_conflict(site: Site) -> Non
     site.write("out/a.txt", "theirs")
     area.take_stock()
     (root / "out/a.txt").write_text("ours")
-    assert "their version stays" in site.land(area)["out/a.txt"] and (site.root / "out/a.txt").read_text() == "theirs"
+    assert "that version stays" in site.land(area)["out/a.txt"] and (site.root / "out/a.txt").read_text() == "theirs"
 
 
 @pytest.mark.asyncio
@@ -130,7 +130,7 @@ async def test_a_folder_that_is_a_link_is_refused_with_words(site: Site, tmp_pat
     (tmp_path / "secret" / "key").write_text("key")
     (site.root / "data").symlink_to(tmp_path / "secret")
     site.spec = replace(site.spec, bindings=(FileBinding(name="d", pattern="data/*"),))
-    with pytest.raises(OperatorError, match="name where it leads"):
+    with pytest.raises(OperatorError, match="name its target"):
         await site.make()
     assert not list((site.state / "staged").rglob("key"))
 
@@ -281,7 +281,7 @@ async def test_what_no_run_may_read_is_not_copied_for_one(site: Site, tmp_path: 
     site.write("secrets/gh", "SECRET")
     (tmp_path / "way").symlink_to(site.root)
     site.spec = replace(site.spec, bindings=(FileBinding(name="s", pattern="**"),))
-    with pytest.raises(WakefulError, match="for the daemon alone"):
+    with pytest.raises(WakefulError, match="belongs to the daemon"):
         await RunPlaces(str(site.state), f"{site.state}/staged", Checkouts(), (str(tmp_path / "way/secrets"),)).make(
             site.spec, RUN
         )

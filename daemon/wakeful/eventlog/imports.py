@@ -45,15 +45,14 @@ def judge_import(wanted: Import, here: Head, begun: Import | None, held: bytes |
     if here.seq >= last_seq:
         if held != wanted.head:
             raise Conflict(
-                f"session {session}: another record stands at seq {last_seq} already; "
-                "these are two histories of one session"
+                f"session {session}: another record has seq {last_seq} already; these are two histories of one session"
             )
         return Beginning.COMPLETE
     if begun is not None:
         return Beginning.RESUMED
     if here.seq and not extend:
         raise Conflict(
-            f"session {session}: it lives here, up to seq {here.seq}, and the bundle goes on to {last_seq}: "
+            f"session {session}: it is here already, up to seq {here.seq}, and the bundle goes on to {last_seq}: "
             "it holds a later past of the same session; "
             "if the session moved there, bring it home with `wakeful migrate` there and `wakeful load --move` here"
         )

@@ -48,7 +48,7 @@ NEARLY = 0.8
 _BROKEN = ("failed", "crashing", "loop")
 # The first words of the reasons to sleep that a spec or a call expects. Any other reason means that something is
 # missing, so it is `wrong`.
-_EXPECTED = ("service ", "a fork without a place")
+_EXPECTED = ("service ", "a fork without its own files")
 
 
 class Finding(Struct, frozen=True, kw_only=True):

@@ -273,7 +273,7 @@ class DiskSpaceReports:
         if observation.words is not None and not was_short:
             self._printer.say(f"new runs wait for {observation.words}", priority=WARNING)
         elif observation.words is None:
-            self._printer.say("there is room on disk again; runs go on")
+            self._printer.say("there is disk space again; runs go on")
 
 
 class SpecReading:

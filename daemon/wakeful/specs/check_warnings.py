@@ -271,7 +271,7 @@ def _describe_absence(pattern: Pattern, shown: str, root: str) -> str:
         return f"there is no {shown}{_explain_absence(pattern.base, is_file=True)}"
     if not os.path.isdir(pattern.base):
         return f"no file matches {shown}{_explain_absence(pattern.base)}"
-    return f"no file matches {shown} in {shorten(root, 80)} yet; it wakes nobody until one comes"
+    return f"no file matches {shown} in {shorten(root, 80)} yet; it wakes no session until one comes"
 
 
 def _explain_absence(path: str, *, is_file: bool = False) -> str:
@@ -280,7 +280,7 @@ def _explain_absence(path: str, *, is_file: bool = False) -> str:
     while not os.path.isdir(above):
         path, above, is_file = above, os.path.dirname(above), False
     nearest = find_nearest(os.path.basename(path), sorted(os.listdir(above)))
-    advice = f"did you mean '{nearest}'?" if nearest else "it wakes nobody until it is there"
+    advice = f"did you mean '{nearest}'?" if nearest else "it wakes no session until it is there"
     return f" in {shorten(above, 80)}; {advice}" if is_file else f": there is no folder {shorten(path, 80)}; {advice}"
 
 
@@ -347,8 +347,8 @@ def _find_of_session(session: SessionSpec, agent: AgentSpec | None) -> Iterator[
     spent = name_spent(session.budget)
     if spent and not isinstance(session.run, PromptRun):
         words = (
-            f"a budget of {spent} does not hold for its command: nothing tells what a command spends; wall, cpu, "
-            "written and runs are held"
+            f"a budget of {spent} does not hold for its command: a command does not report what it spends; use "
+            "wall, cpu, written or runs"
         )
         yield UnkeptPromise(session.name, ("budget",), words)
     if (
@@ -357,8 +357,8 @@ def _find_of_session(session: SessionSpec, agent: AgentSpec | None) -> Iterator[
         and is_unattended(session)
     ):
         words = (
-            f"{asks}, and what wakes it comes when nobody may be there to answer: it sleeps until somebody does; "
-            "ask_timeout, such as 2h, denies it then"
+            f"{asks}, and it may be woken when no person is there: it sleeps until a person answers; "
+            "ask_timeout, such as 2h, denies it after that time"
         )
         yield UnkeptPromise(session.name, (), words)
 
@@ -371,13 +371,13 @@ def _find_of_agent(agent: AgentSpec, budgets: list[Budget | None], prices: Price
                 yield UnkeptPromise(
                     f"agents/{agent.name}",
                     (),
-                    f"nobody knows what {name} costs, and a budget counts money; add it to prices in wakeful.yaml",
+                    f"the price of {name} is not known, and a budget counts money; add it to prices in wakeful.yaml",
                 )
     spent = next((words for budget in budgets if (words := name_spent(budget))), None)
     if spent and agent.acp and not any(word in agent.model_name.lower() for word in TELLS_SIZE):
         words = (
-            f"{agent.model_name} may tell nothing of its spending while it works: a budget of {spent} is then held "
-            "by our estimate of what passes through it"
+            f"{agent.model_name} may not report its spending while it works: a budget of {spent} is then "
+            "checked against our estimate"
         )
         yield UnkeptPromise(f"agents/{agent.name}", (), words)
 

@@ -302,12 +302,12 @@ def find_signs(argv: Sequence[str], cwd: str, bound: Sequence[str] = ()) -> Iter
             continue
         if _OPERATOR.fullmatch(word) or _REDIRECTION.fullmatch(word):
             if program not in _OWN_SIGNS:
-                yield Sign(index, f"'{word}' is a sign for a shell")
+                yield Sign(index, f"'{word}' is shell syntax")
         elif _VARIABLE.fullmatch(word) or word.startswith("~/"):
             if program not in _OWN_PATTERNS:
-                yield Sign(index, f"'{word}' is what a shell replaces")
+                yield Sign(index, f"'{word}' is expanded only by a shell")
         elif _is_glob(word, argv[index - 1], program, cwd, bound):
-            yield Sign(index, f"'{word}' is a glob, which a shell replaces by the files it finds")
+            yield Sign(index, f"'{word}' is a glob, which only a shell expands")
 
 
 def _is_glob(word: str, before: str, program: str, cwd: str, bound: Sequence[str]) -> bool:

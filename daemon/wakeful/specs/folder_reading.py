@@ -559,13 +559,13 @@ def _judge_agent(
         return
     if not found.can_answer:
         words = (
-            f"agent '{shorten(agent)}' has neither a model nor acp, so nobody would answer the prompt; add model: "
+            f"agent '{shorten(agent)}' has neither a model nor acp, so nothing would answer the prompt; add model: "
             f"PROVIDER:NAME to {AGENTS}/{agent}{SUFFIX}"
         )
         yield make(("agent",), words)
     if (blurred := find_ambiguous_binding(spec, found)) is not None:
         name, words = blurred
-        yield make(("bindings", name, "access"), f"{words}; take that from it, or use isolation: strict")
+        yield make(("bindings", name, "access"), f"{words}; change that, or use isolation: strict")
 
 
 def _judge_servers(spec: SessionSpec, agent: AgentSpec, make: MakeProblem) -> Iterator[Problem]:

@@ -79,6 +79,11 @@ class Keys(BaseModel):
 # -- bindings -------------------------------------------------------------------------------------
 
 
+_UNTRUSTED = (
+    "untrusted: it brings text of strangers; the session may then not have both secrets and a way to send data out."
+)
+
+
 class BindingKeys(Keys):
     wake: Boolean | None = describe(
         None,
@@ -105,9 +110,7 @@ class FileKeys(BindingKeys):
     exclude: PathPatterns = describe((), "Patterns to leave out, besides the default excludes.")
     compare: Compare = describe("content", "What makes a version: content, stat (for huge data) or names.")
     missing: Missing = describe("run", "A literal path that is not there: run all the same, or wait for it.")
-    trust: Literal["untrusted"] | None = describe(
-        None, "untrusted: words of strangers come in by it; then secrets and a way out do not go together."
-    )
+    trust: Literal["untrusted"] | None = describe(None, _UNTRUSTED)
 
 
 class CommitsKeys(BindingKeys):
@@ -121,9 +124,7 @@ class CommitsKeys(BindingKeys):
         "that a merge brought. Default: first-parent.",
     )
     export: Boolean = describe(False, "true: a clean copy of the new tree at $WAKEFUL_BINDING_<NAME>.")
-    trust: Literal["untrusted"] | None = describe(
-        None, "untrusted: words of strangers come in by it; then secrets and a way out do not go together."
-    )
+    trust: Literal["untrusted"] | None = describe(None, _UNTRUSTED)
 
 
 class ClockKeys(BindingKeys):
@@ -146,9 +147,7 @@ class EveryKeys(ClockKeys):
 
 class MessageKeys(BindingKeys):
     message: Literal["any"] = describe(..., "The session's mailbox; implied for every session that has a run.")
-    trust: Literal["untrusted"] | None = describe(
-        None, "untrusted: words of strangers come in by it; then secrets and a way out do not go together."
-    )
+    trust: Literal["untrusted"] | None = describe(None, _UNTRUSTED)
 
 
 class SessionBindingKeys(BindingKeys):
@@ -164,9 +163,7 @@ class ProbeKeys(BindingKeys):
     probe: Argv = describe(..., "A command. Version: digest of its standard output.")
     check_every: Period = describe(300.0, "How often the command is run. Default: 5m.")
     timeout: PositiveDuration = describe(30.0, "How long it may take. Default: 30s.")
-    trust: Literal["untrusted"] | None = describe(
-        None, "untrusted: words of strangers come in by it; then secrets and a way out do not go together."
-    )
+    trust: Literal["untrusted"] | None = describe(None, _UNTRUSTED)
 
 
 class ServiceKeys(BindingKeys):
@@ -178,12 +175,13 @@ class ServiceKeys(BindingKeys):
 
 class WebhookKeys(BindingKeys):
     webhook: Sender = describe(
-        ..., "Who delivers, and so which headers and signatures count. Version: the number of the last delivery."
+        ...,
+        "The sender; it decides which headers and signatures are checked. Version: the number of the last delivery.",
     )
     secret: SecretNames | None = describe(
         None,
-        "The name of the secret that signs deliveries; a list while it is rotated; none: whoever reaches the address "
-        "may deliver.",
+        "The name of the secret that signs deliveries; a list while it is rotated; none: any program that can reach "
+        "the address may deliver.",
     )
     only: PayloadFilter = describe(
         {}, "Paths in the payload and their values, such as {action: opened}; `event` is the sender's name for it."
@@ -192,8 +190,7 @@ class WebhookKeys(BindingKeys):
     max_size: Size = describe(1_000_000, "The largest payload. Default: 1MB.", ge=1, le=25_000_000)
     trust: Literal["untrusted", "trusted"] = describe(
         "untrusted",
-        "untrusted: payloads hold words of strangers; then secrets and a way out do not go together. trusted: its "
-        "sender alone writes them.",
+        f"{_UNTRUSTED} trusted: only its sender writes the payloads.",
     )
 
 
@@ -339,17 +336,18 @@ class SessionKeys(Keys):
     pace: Duration = describe(0.0, "At most one run per this long; changes collect meanwhile.")
     window: Hours | None = describe(None, 'Hours such as "08:00-20:00"; outside them changes collect.')
     timezone: FilledText | None = describe(None, "The zone of window and of cron bindings. Default: the machine's.")
-    first: First | None = describe(None, "At first sight: run, or adopt what is there as seen.")
-    run: RunKeys | None = describe(None, "What happens on a wake. Absent: a place where people and sessions talk.")
+    first: First | None = describe(None, "When first declared: run, or adopt the present versions as seen.")
+    run: RunKeys | None = describe(None, "What happens on a wake. Absent: the session is only for conversations.")
     conversation: Literal["fresh", "continue"] = describe("fresh", "Each run starts fresh, or continues.")
     people: People = describe(
-        {}, "Name or uid -> maintainer, contributor or observer. Default: who declared it maintains it."
+        {}, "Name or uid -> maintainer, contributor or observer. Default: the person who declared it is maintainer."
     )
     retention: RetentionKeys | None = describe(
         None, "What stays at hand, such as {keep: 90d, runs: 500, size: 1GB}; then archive."
     )
     budget: BudgetKeys | None = describe(
-        None, "What it may spend, such as {run: {wall: 10m}, hour: {runs: 6}}; spent, it sleeps until the period turns."
+        None,
+        "What it may spend, such as {run: {wall: 10m}, hour: {runs: 6}}; once spent, it sleeps until the next period.",
     )
     approve: Literal["before_run"] | None = describe(
         None, "before_run: it sleeps with the question until a person says yes."
@@ -404,7 +402,7 @@ class ModelKeys(Keys):
     model: ModelName = describe(
         ..., "PROVIDER:NAME; the provider is anthropic, openai, openai-chat, openai-compatible or google."
     )
-    key: SecretName | None = describe(None, "The name of the secret that opens it.")
+    key: SecretName | None = describe(None, "The name of the secret with its API key.")
     base_url: BaseUrl | None = describe(None, "Its address, where that is not the provider's own.")
 
 
@@ -449,7 +447,7 @@ McpChoice = Annotated[
 class TokenWindowKeys(Keys):
     tokens: Count | None = describe(
         None,
-        "How much the model takes in. Default: 200,000; of an openai-compatible model its server is asked.",
+        "Tokens that the model can read. Default: 200,000; of an openai-compatible model its server is asked.",
         ge=1_000,
         le=100_000_000,
     )
@@ -485,8 +483,7 @@ class AcpKeys(Keys):
     )
     files: FileHands | None = describe(
         None,
-        "ours: it is offered our hands for files, which keep to the bindings; own: it opens files itself. Default: "
-        "ours.",
+        "ours: it is offered our file tools, which keep to the bindings; own: it opens files itself. Default: ours.",
     )
 
 
@@ -503,7 +500,7 @@ class AgentKeys(Keys):
         None, "PROVIDER:NAME; the provider is anthropic, openai, openai-chat, openai-compatible or google."
     )
     key: SecretName | None = describe(
-        None, "The name of the secret that opens the model. Default: ANTHROPIC_API_KEY and the like."
+        None, "The name of the secret with the API key. Default: ANTHROPIC_API_KEY and the like."
     )
     base_url: BaseUrl | None = describe(None, "The model's address, where that is not the provider's own.")
     fallback: ModelChoices | None = describe(

@@ -57,7 +57,7 @@ def render_spec(name: str, answers: Answers) -> str:
     if len(given) > 1:
         raise CallerError(f"session '{name}' was given a {' and a '.join(given)}; choose one of them")
     if answers.prompt and not answers.agent:
-        raise CallerError(f"session '{name}' was given a prompt, and nobody to answer it; name an agent of {AGENTS}/")
+        raise CallerError(f"session '{name}' was given a prompt, and no agent to answer it; name an agent of {AGENTS}/")
     if (answers.webhook is None) != (answers.secret is None):
         raise CallerError(
             "a webhook and the name of the secret that signs its deliveries go together: --webhook github --secret NAME"
@@ -241,7 +241,7 @@ def copy_spec(data: bytes, old: str, new: str) -> str:
     file = f"{old}{SUFFIX}"
     value = read_mapping(data, file)
     if FOR_EACH in value:
-        raise CallerError(f"{old} is a template; copy its file, and change what it is for each of")
+        raise CallerError(f"{old} is a template; copy its file, and change its for_each")
     bindings = value.get("bindings")
     written = [name for name, one in bindings.items() if _writes(one)] if isinstance(bindings, dict) else []
     wanted = _without(value, written)
@@ -249,10 +249,10 @@ def copy_spec(data: bytes, old: str, new: str) -> str:
     edited = _comment_out(text, read_marks(data, file), written, is_all="bindings" not in wanted) if written else text
     if not _says(edited, wanted, file):
         edited = _write_out(wanted, value, written)
-    lines = [f"# {new}: begun from {old}, with its facts and hand-off."]
+    lines = [f"# {new}: copied from {old}, with its facts and hand-off."]
     if written:
         lines.append(
-            f"# {old} writes what is commented out below: give {new} a path of its own there, then take the marks away."
+            f"# The outputs of {old} are commented out below: give {new} its own paths there, then remove the marks."
         )
     whole = "\n".join((*lines, edited.lstrip("\n")))
     read_text(whole.encode(), new, f"{new}{SUFFIX}", Surroundings("/"))

@@ -91,14 +91,14 @@ def parse_events(value: Any) -> tuple[str, ...]:
         if event not in NOTIFY_EVENTS:
             near = difflib.get_close_matches(event, NOTIFY_EVENTS, 1)
             advice = f"did you mean '{near[0]}'?" if near else expected
-            raise ValueError(f"'{shorten(event)}' is nothing that people are told of; {advice}")
+            raise ValueError(f"'{shorten(event)}' is not known; {advice}")
     return tuple(dict.fromkeys(events))
 
 
 def find_notifier_name_problem(name: str) -> str | None:
     """Explain why a notifier cannot have this name. None if it can."""
     if name == NOBODY:
-        return "'none' stands for nobody in a session's notify; choose another name"
+        return "'none' means no notifier in a session's `notify`; choose another name"
     if _NOTIFIER_NAME.fullmatch(name) is None:
         return f"'{shorten(name)}' cannot name a notifier; use letters, digits, '_', '-' and '.', a letter first"
     return None

@@ -82,7 +82,7 @@ _KeptCountLimit = Annotated[KeptCount, *short_for("hard", {"type": "integer", "m
 
 
 class LimitKeys(Keys):
-    payload: _SizeLimit = describe(None, "What one record holds. Default: {warn: 256KiB, hard: 1MiB}.")
+    payload: _SizeLimit = describe(None, "Payload of one record. Default: {warn: 256KiB, hard: 1MiB}.")
     message: _SizeLimit = describe(None, "One message. Default: {warn: 64KiB, hard: 256KiB}.")
     note: _SizeLimit = describe(None, "One hand-off. Default: {warn: 16KiB, hard: 256KiB}.")
     fact: _SizeLimit = describe(None, "One fact's value. Default: {warn: 16KiB, hard: 256KiB}.")
@@ -96,7 +96,7 @@ class LimitKeys(Keys):
     )
     tokens: _CountLimit = describe(
         None,
-        "What an agent's model takes in to go on; above `warn`, `list` suggests a fresh start. Default: {warn: "
+        "Tokens that an agent's model reads to continue; above `warn`, `list` suggests a fresh start. Default: {warn: "
         "100000, hard: 10000000}.",
     )
     kept_file: _KeptSizeLimit = describe(None, "One file whose content is kept. Default: 8MiB; 0: none is.")

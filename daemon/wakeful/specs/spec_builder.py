@@ -262,18 +262,18 @@ def _build_webhook(name: str, keys: WebhookKeys, common: dict[str, Any], built: 
     if not secrets:
         built.refuse(
             ("bindings", name, "webhook"),
-            f"webhook '{name}' has no secret, so whoever reaches its address could wake this session; add secret: NAME "
-            "(wakeful secret set NAME), or say secret: none",
+            f"webhook '{name}' has no secret, so any program that can reach its address could wake this session; "
+            "add secret: NAME (wakeful secret set NAME), or say secret: none",
         )
         return None
     if UNSIGNED in secrets and len(secrets) > 1:
-        built.refuse(("bindings", name, "secret"), "secret: none goes with no other; name secrets, or none")
+        built.refuse(("bindings", name, "secret"), "secret: none cannot be combined with names; give names, or none")
         return None
     if secrets == (UNSIGNED,):
         secrets = ()
         built.warn(
             ("bindings", name, "secret"),
-            f"nobody signs what is sent to webhook '{name}': whoever reaches it wakes this session",
+            f"deliveries to webhook '{name}' are not signed: any program that can reach it can wake this session",
         )
     return WebhookBinding(
         sender=keys.webhook,
@@ -468,7 +468,7 @@ def _check_whole(name: str, keys: SessionKeys, built: Built) -> None:
         if isinstance(binding, FileKeys) and binding.access == "both" and not is_staged and not is_prompt:
             words = (
                 "access 'both' needs isolation: strict or run.workspace, "
-                "where a run's own writes are told from those of others;"
+                "where a run's own writes can be told apart from others;"
                 " add one of them, or read one path and write another"
             )
             built.refuse(("bindings", bound, "access"), words)
@@ -501,7 +501,7 @@ def _check_workspace(keys: SessionKeys, root: str, built: Built) -> None:
             and not contains(root, parse_under(binding.file, root).base)
         ):
             words = (
-                f"'{shorten(binding.file)}' lies outside of root, which is all that a workspace stands for; write "
+                f"'{shorten(binding.file)}' lies outside of root, and a workspace replaces only root; write "
                 "inside root, or remove workspace"
             )
             built.refuse(("bindings", bound, "file"), words)
@@ -509,7 +509,7 @@ def _check_workspace(keys: SessionKeys, root: str, built: Built) -> None:
         real, real_root = os.path.realpath(os.path.join(root, place)), os.path.realpath(root)
         if contains(real_root, real) or contains(real, real_root):
             words = (
-                f"'{shorten(place)}' would be written past the workspace, which stands for {shorten(root, 80)}; "
+                f"'{shorten(place)}' would be written outside of the workspace, which replaces {shorten(root, 80)}; "
                 "bind it with access: write instead"
             )
             built.refuse(("allow", "write", index), words)
@@ -572,7 +572,7 @@ def _warn_about(spec: SessionSpec, keys: SessionKeys, around: Surroundings, buil
         )
     unknown = [name for name in spec.notify or () if name not in around.notifiers]
     if unknown:
-        rest = "the others are told" if len(unknown) < len(spec.notify or ()) else "all that there are will be told"
+        rest = "only the others are used" if len(unknown) < len(spec.notify or ()) else "all notifiers are used"
         built.warn(("notify",), f"notifier '{shorten(unknown[0])}' is not in wakeful.yaml; {rest}")
     if keys.root is not None and not os.path.isdir(spec.root):
         built.warn(("root",), f"the folder '{shorten(spec.root, 80)}' does not exist")

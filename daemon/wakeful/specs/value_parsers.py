@@ -354,7 +354,7 @@ def parse_window(value: Any) -> tuple[int, int]:
         raise ValueError(f"'{shorten(text)}' is not a window; write hours such as \"08:00-20:00\"")
     start, end = int(found[1]) * 60 + int(found[2]), int(found[3]) * 60 + int(found[4])
     if start >= 1440 or end > 1440 or int(found[2]) > 59 or int(found[4]) > 59:
-        raise ValueError(f"'{shorten(text)}' holds an hour that no day has; write hours such as \"08:00-20:00\"")
+        raise ValueError(f"'{shorten(text)}' has a time that does not exist; write hours such as \"08:00-20:00\"")
     if start == end:
         raise ValueError(f"'{shorten(text)}' is empty; delete it if the session may always run")
     return start, end

@@ -114,7 +114,7 @@ def find_borrowed(common_dir: str) -> str | None:
             if entry.is_symlink():
                 return f"{entry.path} is a symbolic link"
             if left <= 0:
-                return f"{common_dir} holds more than {_MOST_ENTRIES} files, which are not looked through"
+                return f"{common_dir} holds more than {_MOST_ENTRIES} files, too many to check"
             if entry.is_dir(follow_symlinks=False):
                 ahead.append(entry.path)
     return None

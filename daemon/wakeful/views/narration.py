@@ -269,9 +269,8 @@ def tell(event: ev.Event) -> str:
         case ev.ConversationCompressed(messages=messages, by=by):
             return f"{count(messages, 'message')} replaced by a summary (by {by})"
         case ev.SessionMigrated(agent=agent, model=model):
-            return "worked from now on by " + (
-                " ".join(part for part in (agent, model) if part) or "whom its spec names"
-            )
+            chosen = [f"{what} {name}" for what, name in (("agent", agent), ("model", model)) if name]
+            return f"{' and '.join(chosen) or 'the agent and model of its spec'} from the next run on"
         case ev.OutputsStaged(run=run, outputs=outputs):
             return f"run {run} has succeeded; {count(len(outputs), 'output')} to be put in place"
         case ev.OutputsLanded(run=run):

@@ -107,7 +107,7 @@ def _say_now(core: Core, session: Session, moment: Moment, row: dict[str, Any]) 
     if session.is_terminated:
         return [f"It is closed for good; `wakeful open {session.name} --again` reopens it."]
     if session.spec is None or (session.spec.run is None and session.run is None and session.wake is None):
-        return ["Its spec has no `run`: it is a container to talk in, and runs only to answer what it is asked."]
+        return ["Its spec has no `run`: it is only for conversations, and runs only to answer a message."]
     if session.run is not None:
         woken_by = describe_causes(session.run.causes)
         follow_up = (

@@ -98,7 +98,9 @@ def say_binding(core: Core, session: Session, bound: Bound, moment: Moment) -> s
     """Explain in a sentence why one binding does not wake its session now."""
     if not bound.wake:
         return (
-            "It is written, and wakes nobody here." if bound.is_written else "It never wakes the session: wake: false."
+            "It is written, and does not wake this session."
+            if bound.is_written
+            else "It never wakes the session: wake: false."
         )
     look, clock = core.looked.target(bound), core.looked.clocks.get((session.id, bound.key))
     if look is not None and look.problem is not None:

@@ -128,8 +128,8 @@ def _refuse_hidden(spec: SessionSpec, names: Iterable[str], hidden: Iterable[str
         real = os.path.realpath(os.path.join(spec.root, folder))
         if any(contains(place, real) for place in places):
             raise CallerError(
-                f"{os.path.join(spec.root, name)} is for the daemon alone, which hands out secrets one by one; list "
-                "what the run needs under secrets"
+                f"{os.path.join(spec.root, name)} belongs to the daemon, which gives a run only the secrets that its "
+                "spec lists; list those that the run needs under secrets"
             )
 
 

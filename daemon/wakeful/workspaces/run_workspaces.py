@@ -79,7 +79,7 @@ class RunPlaces:
             await asyncio.to_thread(_fill, spec, root, self._state, self._hidden, self._is_closed.is_set)
         except PathBlocked as problem:
             raise OperatorError(
-                f"its workspace could not be filled: {problem}; name where it leads in the binding"
+                f"its workspace could not be filled: {problem}; name its target in the binding"
             ) from problem
         return RunPlace(moved, _order(spec, folder, repository))
 
@@ -164,7 +164,7 @@ def _refuse_linked(spec: SessionSpec) -> None:
             if os.path.islink(folder) and os.path.isdir(folder):
                 raise OperatorError(
                     f"{folder} is a symbolic link, which no workspace follows; "
-                    f"name where it leads in binding '{binding.name}'"
+                    f"name its target in binding '{binding.name}'"
                 )
 
 

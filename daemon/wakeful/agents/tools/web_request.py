@@ -260,7 +260,7 @@ async def _hear(peer: h11.Connection, reader: asyncio.StreamReader) -> _Hop:
             case h11.InformationalResponse():
                 continue
             case other:
-                raise FetchRefused(f"what answers does not speak HTTP ({other})")
+                raise FetchRefused(f"the server does not speak HTTP ({other})")
     return _Hop(status=status, headers=headers, body=bytes(body.content), is_cut=body.is_cut)
 
 

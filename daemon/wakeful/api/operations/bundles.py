@@ -274,8 +274,8 @@ async def _take_moved(work: BundleWork, path: Path, manifest: Manifest, move: st
     """
     known = work.service.core.state.sessions.get(manifest.session)
     another = (
-        f"{known.name if known is not None else manifest.session} lives here, and {path} holds another history of "
-        "it: a move was given up on one side; load it without --move, then merge"
+        f"{known.name if known is not None else manifest.session} is on this host already, and {path} holds another "
+        "history of it: a move was given up on one side; load it without --move, then merge"
     )
     lives_here = known is not None and not isinstance(known.closed, Moving | Departed)
     if known is not None and lives_here and known.seq < manifest.records:

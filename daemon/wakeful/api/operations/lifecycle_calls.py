@@ -80,7 +80,7 @@ async def tell_first(service: Service, call: calls.Answer) -> AsyncIterator[None
         last = await asyncio.to_thread(find_last_answer, service.log, session)
         if last is None:
             raise
-        raise CallerError(f"{call.name} asks nothing any more: {last.words}") from refusal
+        raise CallerError(f"{call.name} asks no question any more: {last.words}") from refusal
 
 
 async def prepare_rename(service: Service, body: calls.Rename) -> calls.Rename:

@@ -199,7 +199,7 @@ def answer_verb(
 def _format_question(found: dict[str, Any]) -> Iterator[str]:
     name = escape(found["session"])
     if found["asks"] is None:
-        yield f"{name} asks nothing"
+        yield f"{name} asks no question"
         if (last := found["last_answer"]) is not None:
             who = escape(last["author"].removeprefix("person:"))
             because = f": {escape(last['rationale'])}" if last["rationale"] else ""

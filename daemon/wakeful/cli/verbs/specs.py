@@ -211,7 +211,8 @@ def _look_at_programs(reading: FolderReading, names: Iterable[str]) -> tuple[lis
         if derived.places:
             reach[name] = list(name_derived(derived, spec.root))
         unbound = (
-            f"{path} is read, because its run names it, and wakes nobody; add to bindings: {_offer_binding(spec, path)}"
+            f"{path} is read, because its run names it, and wakes no session; "
+            f"add to bindings: {_offer_binding(spec, path)}"
             for path in list_unbound_files(spec)
         )
         file = _file_of(reading, find_template(name) or name)

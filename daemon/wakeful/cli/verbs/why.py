@@ -68,7 +68,7 @@ def _format_waves(found: dict[str, Any]) -> list[str]:
         for entry in wave:
             lines += _indent(f"{number}. {entry['session']}: {_say_why(entry)}")
     for path in found["unmatched"]:
-        lines += _indent(f"{path}: wakes nobody; `wakeful why {path}` says what nearly matches")
+        lines += _indent(f"{path}: wakes no session; `wakeful why {path}` says what nearly matches")
     if len(found["waves"]) > 1:
         lines.append("Output that comes out unchanged ends the wave there.")
     return lines

@@ -334,10 +334,10 @@ def _find_spent_of(
 ) -> ev.Hold | None:
     """Check one budget for `_find_spent`. `wanted` is the usage of the run including this request."""
     if usd is None and counts_money(budget):
-        words = f"nobody knows what {step.model} costs, and its budget counts money; add it to prices in wakeful.yaml"
+        words = f"the price of {step.model} is not known, and a budget counts money; add it to prices in wakeful.yaml"
         return ev.Hold(kind="failed", words=words)
     if (short := find_shortage(budget.run, wanted)) is not None:
-        return ev.Hold(kind="failed", words=f"{whose}budget of the run: {short} for the next request at its worst")
+        return ev.Hold(kind="failed", words=f"{whose}budget of the run: the next request may bring it to {short}")
     found = find_exhausted(
         budget, spent, wall, counted=OF_REQUESTS, tokens=step.input_tokens + step.max_output_tokens, usd=usd or 0.0
     )

@@ -27,6 +27,6 @@ def refuse_by_role(session: Session, call: Call, author: str, uid: int | None = 
         )
     if role == "contributor" and CALL_RULES[type(call)].role == "maintainer":
         raise CallerError(
-            f"{author.removeprefix(PERSON)} is a contributor to {session.name}; to {what} is for its maintainers, "
-            "whom its spec names"
+            f"{author.removeprefix(PERSON)} is a contributor to {session.name}; only its maintainers may {what}; "
+            "its spec names them"
         )

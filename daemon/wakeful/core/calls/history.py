@@ -71,7 +71,7 @@ def _judge_rewind(call: calls.Rewind, core: Core, decision: Decision, called: ca
     session = find_resting(core, call.name, "rewind")
     _refuse_outside(session, call.to)
     if call.to == session.seq:
-        return f"stands at seq {call.to} already"
+        return f"is at seq {call.to} already"
     if call.at is not None and call.at != session.seq:
         raise CallerError(f"{call.name} went on while the rewind of its files was prepared; ask for it again")
     versions = {key: version for key, version in _versions_now(core, session).items() if not only_advances(key)}
@@ -145,7 +145,7 @@ def _judge_fork(call: calls.Fork, core: Core, decision: Decision, called: calls.
         emit_call(core, decision, parent, forked, called)
     # An activation would be refused while bindings are detached: their outputs need another place first.
     until = (
-        f"has a place of its own for {', '.join(detached)}: fork with --workspace, or write sessions.d/{call.new}.yaml"
+        f"has its own files for {', '.join(detached)}: fork with --workspace, or write sessions.d/{call.new}.yaml"
         if detached
         else "is activated"
     )
@@ -315,14 +315,14 @@ def _judge_compress(call: calls.Compress, core: Core, decision: Decision, called
 def _judge_migrate(call: calls.Migrate, core: Core, decision: Decision, called: calls.Called) -> str:
     session = find_resting(core, call.name, "migrate")
     if (call.agent, call.model) == (session.declaration.agent, session.declaration.model):
-        return "that is who works here already"
+        return "this agent and model are set already"
     event = ev.SessionMigrated(
         agent=call.agent, model=call.model, old_agent=session.declaration.agent, old_model=session.declaration.model
     )
     emit_call(core, decision, session, event, called)
-    who = " ".join(part for part in (call.agent, call.model) if part) or "whom its spec names"
+    chosen = [f"{what} {name}" for what, name in (("agent", call.agent), ("model", call.model)) if name]
     meant = find_meant_model(core.settings.prices, call.model) if call.model is not None else None
-    return f"worked by {who} from its next run on" + (
+    return f"{' and '.join(chosen) or 'the agent and model of its spec'} from the next run on" + (
         f"; {call.model} is not in the list of models: did you mean {meant}?" if meant else ""
     )
 
@@ -342,7 +342,7 @@ def _judge_thaw(call: calls.Thaw, core: Core, decision: Decision, called: calls.
         case Moving(move=move):
             session = emit_call(core, decision, session, ev.SessionThawed(move=move, reason=call.reason), called)
         case Departed(move=str()):
-            raise CallerError(f"{call.name} was moved: its receipt came; fork it to go on from its record here")
+            raise CallerError(f"{call.name} was moved: its receipt came; fork it to go on from its log here")
         case Departed() | Terminated() | Archived() | None:
             return "not frozen: nothing to give up"
     declare_again(core, decision, session)
@@ -363,7 +363,7 @@ def _judge_depart(call: calls.Depart, core: Core, decision: Decision, called: ca
         emit_call(core, decision, session, ev.SessionDeparted(move=call.move, receipt=call.receipt), called)
     else:
         core.state.put(call.past)
-    return "lives elsewhere now; this is its record"
+    return "moved to the other host; its log stays here"
 
 
 def _judge_arrive(call: calls.Arrive, core: Core, decision: Decision, called: calls.Called) -> str:
@@ -388,7 +388,7 @@ def _judge_arrive(call: calls.Arrive, core: Core, decision: Decision, called: ca
     session = core.emit(decision, past.id, arrived, author=called.author, key=called.key)
     declare_again(core, decision, session)
     first = "" if is_own else f"is trusted (wakeful trust {past.name}), and then until it "
-    return f"lives here now; it sleeps until it {first}is activated{put_aside}"
+    return f"moved to this host; it sleeps until it {first}is activated{put_aside}"
 
 
 def _put_namesake_aside(core: Core, decision: Decision, past: Session, called: calls.Called) -> str:

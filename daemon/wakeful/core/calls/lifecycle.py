@@ -37,7 +37,7 @@ LONGEST_SLEEP_SECONDS = 1000 * 366 * 86400.0
 
 
 class NothingAsked(CallerError):
-    """Raised for an answer to a session that asks nothing, or no longer asks."""
+    """Raised for an answer to a session that asks no question, or no longer asks it."""
 
 
 # Takes the call, the core, the decision that its events go to, and the call with its author. Returns the reply.
@@ -77,8 +77,8 @@ def find_living(core: Core, name: str) -> Session:
             raise CallerError(f"{name} is archived; `wakeful load {name}` brings it back")
         case Departed():
             raise CallerError(
-                f"{name} was moved to another host; this is its record, "
-                f"`wakeful fork {name} --as NEW` goes on from it here"
+                f"{name} was moved to another host; its log stays here, and "
+                f"`wakeful fork {name} --as NEW` goes on from it"
             )
         case Moving():
             raise CallerError(
@@ -112,7 +112,7 @@ def find_runnable(core: Core, name: str, *, is_question: bool = False) -> Sessio
     if not session.declaration.is_declared or session.spec is None:
         raise CallerError(f"{name} is undeclared: its file is gone from sessions.d; put it back to run it")
     if session.spec.run is None and not is_question:
-        raise CallerError(f"{name} has no `run`: it is a container to talk in; add `run:` to its spec to activate it")
+        raise CallerError(f"{name} has no `run`: it is only for conversations; add `run:` to its spec to activate it")
     if not session.spec.enabled:
         raise CallerError(f"{name} is disabled; set `enabled: true` in its spec to run it")
     if session.lineage.detached:
@@ -204,7 +204,7 @@ def _judge_resume_all(call: calls.ResumeAll, core: Core, decision: Decision, cal
 def _judge_answer(call: calls.Answer, core: Core, decision: Decision, called: calls.Called) -> str:
     session = find_living(core, call.name)
     if session.hold is None or session.hold.kind != "asking" or session.wake is None:
-        raise NothingAsked(f"{call.name} asks nothing; `wakeful show {call.name}` says what it does")
+        raise NothingAsked(f"{call.name} asks no question; `wakeful show {call.name}` shows its state")
     if call.rationale is not None:
         check_size(core, "note", call.rationale)
     if session.question is not None:
@@ -485,7 +485,9 @@ def check_level(core: Core, session: Session, what: LimitName, amount: int) -> N
     """Raise CallerError, with advice, if the session would exceed a hard limit."""
     problem = core.settings.limits.refuse_beyond(what, amount)
     if problem is not None:
-        raise CallerError(f"{session.name} has its fill of {problem}; {ADVICE[what].replace('NAME', session.name)}")
+        raise CallerError(
+            f"{session.name} has reached a limit: {problem}; {ADVICE[what].replace('NAME', session.name)}"
+        )
 
 
 def _stop(

@@ -152,4 +152,4 @@ def find_ambiguous_binding(spec: SessionSpec, agent: AgentSpec) -> tuple[str, st
     name = next((binding.name for binding in spec.files if binding.access == "both"), None)
     if name is None or spec.is_staged or (hand := find_unattributed_writer(spec, agent)) is None:
         return None
-    return name, f"access 'both' needs a run whose own writes are told from those of others, and {hand}"
+    return name, f"access 'both' needs a run whose own writes can be told apart from others, and {hand}"

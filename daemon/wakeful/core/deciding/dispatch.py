@@ -131,10 +131,10 @@ def _end_hold(core: Core, decision: Decision, session: Session) -> Session:
     if deadline is not None and core.has_passed(session.id, deadline, decision.moment):
         if hold.kind == "asking":
             return _deny_unanswered(core, decision, session)
-        return core.emit(decision, session.id, ev.SessionResumed(reason="its time came"))
+        return core.emit(decision, session.id, ev.SessionResumed(reason="the time of the hold is over"))
     _await_end_of_hold(core, decision, session.id, hold)
     if hold.kind == "failed" and is_owed(core.state, core.looked, session):
-        return core.emit(decision, session.id, ev.SessionResumed(reason="something newer came"))
+        return core.emit(decision, session.id, ev.SessionResumed(reason="a newer version came"))
     return session
 
 

@@ -71,7 +71,7 @@ def find_sleep_words(core: Core, session: Session, moment: Moment) -> str | None
         return refused
     if session.lineage.detached:
         return (
-            f"a fork without a place of its own: {', '.join(session.lineage.detached)} would overwrite what its "
+            f"a fork without its own files: {', '.join(session.lineage.detached)} would overwrite what its "
             "parent writes"
         )
     hold = session.hold
@@ -127,8 +127,7 @@ def find_owner_problem(core: Core, session: Session) -> str | None:
         )
     if session.declaration.model is not None and prefer_model(agent, session.declaration.model) is None:
         return (
-            f"its model {session.declaration.model} is none that is known: "
-            f"wakeful migrate {session.name} --model PROVIDER:NAME"
+            f"its model {session.declaration.model} is not known: wakeful migrate {session.name} --model PROVIDER:NAME"
         )
     if session.declaration.model is None and not agent.can_answer:
         return f"its agent {name} has neither a model nor acp: add model: PROVIDER:NAME to agents/{name}.yaml"
@@ -136,7 +135,7 @@ def find_owner_problem(core: Core, session: Session) -> str | None:
         session.spec is not None
         and (blurred := find_ambiguous_binding(session.spec, find_owner(core, session) or agent)) is not None
     ):
-        return f"{blurred[0]}: {blurred[1]}; take that from it, or use isolation: strict"
+        return f"{blurred[0]}: {blurred[1]}; change that, or use isolation: strict"
     return None
 
 

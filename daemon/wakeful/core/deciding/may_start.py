@@ -235,7 +235,7 @@ def _judge_graph_and_slots(core: Core, session: Session) -> Verdict:
             is_mixed = True
         favoured = _find_favoured_reader(core, session)
         if favoured is not None:
-            return YieldsToReader(f"gives way to {favoured.name}", favoured.id)
+            return YieldsToReader(f"its reader {favoured.name} goes first", favoured.id)
     assert session.spec is not None
     if core.looked.shortage is not None:
         return WaitsForSlot(core.looked.shortage)

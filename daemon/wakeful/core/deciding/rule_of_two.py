@@ -76,10 +76,10 @@ def find_rule_of_two_breach(untrusted_text: UntrustedTextFlow, session: Session)
             told = ", ".join(
                 private.items if member is session else (f"{one} of {member.name}" for one in private.items)
             )
-            return (
-                f"what it reads came by way of {source}, which reads untrusted words; {private.kind}: {told}; "
-                f"way out: {way_out}"
+            reached = (
+                "it reads untrusted text" if source == session.name else f"untrusted text reaches it through {source}"
             )
+            return f"{reached}; {private.kind}: {told}; way out: {way_out}"
     return None
 
 

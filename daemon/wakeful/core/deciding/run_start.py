@@ -161,10 +161,11 @@ def refuse_observing(core: Core, session: Session) -> str | None:
             "set allow_unisolated: true in wakeful.yaml"
         )
     if any(binding.access == "both" for binding in spec.files):
-        return f"{session.name} reads and writes the same files, which takes isolation: strict; leave --observe out"
+        return f"{session.name} reads and writes the same files, which needs isolation: strict; leave --observe out"
     if (legs := find_rule_of_two_breach(core.untrusted_text, replace(session, spec=observe_spec(spec)))) is not None:
         return (
-            f"{session.name} would have secrets, strangers' words and a way out at once ({legs}); leave --observe out"
+            f"{session.name} would have untrusted text, private data and a way to send data out ({legs}); "
+            "leave --observe out"
         )
     return None
 
@@ -216,10 +217,10 @@ def _find_previewed_agent(core: Core, session: Session, for_agent: str | None) -
         return acting
     name = session.owner
     if session.spec is not None and isinstance(session.spec.run, PromptRun):
-        raise CallerError(f"{session.name} is worked by agent {name!r}, which no file in sessions.d/agents/ declares")
+        raise CallerError(f"{session.name} needs agent {name!r}, which no file in sessions.d/agents/ declares")
     raise CallerError(
-        f"{session.name} is worked by no agent, so no model sees anything of it; "
-        "--for-agent NAME shows what that one would see"
+        f"no agent works in {session.name}, so no model sees anything of it; "
+        "--for-agent NAME shows what that agent would see"
     )
 
 

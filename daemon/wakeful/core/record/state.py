@@ -349,7 +349,7 @@ class Session(Struct, frozen=True, kw_only=True):
         """Say why nothing is recorded here, if the session moves or moved. Its earlier reason to sleep is in `hold`."""
         match self.closed:
             case Departed():
-                return "moved to another host; this is its record"
+                return "moved to another host; its log stays here"
             case Moving(to=to):
                 return f"moving to {to or 'another host'}: frozen until its receipt comes"
             case Terminated() | Archived() | None:

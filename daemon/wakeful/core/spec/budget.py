@@ -151,7 +151,7 @@ def find_shortage(bound: Amounts, wanted: Amounts) -> str | None:
     for name, unit in UNITS.items():
         limit, amount = getattr(bound, name), getattr(wanted, name)
         if limit is not None and amount is not None and amount > limit:
-            return f"{amount:g} of {limit:g} {unit} wanted"
+            return f"{amount:g} of {limit:g} {unit}"
     return None
 
 

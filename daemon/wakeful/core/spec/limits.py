@@ -53,7 +53,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     mailbox: Levels = Levels(1_000, 10_000)
     # Unseen deliveries to one webhook.
     deliveries: Levels = Levels(1_000, 10_000)
-    # The tokens that an agent's model takes in to go on. The hard level is far above any model's window:
+    # The tokens that an agent's model reads to continue. The hard level is far above any model's window:
     # the conversation is compressed to the window first.
     tokens: Levels = Levels(100_000, 10_000_000)
     # Saved contents of files that runs read and wrote. They have only one level, and 0 saves nothing.
@@ -84,7 +84,7 @@ COUNTED: frozenset[LimitName] = frozenset(
 UNWARNED: frozenset[LimitName] = frozenset({"kept_file", "kept_run", "kept_files", "processes"})
 # The meaning of each limit, in the order people read them.
 MEANINGS: dict[LimitName, str] = {
-    "payload": "what one record holds",
+    "payload": "payload of one record",
     "message": "one message",
     "note": "one hand-off",
     "fact": "one fact's value",
@@ -94,7 +94,7 @@ MEANINGS: dict[LimitName, str] = {
     "records": "records of a session",
     "mailbox": "messages a session has not seen",
     "deliveries": "deliveries to a webhook that its session has not seen",
-    "tokens": "tokens its agent's model takes in to go on",
+    "tokens": "tokens that its agent's model reads to continue",
     "kept_file": "one file whose content is kept",
     "kept_run": "new contents of files kept of one run",
     "kept_files": "files of one run whose contents are new and kept",
@@ -146,7 +146,7 @@ def judge_room(free_bytes: int, total_bytes: int, *, is_short: bool) -> str | No
     wanted = int(mark * RELEASE_FACTOR) if is_short else mark
     if free_bytes >= wanted:
         return None
-    return f"room on disk: {_say(free_bytes)} free beside the log, {_say(wanted)} wanted"
+    return f"disk space: {_say(free_bytes)} free on the disk of the log, {_say(wanted)} needed"
 
 
 def _say(size: int) -> str:

@@ -315,7 +315,7 @@ class Spawner:
                 most = _LOOKS_FOR_SPAWN if self._number else _LOOKS_FOR_BEGIN
                 if is_gone or (looks >= most and self.may_spawn()):
                     raise OSError(
-                        errno.ENOMEM, f"{os.strerror(errno.ENOMEM)}, the thread that was to start it is gone"
+                        errno.ENOMEM, f"{os.strerror(errno.ENOMEM)}, the thread that should start the program ended"
                     ) from None
                 # Checked before the queue is read again: a thread that is gone by now has either put its answer into
                 # the queue or will never do so.

@@ -46,14 +46,14 @@ def open_beneath(folder: str | None, path: str) -> int:
         if error.errno == errno.ELOOP:
             raise LinkLoop(
                 f"{os.path.join(folder, path)} is a symbolic link that leads to itself; "
-                "make it a file, or lead it elsewhere"
+                "make it a file, or change its target"
             ) from error
         # EXDEV: the path leads outside. EAGAIN: it was renamed while it was resolved, several times in a row.
         if error.errno not in (errno.EXDEV, errno.EAGAIN):
             raise
         words = (
             f"{os.path.join(folder, path)} leads out of {folder} by a symbolic link; "
-            "name where it leads in the binding, or under allow"
+            "name its target in the binding, or under allow"
         )
         raise LeadsOutside(words) from error
     finally:

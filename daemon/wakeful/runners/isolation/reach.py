@@ -110,12 +110,15 @@ def find_network_gaps(network: bool | tuple[str, ...]) -> Iterable[str]:
     if isinstance(network, bool):
         return
     known = Confinement(network=network)
-    ports = "the ports alone are enforced" if probe_abi() >= TCP_ABI else "nothing is enforced (Linux 6.7 can, by port)"
-    yield f"hosts: of `network` {ports}"
+    yield "hosts: " + (
+        "only the ports in `network` are enforced"
+        if probe_abi() >= TCP_ABI
+        else "nothing in `network` is enforced (Linux 6.7 can enforce its ports)"
+    )
     if known.looks_up_names:
         yield (
-            "UDP: names are looked up by it, and the kernel knows no ports of it (none is left where `network` "
-            "lists addresses alone)"
+            "UDP: needed for name lookups, and the kernel cannot limit its ports (it is closed if `network` lists "
+            "only addresses)"
         )
     if known.listened_ports:
         yield "listening: a socket that is bound to no port may listen on one that the kernel chooses"
@@ -267,26 +270,26 @@ class Plan:
             return
         if not is_safe:
             words = (
-                f"{folder} is to be written, and holds {inside[0]}, which no run may change; name narrower "
+                f"{folder} is an output folder and contains {inside[0]}, which no run may change; name narrower "
                 "folders, or install bubblewrap"
             )
             raise ReachRefused(words)
         if self._can_shield:
             self.shielded.update(dict.fromkeys(inside))
         elif inside:
-            self.unenforced["the specs are within its reach: one that is changed during the run needs trust"] = None
+            self.unenforced["the specs are within its reach: a spec that changes during the run needs trust"] = None
         if is_kept:
             self.shielded.update(dict.fromkeys(repositories))
         elif self._has_view:
             raise ReachRefused(
-                f"{folder} is to be written, and holds {repositories[0]}, a link that cannot be kept from the run; "
+                f"{folder} is an output folder and contains {repositories[0]}, a link that cannot be protected; "
                 "name narrower folders"
             )
         else:
             self.spared.update(dict.fromkeys(repositories))
             self.unenforced[
-                f"new names in {folder}: it holds {repositories[0]}, "
-                "so that only what was there when the run began can be written"
+                f"new names in {folder}: it contains {repositories[0]}, "
+                "so only entries that were there when the run began can be written"
             ] = None
         if is_alone:
             self.opened[folder] = None
@@ -469,7 +472,7 @@ class Plan:
         """Grant writing this file only. A missing file is made, because the run cannot make it in a closed folder."""
         self._refuse_early(output)
         if os.path.islink(output):
-            raise ReachRefused(f"{output} is a symbolic link; name where it leads in the binding")
+            raise ReachRefused(f"{output} is a symbolic link; name its target in the binding")
         os.close(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666))
         self._grant(output, WRITE)
 
@@ -488,8 +491,8 @@ class Plan:
         """Grant rights on a path. For a path inside root use `_grant`, so that no link in it can lead out."""
         if self._hidden.holds(named := path if beneath is None else os.path.join(beneath, path)):
             raise ReachRefused(
-                f"{named} is for the daemon alone, which hands out secrets one by one; "
-                "list what the run needs under secrets"
+                f"{named} belongs to the daemon, which gives a run only the secrets that its spec lists; "
+                "list those that the run needs under secrets"
             )
         self._rights[beneath, path] = self._rights.get((beneath, path), 0) | rights
 

@@ -35,7 +35,7 @@ from wakeful.system.private_files import make_private
 _POOL_SIZE = 2
 # Seconds until a landing that failed with an unexpected exception is tried again.
 _AGAIN_SECONDS = 5.0
-_CHANGED = "others changed it while the run was under way; their version stays"
+_CHANGED = "another process changed it during the run; that version stays"
 
 
 class Bounds(Struct, frozen=True, kw_only=True):
@@ -208,7 +208,7 @@ def find_astray(output: StagedOutput, root: str, bounds: Bounds, real: str) -> s
     if real != os.path.normpath(
         os.path.join(os.path.realpath(spelled), os.path.relpath(os.path.dirname(path), spelled))
     ):
-        return f"a symbolic link on the way leads to {real}; name that place in the binding"
+        return f"a symbolic link in its path leads to {real}; name that place in the binding"
     target = os.path.join(real, os.path.basename(path))
     if (
         GIT in target.split("/")

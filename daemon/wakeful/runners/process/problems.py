@@ -48,7 +48,10 @@ def describe_start(error: OSError | ValueError, argv: Sequence[str], cwd: str, e
                 "raise it (LimitNOFILE=, ulimit -n)"
             )
         case errno.ENOSPC | errno.EDQUOT:
-            return f"cannot start {program}: no room for the run's folder ({error.strerror}); free some space"
+            return (
+                f"cannot start {program}: not enough disk space for the run's folder ({error.strerror}); "
+                "free some space"
+            )
     where = f" at {error.filename!r}" if error.filename else ""
     return f"cannot start {program}: {error.strerror or error}{where}"
 
@@ -62,7 +65,7 @@ def describe_timeout(timeout_seconds: float) -> str:
 
 
 def describe_overspent(name: str, limit: float) -> str:
-    return f"stopped: more than the {limit:g} {UNITS[name]} its budget leaves it"
+    return f"stopped: it used more than the {limit:g} {UNITS[name]} left in its budget"
 
 
 def describe_check(argv: Sequence[str], exit_code: int | None, signal_number: int | None) -> str:

@@ -175,9 +175,7 @@ def find_unenforced(limits: RunLimits) -> tuple[str, ...]:
         )
         if value is not None
     ]
-    return (
-        (f"limits of the run as a whole ({', '.join(looked)}): looked at every {LOOK_SECONDS:g} s",) if looked else ()
-    )
+    return (f"limits of the run as a whole ({', '.join(looked)}): checked every {LOOK_SECONDS:g} s",) if looked else ()
 
 
 def _count_of_user(uid: int) -> int:

@@ -67,7 +67,7 @@ async def _judge(url: str, heard: AnswerHead) -> None:
         chunk = await heard.reader.read(_ANSWER_BYTES)
         found += chunk
         if not chunk or len(found) > _ANSWER_BYTES:
-            raise ServiceDown(f"{url}: what answers does not speak MCP")
+            raise ServiceDown(f"{url}: the server does not speak MCP")
 
 
 def _find_program(server: McpServer, root: str) -> None:
@@ -78,4 +78,4 @@ def _find_program(server: McpServer, root: str) -> None:
     if not os.path.isfile(place):
         raise ServiceDown(f"the program {place} is not there")
     if not os.access(place, os.X_OK):
-        raise ServiceDown(f"the program {place} cannot be executed; chmod +x it, or name what runs it first")
+        raise ServiceDown(f"the program {place} cannot be executed; chmod +x it, or put its interpreter first")

@@ -275,7 +275,7 @@ def read_entry(
             if seen is not None:
                 return seen
             found = os.lstat(path)
-        raise CannotSee(f"{show(path)}: changes its kind while it is looked at")
+        raise CannotSee(f"{show(path)}: changed its kind while it was read")
     except OSError as problem:
         if _is_missing(problem):
             return None
@@ -398,7 +398,8 @@ def _hash_open_file(path: str, flags: int, demand: Demand) -> tuple[os.stat_resu
             total += len(chunk)
             if total > limit:
                 raise CannotSee(
-                    f"{show(path)}: does not end (more than {limit} bytes read, {before.st_size} announced)"
+                    f"{show(path)}: is longer than its size says "
+                    f"(more than {limit} bytes read, {before.st_size} expected)"
                 )
         return before, digest.digest(), pack_key(os.fstat(descriptor)) == pack_key(before)
     finally:

@@ -513,7 +513,7 @@ class FileSource:
             try:
                 step()
             except Exception as error:  # a defect in one step must not stop the others
-                self.defects.take("what hints do not tell", error)
+                self.defects.take("the periodic work of the file source", error)
 
     def _take_mounts(self) -> None:
         """Process changed mounts.

@@ -92,15 +92,15 @@ class BoundRepositories:
             running = self._find_writer(found.top, was_there=was_there, is_running=True)
             if running is not None:
                 raise GitRefusal(
-                    f"{found.top} has another repository since a run of {running} is under way, which could write "
-                    "there; it counts when that has ended"
+                    f"{found.top} has a different repository, and a run of {running} that could have written it is "
+                    "under way; the repository is accepted when that run has ended"
                 )
             return
         writer = self._find_writer(found.top, was_there=was_there, is_running=False)
         if writer is None or f"safe.directory={found.top}" in await self._list_trusted():
             return
         raise GitRefusal(
-            f"{found.doubt}; that is another repository than was bound, and a run of {writer} could have put it there. "
+            f"{found.doubt}; this is not the repository that was bound, and a run of {writer} could have put it there. "
             f"If it is yours: git config --global --add safe.directory {found.top}"
         )
 
@@ -124,7 +124,7 @@ def _look(folder: str, place: Place, known: str | None, is_explicit: bool) -> _F
     dirs = read_git_dirs(top) if top is not None else None
     if top is None or dirs is None or not _is_as_git_says(dirs, place):
         raise GitRefusal(
-            f"{place.git_dir} is not where the pointers around {folder} lead, or was changed while it was looked at"
+            f"{place.git_dir} does not match the .git files around {folder}, or was changed while it was checked"
         )
     words = _describe(dirs)
     if words == known or known is None:

@@ -19,8 +19,8 @@ from wakeful.sources.git.trees import find_changes
 
 _FILE = 0o100000
 _KINDS = {0o120000: "a link", 0o160000: "a submodule"}
-_MANY = "too much changed to name it"
-_GONE = "what the last success saw is in the repository no longer: its history was rewritten"
+_MANY = "too many paths changed to list them"
+_GONE = "the version of the last success is no longer in the repository: its history was rewritten"
 
 
 async def compare_versions(repository: Repository, old: str, new: str, shown: str, bounds: Bounds) -> Compared:
@@ -30,7 +30,7 @@ async def compare_versions(repository: Repository, old: str, new: str, shown: st
     if before is None and old != ABSENT:
         return Compared(problem=_GONE)
     if after is None and new != ABSENT:
-        return Compared(problem="what was committed is in the repository no longer")
+        return Compared(problem="the committed version is no longer in the repository")
     return await _compare(repository, before, after, shown, bounds)
 
 
@@ -40,7 +40,7 @@ async def compare_commit(repository: Repository, commit: str, path: str, shown: 
         return Compared()
     (known,) = await repository.find([f"{commit}^{{commit}}"])
     if known is None:
-        return Compared(problem="the commit is in the repository no longer")
+        return Compared(problem="the commit is no longer in the repository")
     parent = re.search(rb"^parent ([0-9a-f]+)$", (await repository.read(commit)).partition(b"\n\n")[0], re.MULTILINE)
     names = [commit] if parent is None else [commit, parent[1].decode()]
     found = await repository.find(

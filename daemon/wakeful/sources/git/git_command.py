@@ -311,7 +311,7 @@ class _CatFile:
     async def find(self, names: Sequence[str]) -> list[Found | None]:
         for name in names:
             if "\n" in name or "\0" in name or name.startswith("-"):
-                raise GitRefusal(f"{name!r} cannot be asked for: it begins with '-' or holds a line break")
+                raise GitRefusal(f"{name!r} is not a valid object name: it begins with '-' or has a line break")
         async with self._turn:
             found: list[Found | None] = []
             for begin in range(0, len(names), _NAMES_AT_ONCE):
@@ -386,7 +386,7 @@ class _CatFile:
     async def _started(self) -> asyncio.subprocess.Process:
         self.asked_at = time.monotonic()
         if self.is_closed:
-            raise GitRefusal(f"{self._place.git_dir} is followed no longer")
+            raise GitRefusal(f"{self._place.git_dir} is no longer watched")
         if self._process is None:
             words = [f"--git-dir={self._place.git_dir}", "cat-file", self._mode]
             self._process = await _spawn(words, self._place.common_dir)
@@ -492,4 +492,4 @@ def _say_refusal(complaint: bytes, folder: str) -> str:
         )
     if any("not a git repository" in line for line in lines):
         return f"{folder} is not inside a git repository"
-    return f"git in {folder}: {lines[0] if lines else 'ended without a word'}"
+    return f"git in {folder}: {lines[0] if lines else 'ended without a message'}"

@@ -217,7 +217,7 @@ class CommitSource:
         """
         followed = self._followed.get(key)
         if followed is None:
-            return Compared(problem="it is bound no longer")
+            return Compared(problem="the binding no longer exists")
         try:
             async with asyncio.timeout(_COMPARE_SECONDS):
                 watched, prefix = await self._open(followed.home)

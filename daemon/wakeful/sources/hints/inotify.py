@@ -259,7 +259,7 @@ class InotifyHints:
         # The reader is added before the watches, so that no event is missed.
         self._loop.add_reader(fresh.fd, self._drain)
         refused = self.arm(folders)
-        self._report((Lost("inotify was begun anew"), *(Gone(folder) for folder in refused)))
+        self._report((Lost("inotify was restarted"), *(Gone(folder) for folder in refused)))
 
     def _breathe(self) -> None:
         """Stop reading until `_breath_ends` if this span has used up its turns.
