@@ -367,4 +367,4 @@ def test_an_open_port_costs_nothing_at_rest(box: Box) -> None:
     assert box.daemon is not None
     assert len(os.listdir(f"/proc/{box.daemon.pid}/task")) <= max(before, 8)
     # Once a second the daemon looks for changed secrets.
-    eventually(watch_rest(box.daemon.pid, seconds=0.3), seconds=20)
+    eventually(watch_rest(box.daemon.pid, seconds=0.3))
