@@ -221,11 +221,12 @@ def test_an_ordinary_bundle_does_not_move_a_session(box: Box, there: Box) -> Non
 def test_an_archived_session_leaves_the_log_small_and_comes_back(box: Box) -> None:
     """Its state stays readable while its payloads are in a bundle.
 
-    The chain verifies while it is archived, and after the load.
+    The chain verifies before, while it is archived, and after the load.
     """
     start_counting(box)
     box.ask("remember", "count", "secretive", CANARY)
     records = box.log("count")
+    assert "sound" in box.words("verify")
     box.ask("archive", "count")
     assert box.row("count")["state"] == "archived"
     assert facts(box, "count") == {"secretive": CANARY}
@@ -423,28 +424,31 @@ def test_another_agent_is_one_that_exists(box: Box) -> None:
 
 
 def test_retention_archives_what_is_over_and_nothing_else(box: Box) -> None:
-    """A session whose file is gone is due when its time is over.
+    """A session whose file is gone is due when its time is over, and a dry run says why.
 
     A session that is declared or has failed is never due.
     """
     start_counting(box)
     box.spec("stays", "objective: Stay.\nrun: {command: ['true']}\n")
     box.spec("broken", "objective: Fail.\nbindings: {input: {file: in.txt}}\nrun: {command: ['false'], retries: 0}\n")
-    box.write("wakeful.yaml", "retention: {keep: 1s}\n")
+    box.write("wakeful.yaml", "retention: {keep: 1d}\n")
     eventually(lambda: {row["name"] for row in box.rows()} == {"count", "stays", "broken"})
     box.wait_for("broken", state="sleeping")
     (box.specs / "count.yaml").unlink()
     (box.specs / "broken.yaml").unlink()
     box.wait_for("count", state="sleeping")
 
-    def due() -> list[str]:
-        return [one["name"] for one in box.json("archive", "--due", "--dry-run")["sessions"]]
+    def due() -> dict[str, str]:
+        return {one["name"]: one["why"] for one in box.json("archive", "--due", "--dry-run")["sessions"]}
 
-    eventually(lambda: due() == ["count"])
+    assert due() == {}
+    box.write("wakeful.yaml", "retention: {keep: 1s}\n")
+    eventually(lambda: list(due()) == ["count"])
+    assert due()["count"].startswith("not active for ") and due()["count"] in box.words("archive", "--due", "--dry-run")
     assert {row["state"] for row in box.rows()} == {"suspended", "sleeping"}
     assert "not active for" in box.words("archive", "--due")
     assert box.row("count")["state"] == "archived" and box.row("broken")["state"] == "sleeping"
-    assert due() == []
+    assert due() == {}
     box.ask("load", "count")
     assert box.row("count")["state"] == "sleeping"
 

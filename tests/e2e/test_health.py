@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 import pytest
@@ -12,6 +13,9 @@ from prometheus_client.parser import text_string_to_metric_families as read_plai
 from api.conftest import Speaker
 from e2e.box import Box
 from e2e.test_http_port import make_token, open_port
+from ordinary_user import OrdinaryBox
+from ordinary_user import ordinary_box as ordinary_box
+from ordinary_user import ordinary_user as ordinary_user
 from wait_conditions import eventually
 from wakeful.cli.client import Client
 
@@ -96,20 +100,32 @@ def test_what_waits_for_a_person_is_told(box: Box) -> None:
     assert find(box, "held")["mend"] == "wakeful resume --all"
 
 
-def test_places_budgets_and_verification_are_told(box: Box) -> None:
-    """A budget that is nearly spent is a note. The part about the log says when it was last verified."""
+def test_places_budgets_and_verification_are_told(ordinary_box: OrdinaryBox) -> None:
+    """A folder that cannot be read is named, until it can be read. A budget that is nearly spent is a note.
+
+    The part about the log says when it was last verified.
+    """
+    box = ordinary_box
     box.write("in.txt", "good\n")
     box.spec(
         "spender",
         "objective: Spend.\nbindings: {in: {file: in.txt, settle: 10ms}}\nbudget: {day: {runs: 5}}\n"
         "run: {command: ['true']}\n",
     )
+    box.spec("reader", "objective: Read.\nbindings: {rows: {file: 'locked/*.csv'}}\nrun: {command: ['true']}\n")
+    locked = box.folder / "locked"
+    locked.mkdir(mode=0)
     box.start()
+    unseen = find(box, "binding")
+    assert unseen["level"] == "wrong" and unseen["mend"] == "wakeful show reader"
+    assert unseen["words"] == f"reader cannot see rows: {locked}: Permission denied"
     for text, runs in (("a", 1), ("b", 2), ("c", 3), ("d", 4)):
         box.write("in.txt", f"{text}\n")
         box.wait_at_rest("spender", runs=runs)
     spent = find(box, "budget")
     assert spent["level"] == "note" and "of 5 runs of the day are spent" in spent["words"]
+    locked.chmod(0o755)
+    eventually(lambda: read_health(box)["healthy"])
     assert read_health(box)["log"]["verified"] is None
     box.ask("verify")
     verified = read_health(box)["log"]["verified"]
@@ -118,7 +134,7 @@ def test_places_budgets_and_verification_are_told(box: Box) -> None:
 
 @pytest.mark.parametrize("read", [read_plain, read_open])
 def test_prometheus_reads_the_numbers(box: Box, read: Any) -> None:
-    """Both formats have runs by outcome, durations, wakes by cause, states, the log, requests and the process."""
+    """Both formats have runs by outcome, durations, wakes by cause, states, the log, its disk, requests and the process."""
     box.write("in.txt", "good\n")
     box.write("wakeful.yaml", "metrics: {sessions: [payroll]}\n")
     box.spec("payroll", FAILS)
@@ -145,6 +161,9 @@ def test_prometheus_reads_the_numbers(box: Box, read: Any) -> None:
     assert found["wakeful_wake_start_seconds_count",] == 4 and found["wakeful_log_flush_seconds_count",] >= 6
     assert found["wakeful_sessions", "sleeping"] == 2 and found["wakeful_sessions_failed",] == 2
     assert found["wakeful_log_position",] == found["wakeful_log_anchor_position",]
+    disk = os.statvfs(box.state)
+    assert found["wakeful_disk_size_bytes",] == disk.f_blocks * disk.f_frsize
+    assert 0 < found["wakeful_disk_free_bytes",] <= found["wakeful_disk_size_bytes",]
     assert found["wakeful_healthy",] == 0 and found["wakeful_findings", "wrong"] == 2
     assert found["wakeful_http_requests_total", "GET", "/health", "200"] >= 2
     assert found["wakeful_session_runs_total", "payroll", "failed"] == 1
@@ -183,13 +202,16 @@ def test_over_tcp_a_probe_learns_only_whether_all_is_well(box: Box) -> None:
 
 
 def test_a_notification_that_reaches_nobody_is_told_and_counted(box: Box) -> None:
-    """The finding has the name of the notifier and the command that tries it."""
+    """The finding has the name of the notifier, when the message was made, and the command that tries the notifier."""
     box.write("wakeful.yaml", "notify:\n  ops: {command: ['false']}\n")
     box.write("in.txt", "bad!\n")
     box.spec("payroll", FAILS)
     box.start()
     untold = find(box, "notify")
-    assert untold["level"] == "wrong" and "ops" in untold["words"] and untold["mend"] == "wakeful notify test ops"
+    assert untold["level"] == "wrong" and untold["mend"] == "wakeful notify test ops"
+    assert untold["words"] == "notifier ops reaches nobody, tried 1 time: false ended with 1"
+    (failed,) = (record["at"] for record in box.log("payroll") if record["kind"] == "run_finished")
+    assert failed < untold["since"] < read_health(box)["at"]
     numbers = read_metrics(box)
     assert numbers["wakeful_notifications_total", "ops", "delivered"] == 0
     assert numbers["wakeful_notifications_waiting", "ops"] == 1

@@ -52,7 +52,7 @@ def test_a_checkpoint_is_a_place_to_come_back_to(box: Box) -> None:
 
 
 def test_a_fork_goes_its_own_way_and_comes_back(box: Box) -> None:
-    """Fork, activate, learn, merge, resolve. The log has the author of the merge."""
+    """Fork, activate, learn, merge, resolve. The log has the author of each step."""
     start_counting(box)
     box.ask("remember", "count", "rate", "8")
     box.ask("fork", "count", "--as", "trial")
@@ -79,8 +79,18 @@ def test_a_fork_goes_its_own_way_and_comes_back(box: Box) -> None:
     box.start()
     assert facts(box, "count") == {"rate": "9", "holiday": "yes"}
     assert box.row("trial")["runs"] == 1
-    merged = next(record for record in box.log("count") if record["kind"] == "session_merged")
-    assert merged["author"].startswith("person:")
+    steps = (
+        "session_forked",
+        "activation_requested",
+        "fact_set",
+        "message_added",
+        "session_merged",
+        "conflict_resolved",
+    )
+    taken = [record for name in ("count", "trial") for record in box.log(name) if record["kind"] in steps]
+    assert {record["kind"] for record in taken} == set(steps) and len(taken) == 9
+    (author,) = {record["author"] for record in taken}
+    assert author.startswith("person:")
 
 
 def test_a_fork_of_a_running_session_starts_at_its_last_safe_point(box: Box) -> None:

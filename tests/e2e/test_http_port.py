@@ -18,6 +18,7 @@ import pytest
 from api.conftest import TcpSpeaker
 from api.test_logins import Browser
 from e2e.box import Box
+from process_state import watch_rest
 from wait_conditions import PATIENCE_SECONDS, eventually
 from wakeful.api.gate.scopes import RULES
 from wakeful.cli.client import Client
@@ -358,10 +359,12 @@ def is_answered(tcp: TcpSpeaker, token: str) -> bool:
 
 
 def test_an_open_port_costs_nothing_at_rest(box: Box) -> None:
-    """A daemon with an open port has no more threads than one without it."""
+    """A daemon with an open port has no more threads than one without it, and does nothing while nobody calls."""
     box.start()
     before = len(os.listdir(f"/proc/{box.daemon.pid}/task")) if box.daemon is not None else 0
     box.stop()
     open_port(box)
     assert box.daemon is not None
     assert len(os.listdir(f"/proc/{box.daemon.pid}/task")) <= max(before, 8)
+    # Once a second the daemon looks for changed secrets.
+    eventually(watch_rest(box.daemon.pid, seconds=0.3))

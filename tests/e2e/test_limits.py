@@ -14,7 +14,7 @@ def checks(box: Box, name: str) -> list[dict[str, str]]:
 
 
 def test_doctor_prints_the_limits_and_who_is_above_one(box: Box) -> None:
-    """Levels change while the daemon runs. A session above a level is named with its value and the level."""
+    """Levels change while the daemon runs. A session above a level is named with its value, the level and what helps."""
     box.spec("desk", "objective: People talk here.")
     box.start()
     box.ask("remember", "desk", "rates", "x" * 2000)
@@ -23,6 +23,8 @@ def test_doctor_prints_the_limits_and_who_is_above_one(box: Box) -> None:
     box.write("wakeful.yaml", "limits: {fact: {warn: 1KB}}\n")
     (over,) = eventually(lambda: checks(box, "limit"))
     assert over["verdict"] == "warn" and over["words"] == "desk, one fact's value: 2,000 bytes, above 1,000 bytes"
+    assert over["mend"] == "put long values in a file and remember its path"
+    assert over["mend"] in " ".join(box.run("doctor").stdout.split())
     box.write("wakeful.yaml", "limits: {fact: {warn: 1GB, hard: 1MB}}\n")
     eventually(lambda: "is above the hard one" in box.run("doctor").stdout)
     assert checks(box, "limit"), "the last good levels hold"

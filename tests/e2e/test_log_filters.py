@@ -8,7 +8,7 @@ from e2e.box import Box
 
 
 def test_a_log_is_filtered_by_outcome_and_text_and_tells_the_states_hash(box: Box) -> None:
-    """`log` and `history` filter alike. A hash is the same in `log` and in `show --at`, and after a restart."""
+    """`log` and `history` filter alike. A hash is the same in `log`, in `history` and in `show --at`, and after a restart."""
     box.write("in.txt", "1\n")
     box.spec(
         "work",
@@ -43,6 +43,8 @@ def test_a_log_is_filtered_by_outcome_and_text_and_tells_the_states_hash(box: Bo
     assert box.run("log", "work", "--outcome", "broken").returncode == 2
     hashes = {one["seq"]: one["state_hash"] for one in box.log("work", "--state-hash")}
     assert "state_hash" not in box.log("work")[0] and len(set(hashes.values())) == len(hashes)
+    told = [json.loads(line) for line in box.ask("history", "work", "--state-hash", "--json").splitlines()]
+    assert {one["seq"]: one["state_hash"] for one in told} == hashes
     some = sorted(hashes)[:: max(1, len(hashes) // 4)]
     for seq in (*some, max(hashes)):
         assert box.json("show", "work", "--at", str(seq))["state_hash"] == hashes[seq]

@@ -4,31 +4,49 @@ from __future__ import annotations
 
 import json
 
-from e2e.box import Box
-from wait_conditions import eventually
+from e2e.box import WAKEFUL, Box
+from wait_conditions import PATIENCE_SECONDS, eventually
 
 
 def test_a_message_wakes_a_sleeping_mailbox_once(box: Box) -> None:
-    """The log has the message and its author. One run deals with it."""
+    """The log has the message and its author. One run deals with it, and the next with all that came meanwhile."""
     box.spec(
-        "talk", "objective: Listen.\nrun: {command: [sh, -c, 'cp \"$WAKEFUL_CAUSES\" causes.json; echo x >> ledger']}\n"
+        "talk",
+        """
+        objective: Listen.
+        run: {command: [sh, -c, 'cp "$WAKEFUL_CAUSES" causes.json; echo x >> ledger; while [ ! -e go ]; do sleep 0.01; done']}
+        """,
     )
     box.start()
     assert box.row("talk")["runs"] == 0
     box.ask("send", "talk", "hello\x1b[31m there")
-    row = box.wait_at_rest("talk", runs=1)
-    assert [cause["kind"] for cause in row["last_run"]["causes"]] == ["message"]
+    eventually(lambda: box.lines("ledger") == ["x"])
     (message,) = [record for record in box.log("talk") if record["kind"] == "message_added"]
     assert message["payload"]["text"] == "hello\x1b[31m there" and message["author"].startswith("person:")
     assert "\x1b" not in box.ask("log", "talk")
+    later = [f"message {number}" for number in range(3)]
+    for text in later:
+        box.ask("send", "talk", text)
+    box.write("go", "")
+    row = box.wait_at_rest("talk", runs=2)
+    assert [cause["kind"] for cause in row["last_run"]["causes"]] == ["message"]
+    assert [one["text"] for one in json.loads(box.read("causes.json"))["messages"]] == later
+    assert row["runs"] == len(box.lines("ledger")) == 2
 
 
 def test_a_run_finds_the_text_of_its_messages(box: Box) -> None:
     """Each message has its sender and time, as data and cut to a limit.
 
-    Messages that an earlier run got are left out. A message that did not wake is there.
+    Messages that an earlier run got are left out. A message that did not wake is there. A replay has the run's own.
     """
-    box.spec("talk", "objective: Listen.\nrun: {command: [sh, -c, 'cp \"$WAKEFUL_CAUSES\" causes.json']}\n")
+    box.spec(
+        "talk",
+        """
+        objective: Listen.
+        bindings: {causes: {file: causes.json, access: write}}
+        run: {command: [sh, -c, 'cp "$WAKEFUL_CAUSES" causes.json']}
+        """,
+    )
     box.start()
     box.ask("send", "talk", 'rates "rose"\x1b[31m\n')
     box.wait_at_rest("talk", runs=1)
@@ -52,6 +70,9 @@ def test_a_run_finds_the_text_of_its_messages(box: Box) -> None:
     assert [cause["kind"] for cause in told["causes"]] == ["activation"]
     box.ask("activate", "talk", "--wait")
     assert json.loads(box.read("causes.json"))["messages"] == []
+    for run in ("1", "2"):
+        replayed = box.json("replay", "talk", run)
+        assert [(file["path"], file["verdict"]) for file in replayed["files"]] == [("causes.json", "same")], replayed
 
 
 def test_a_message_that_does_not_wake_waits(box: Box) -> None:
@@ -111,16 +132,34 @@ def test_messages_survive_kill_9(box: Box) -> None:
 
 
 def test_output_is_kept_and_followed(box: Box) -> None:
-    """`output` shows what the last run printed, up to a limit."""
+    """`output` shows what the last run printed, up to a limit. `output --follow` prints it while the run goes on."""
     box.write("in.txt", "1\n")
     box.spec(
         "work",
-        "objective: Speak.\nbindings: {i: {file: in.txt}}\nrun: {command: [sh, -c, 'echo to out; echo to err >&2; head -c 5000000 /dev/zero | tr -c x x']}\n",
+        """
+        objective: Speak.
+        bindings: {i: {file: in.txt}}
+        run:
+          script: |
+            echo to out; echo to err >&2
+            while [ ! -e go ]; do sleep 0.01; done
+            head -c 5000000 /dev/zero | tr -c x x
+            echo; echo the end
+        """,
     )
     box.start()
+    box.wait_for("work", state="running")
+    followed = box.folder / "followed"
+    with followed.open("wb") as out:
+        following = box.launch([WAKEFUL, "output", "work", "--follow"], out, box.environment())
+    eventually(lambda: "to out" in followed.read_text() and "to err" in followed.read_text())
+    assert following.poll() is None and box.row("work")["state"] == "running"
+    box.write("go", "")
+    assert following.wait(PATIENCE_SECONDS) == 0
+    assert followed.read_text().endswith("x\nthe end\n")
     box.wait_at_rest("work", runs=1)
     said = box.ask("output", "work")
-    assert "to out" in said and "to err" in said
+    assert "to out" in said and "to err" in said and said.endswith("x\nthe end\n")
     finished = next(record for record in box.log("work") if record["kind"] == "run_finished")
     assert finished["payload"]["output"]["total_bytes"] > 5_000_000
     assert finished["payload"]["output"]["kept_bytes"] <= 2 * 1024 * 1024

@@ -138,16 +138,24 @@ def test_a_session_whose_receipt_was_lost_comes_home_all_the_same(box: Box, ther
 
 
 def test_a_move_that_was_given_up_on_one_side_is_told_from_damage(box: Box, there: Box) -> None:
-    """One session has two histories. The error says so and does not speak of damage."""
+    """One session has two histories. The error says so and what to do, and does not speak of damage."""
     start_counting(box)
     there.start()
     box.ask("migrate", "count", "--to", "away.bundle")
     there.ask("load", "--move", str(box.folder / "away.bundle"))
     box.ask("migrate", "count", "--give-up")
     box.ask("note", "count", "here")
+    there.ask("remember", "count", "learnt", "there")
     there.ask("migrate", "count", "--to", "home.bundle")
     refused = box.run("load", "--move", str(there.folder / "home.bundle"))
     assert refused.returncode == 1 and "another history" in refused.stderr and "damaged" not in refused.stderr
+    said = " ".join(refused.stderr.split())
+    assert "wakeful fork count --as FORK" in said and "wakeful merge count FORK" in said
+    there.ask("fork", "count", "--as", "away")
+    there.ask("save", "away", "-o", "away.bundle")
+    box.ask("load", str(there.folder / "away.bundle"))
+    box.ask("merge", "count", "away")
+    assert {fact["key"] for fact in box.json("facts", "count")} == {"learnt"}
     box.ask("note", "count", "and still here")
 
 
@@ -166,7 +174,7 @@ def test_a_newer_bundle_is_loaded_where_an_older_one_was(box: Box, there: Box) -
 def test_the_past_of_a_loaded_session_can_be_read(box: Box, there: Box) -> None:
     """`log --past` and `search` read it.
 
-    `show --at` and `fork --at` take a record, a checkpoint or a time of before.
+    `show --at`, `fork --at` and `diff` take a record, a checkpoint or a time of before.
     """
     start_counting(box)
     box.ask("remember", "count", "month", "March")
@@ -190,6 +198,8 @@ def test_the_past_of_a_loaded_session_can_be_read(box: Box, there: Box) -> None:
     for position in (f"~{seq}", "march", at):
         shown = there.json("show", "back", "--at", position)
         assert [fact["value"] for fact in shown["facts"]] == ["March"], position
+        (changed,) = there.json("diff", f"back@{position}", "back")["facts"]
+        assert (changed["a"]["value"], changed["b"]["value"]) == ("March", "April"), position
     assert there.run("rewind", "back", "march").returncode == 1
     there.ask("fork", "back", "--at", "march", "--as", "again")
     assert [fact["value"] for fact in there.json("facts", "again")] == ["March"]

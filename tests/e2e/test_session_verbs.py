@@ -3,15 +3,43 @@
 from __future__ import annotations
 
 import signal
+import time
 
 from e2e.box import Box
-from wait_conditions import eventually
+from process_state import is_alive
+from wait_conditions import PATIENCE_SECONDS, eventually
 
 WAITING = """
     objective: Wait to be let go.
     bindings: {input: {file: in.txt, settle: 10ms}}
     run: {command: [sh, -c, 'echo x >> ledger; touch started; while [ ! -e go ]; do sleep 0.01; done'], retries: 0, grace: 1s}
 """
+# Three processes: the command, a child, and a grandchild with a kernel session of its own. They ignore the signals that
+# `{ignored}` names.
+FAMILY = """
+    objective: Wait with a family.
+    bindings: {{input: {{file: in.txt, settle: 10ms}}}}
+    run:
+      script: |
+        trap '' HUP {ignored}
+        (setsid sleep 300 & echo $! >> pids)
+        sleep 300 & echo $! >> pids
+        echo $$ >> pids
+        while [ ! -e go ]; do sleep 0.01; done
+      retries: 0
+      grace: 300ms
+"""
+
+
+def start_family(box: Box, ignored: str = "") -> list[int]:
+    """Start the daemon and the run of three processes, and return their pids."""
+    box.write("in.txt", "1\n")
+    box.spec("work", FAMILY.format(ignored=ignored))
+    box.start()
+    eventually(lambda: len(box.lines("pids")) == 3)
+    pids = [int(line) for line in box.lines("pids")]
+    assert all(map(is_alive, pids))
+    return pids
 
 
 def start_waiting(box: Box) -> None:
@@ -42,10 +70,11 @@ def test_activate_runs_whatever_is_owed(box: Box) -> None:
 
 def test_cancel_ends_the_whole_tree_and_counts_as_seen(box: Box) -> None:
     """The outcome is `cancelled`. The same change does not run again; a newer one does."""
-    start_waiting(box)
+    pids = start_family(box)
     box.ask("cancel", "work")
-    row = box.wait_at_rest("work")
+    row = box.wait_at_rest("work", runs=1)
     assert row["last_run"]["outcome"] == "cancelled" and row["state"] == "suspended"
+    assert not any(map(is_alive, pids))
     box.write("go", "")
     box.write("in.txt", "2\n")
     box.wait_at_rest("work", runs=2)
@@ -153,21 +182,18 @@ def test_unknown_names_are_refused_with_words(box: Box) -> None:
 
 
 def test_a_child_that_ignores_signals_is_gone_after_its_grace(box: Box) -> None:
-    """The run ends as cancelled, although its child and a grandchild made with setsid ignore SIGTERM."""
-    box.write("in.txt", "1\n")
-    box.spec(
-        "work",
-        """
-        objective: Refuse to die.
-        bindings: {input: {file: in.txt}}
-        run: {command: [sh, -c, 'trap "" TERM INT; (setsid sh -c "trap \\\\"\\\\" TERM; echo $$ > pid; sleep 300" &); touch started; sleep 300'], grace: 300ms, retries: 0}
-        """,
-    )
-    box.start()
-    eventually(lambda: (box.folder / "started").exists())
+    """The run ends as cancelled, although its processes ignore all signals but SIGKILL. None of them is left.
+
+    The command has the whole grace to end by itself.
+    """
+    pids = start_family(box, ignored="TERM INT")
+    asked = time.monotonic()
     box.ask("cancel", "work")
-    row = box.wait_at_rest("work")
+    eventually(lambda: not is_alive(pids[-1]))
+    assert time.monotonic() - asked >= 0.3
+    row = box.wait_at_rest("work", runs=1)
     assert row["last_run"]["outcome"] == "cancelled"
+    assert not any(map(is_alive, pids))
 
 
 def test_a_timeout_fails_with_words(box: Box) -> None:
@@ -183,28 +209,41 @@ def test_a_timeout_fails_with_words(box: Box) -> None:
 
 
 def test_retries_back_off_then_sleep_as_failed(box: Box) -> None:
-    """After one retry on the same versions the cause is parked, until a newer version comes."""
+    """After one retry on the same versions, a second later, the cause is parked, until a newer version comes."""
     box.write("in.txt", "1\n")
     box.spec(
         "work",
-        "objective: Fail.\nbindings: {i: {file: in.txt, settle: 10ms}}\nrun: {command: [sh, -c, 'echo x >> ledger; grep -q good in.txt'], retries: 1}\n",
+        "objective: Fail.\nbindings: {i: {file: in.txt, settle: 10ms}}\nrun: {command: [sh, -c, 'date +%s.%N >> ledger; grep -q good in.txt'], retries: 1}\n",
     )
     box.start()
     row = box.wait_for("work", state="sleeping", runs=2)
-    attempts = [record["payload"]["attempt"] for record in box.log("work") if record["kind"] == "run_started"]
-    assert attempts == [0, 1] and row["reason"].startswith("failed") and row["owed"] == []
+    started = [record["payload"] for record in box.log("work") if record["kind"] == "run_started"]
+    assert [run["attempt"] for run in started] == [0, 1] and started[0]["versions"] == started[1]["versions"]
+    first, retry = map(float, box.lines("ledger"))
+    assert retry - first >= 1
+    assert row["reason"].startswith("failed") and row["owed"] == []
     box.write("in.txt", "good\n")
     row = box.wait_at_rest("work", runs=3)
     assert row["state"] == "suspended" and row["last_run"]["outcome"] == "succeeded"
 
 
 def test_sigint_twice_stops_without_waiting_for_runs(box: Box) -> None:
-    """On the second signal the daemon does not wait for stop_grace."""
-    start_waiting(box)
+    """After the first signal the run goes on for stop_grace. On the second signal the daemon interrupts it at once."""
+    box.write("wakeful.yaml", f"concurrency: 1\nstop_grace: {int(PATIENCE_SECONDS)}s\n")
+    box.spec("talk", "objective: Listen.\nrun: {command: ['true']}\n")
+    pids = start_family(box)
     assert box.daemon is not None
-    box.daemon.send_signal(signal.SIGINT)
-    eventually(lambda: box.daemon.poll() is not None or box.daemon.send_signal(signal.SIGINT))
-    box.daemon = None
+    box.ask("send", "talk", "anybody there?")
+    daemon, asked = box.daemon, time.monotonic()
+    daemon.send_signal(signal.SIGINT)
+    box.wait_for("talk", queued="the daemon is stopping")
+    assert "run_stop_requested" not in box.kinds("work") and all(map(is_alive, pids))
+    daemon.send_signal(signal.SIGINT)
+    assert daemon.wait(PATIENCE_SECONDS) == 0
+    assert time.monotonic() - asked < PATIENCE_SECONDS / 2
+    assert not any(map(is_alive, pids))
+    box.start()
+    assert outcomes(box)[0] == "interrupted"
 
 
 def test_what_a_run_uses_is_seen_while_it_runs(box: Box) -> None:

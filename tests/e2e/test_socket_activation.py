@@ -86,7 +86,7 @@ def test_a_command_waits_for_a_daemon_that_is_not_there_yet(box: Box, listener: 
 def test_a_socket_that_was_handed_over_outlives_the_daemon(box: Box, listener: socket.socket) -> None:
     """Stopping the daemon neither removes nor replaces the socket.
 
-    The next daemon carries out a call given meanwhile.
+    The next daemon carries out a call given meanwhile, once.
     """
     box.write("in.txt", "1\n")
     box.spec("copy", SPEC)
@@ -100,6 +100,7 @@ def test_a_socket_that_was_handed_over_outlives_the_daemon(box: Box, listener: s
     start(box, listener)
     assert waiting.wait(60) == 0
     assert box.ask("recall", "copy", "colour").strip().endswith("blue")
+    assert box.kinds("copy").count("fact_set") == 1
 
 
 def test_a_run_inherits_nothing_of_the_socket(box: Box, listener: socket.socket) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from e2e.box import WAKEFUL, Box
 from wait_conditions import eventually
+from wakeful.cli.text import measure
 
 # Run by `make test-long`, because each of its tests starts a daemon.
 pytestmark = pytest.mark.long
@@ -23,6 +24,8 @@ BURNING = """
     bindings: {input: {file: in.txt, settle: 10ms}}
     run: {command: [sh, -c, 'while [ ! -e stop ]; do :; done']}
 """
+# Each of its characters is two columns wide.
+LONG_NAME = "月次報告" * 10
 
 
 @pytest.fixture
@@ -39,7 +42,7 @@ def busy(box: Box) -> Box:
 
 
 def test_one_frame_tells_state_cpu_memory_runs_and_what_is_owed(busy: Box) -> None:
-    """Running sessions come first, and 80 columns hold each row."""
+    """Running sessions come first, and 80 columns hold each row. A long name of wide characters is cut."""
     eventually(lambda: busy.json("top")["sessions"][0]["run"]["usage"]["cpu_seconds"] > 0.2)
     heading, columns, *rows = busy.ask("top", "--once").splitlines()
     assert heading.startswith("3 sessions: 1 running, 1 sleeping; 1 of ") and "daemon " in heading
@@ -51,8 +54,15 @@ def test_one_frame_tells_state_cpu_memory_runs_and_what_is_owed(busy: Box) -> No
         and int(cpu.removesuffix("%")) > 5
         and memory.endswith(("M", "k"))
     )
-    assert "failed: exit code 1" in rows[1] and all(len(row) <= 80 for row in rows)
+    assert "failed: exit code 1" in rows[1] and all(measure(row) <= 80 for row in rows)
     assert [row.split()[0] for row in busy.ask("top", "--sort", "name").splitlines()[2:]] == ["burn", "fails", "rests"]
+    busy.spec(LONG_NAME, "objective: nothing\n")
+    busy.wait_at_rest(LONG_NAME)
+    _, columns, *rows = busy.ask("top", "--once").splitlines()
+    assert columns.split() == ["NAME", "STATE", "CPU", "MEM", "RUNS", "OWED"]
+    assert all(measure(row) <= 80 for row in rows)
+    start, _, rest = rows[3].partition("…")
+    assert LONG_NAME.startswith(start.strip()) and 20 < measure(start) < 30 and rest.split()[0] == "suspended", rows[3]
 
 
 def test_json_has_the_row_of_list_and_the_run_beside_it(busy: Box) -> None:

@@ -12,7 +12,10 @@ COPY = """
 
 
 def test_the_run_that_wrote_this_file_is_named_and_not_the_last(box: Box) -> None:
-    """It does so after a restart, for a file that others changed since, and for a file that a run removed."""
+    """It does so after a restart, for a file that others changed since, and for a file that a run removed.
+
+    Of a file that a rewind gave back, the rewind is named.
+    """
     box.write("in/a", "1\n")
     box.spec("copy", COPY)
     box.start()
@@ -38,3 +41,16 @@ def test_the_run_that_wrote_this_file_is_named_and_not_the_last(box: Box) -> Non
     (box.folder / "in/a").unlink()
     box.wait_at_rest("copy", runs=5)
     assert "Run 5 removed this file" in box.words("why", "out/a.txt")
+    record = box.json("rewind", "copy", "first", "--files", "--force")["record"]
+    assert box.read("out/a.txt") == "1\n"
+    # The next run finds this file as it should be.
+    with box.held_still():
+        box.write("in/a", "1\n")
+        box.write("in/d", "6\n")
+    box.wait_at_rest("copy", runs=6)
+    assert writer("d") == 6
+    words = box.words("why", "out/a.txt")
+    assert "The rewind to seq" in words and f"(record {record})" in words and "run 5 had left it" in words
+    assert "Later runs, up to run 6, left it unchanged." in words and "somebody else" not in words
+    box.write("out/a.txt", "theirs\n")
+    assert "changed since by somebody else" in box.words("why", "out/a.txt")

@@ -147,7 +147,7 @@ def prepare(house: House, plant: str) -> None:
 
 
 def test_a_run_writes_no_specs_where_mounts_can_be_had(house: House) -> None:
-    """An ordinary user's run is shielded by a user namespace: its write fails, and its output shows why."""
+    """An ordinary user's run is shielded by a user namespace: its write fails, and its output and its record show why."""
     if not can_shield_as(house.user):
         pytest.skip("NOT TESTED: this machine lets no ordinary user have namespaces")
     house.weaken("change_nothing")
@@ -156,6 +156,10 @@ def test_a_run_writes_no_specs_where_mounts_can_be_had(house: House) -> None:
     house.start()
     assert house.wait_at_rest("obey", runs=1)["last_run"]["outcome"] == "failed"
     assert "Read-only file system" in house.run("output", "obey").stdout
+    (finished,) = (record["payload"] for record in house.log("obey") if record["kind"] == "run_finished")
+    planted = f"{house.specs}/evil.yaml (it belongs to wakeful, and no run may change it)"
+    assert finished["hint"] == f"it was denied writing {planted}"
+    assert planted in house.words("why", "obey")
     assert (house.house / "report.md").read_text() == "x\n"
     assert sorted(path.name for path in house.specs.iterdir()) == ["obey.yaml"]
 

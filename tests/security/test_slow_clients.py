@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -86,9 +87,9 @@ def test_others_are_served_while_clients_are_slow_large_deep_or_half_closed(box:
 
 @pytest.mark.faults
 def test_ten_thousand_idle_connections_are_told_and_gone_after_a_while(box: Box) -> None:
-    """Each connection is closed after the time for a head, and people are served again.
+    """Those that get no place are told so. The others are closed after the time for a head; people are served again.
 
-    The daemon's memory and output stay bounded.
+    Meanwhile the daemon waits without using the processor. Its memory and output stay bounded.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     box.spec("talk", "objective: A place to talk.\n")
@@ -99,6 +100,7 @@ def test_ten_thousand_idle_connections_are_told_and_gone_after_a_while(box: Box)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     try:
         with ExitStack() as held:
+            crowd = []
             for _ in range(min(MOST_IDLE, hard - 500)):
                 connection = held.enter_context(socket.socket(socket.AF_UNIX))
                 # The kernel's queue is short. A client waits until the daemon accepts it, up to this limit.
@@ -106,10 +108,32 @@ def test_ten_thousand_idle_connections_are_told_and_gone_after_a_while(box: Box)
                     socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(PATIENCE_SECONDS), 0)
                 )
                 connection.connect(str(box.socket))
+                crowd.append(connection)
+            begun, used = time.monotonic(), measure_cpu(daemon)
             eventually(
                 lambda: box.run("list").returncode == 0, what="a person is served though nobody of the crowd left"
             )
+            eventually(lambda: None not in map(read_answer, crowd), what="the daemon is done with each of the crowd")
+            waited, used = time.monotonic() - begun, measure_cpu(daemon) - used
+            answers = Counter(map(read_answer, crowd))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert set(answers) == {b"", b"HTTP/1.1 503"} and answers[b""] < 1000
+    # A daemon that spins uses all the time. A busy machine makes it slower, but not busier.
+    assert used < waited / 4
     assert daemon.memory_info().rss - before < 100_000_000
     assert len(box.output.read_text().splitlines()) < 20 and "Traceback" not in box.output.read_text()
+
+
+def measure_cpu(process: psutil.Process) -> float:
+    """Return the CPU time that a process has used, in seconds."""
+    times = process.cpu_times()
+    return times.user + times.system
+
+
+def read_answer(connection: socket.socket) -> bytes | None:
+    """Return the start of the answer: nothing if the connection was closed without one, None if it is still open."""
+    try:
+        return connection.recv(12, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return None

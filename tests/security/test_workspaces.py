@@ -169,7 +169,10 @@ def test_what_no_run_may_change_does_not_land_either(attack: WorkspaceAttack, pl
 
 @pytest.mark.long
 def test_pipes_and_locked_folders_hold_up_nobody(attack: WorkspaceAttack) -> None:
-    """A file that cannot be an output is reported and not landed. A locked folder fails the run, but not root's."""
+    """A file that cannot be an output is reported and not landed. A locked folder fails the run, but not root's.
+
+    Nothing is left of the workspace.
+    """
     ended = attack.obey(
         "mkfifo out/pipe; mkdir -p shut/deep; touch shut/deep/x; echo x > out/x; chmod 0 shut/deep shut"
     )
@@ -177,6 +180,7 @@ def test_pipes_and_locked_folders_hold_up_nobody(attack: WorkspaceAttack) -> Non
     if os.geteuid() == 0:
         assert ended["undeclared"] == ["out/pipe", "shut/deep/x"] and (attack.project / "out/x").read_text() == "x\n"
     assert not (attack.project / "out/pipe").exists()
+    eventually(lambda: os.listdir(attack.state / "staged") == [])
 
 
 @pytest.mark.long

@@ -262,7 +262,9 @@ def why_output(
     """
     session, binding = writer
     records = list(records_newest_first)
-    since, call, before = _split_at_call(records, binding)
+    # A rewind or merge gave this file back. Runs since may have written other files of the output.
+    given = file if file is not None and file.run is None else None
+    since, call, before = _split_at_call(records, binding, given.seq if given is not None else None)
     now = find_version(core, session, binding.name)
     words = [f"{session.name} writes it, by its binding {binding.name} ({binding.pattern})."]
     answer: dict[str, Any] = {
@@ -284,23 +286,18 @@ def why_output(
         return answer | _tell_run_of_file(core, session, words, of_file, file, view_runs(records, most=1))
     wrote = _list_writing(since, binding)
     run = _find_author(wrote, binding.name)
-    if run is None and call is not None:
-        said = [
-            *_say_call(call, _find_author(_list_writing(before, binding), binding.name), binding),
-            *_say_drift(now, call["version"]),
-        ]
-        return {
-            **answer,
-            "run": None,
-            "call": call,
-            "drift": now is not None and now != call["version"],
-            "words": [*words, *said],
-        }
+    if call is not None and (run is None or given is not None):
+        said = _say_call(call, _find_author(_list_writing(before, binding), binding.name), binding)
+        if given is not None:
+            drift, said = given.is_drifted, [*said, *_say_later(view_runs(since, most=1)), *_say_file_drift(given)]
+        else:
+            drift, said = now is not None and now != call["version"], [*said, *_say_drift(now, call["version"])]
+        return {**answer, "run": None, "call": call, "drift": drift, "words": [*words, *said]}
     if run is None:
         return {**answer, "run": None, "words": [*words, "No recorded run wrote it yet."]}
     left = run["written"][binding.name]
     words.append(f"Run {run['run']} left it as {shorten(left)} at {say_shown(run['finished_at'])} ({run['outcome']}).")
-    later = [f"Later runs, up to run {wrote[0]['run']}, left it unchanged."] if wrote[0] is not run else []
+    later = _say_later(wrote[:1]) if wrote[0] is not run else []
     words += [*_say_run_behind(core, session, run, later), *_say_drift(now, left)]
     return {
         **answer,
@@ -316,14 +313,17 @@ def _tell_run_of_file(
 ) -> dict[str, Any]:
     did = "removed" if file.is_removed else "wrote"
     words = [*words, f"Run {run['run']} {did} this file at {say_shown(run['finished_at'])} ({run['outcome']})."]
-    later = (
-        [f"Later runs, up to run {newest[0]['run']}, left it unchanged."]
-        if newest and newest[0]["run"] > run["run"]
-        else []
-    )
-    words += _say_run_behind(core, session, run, later)
-    words += ["It was changed since by somebody else."] if file.is_drifted else []
+    later = _say_later([one for one in newest if one["run"] > run["run"]])
+    words += [*_say_run_behind(core, session, run, later), *_say_file_drift(file)]
     return {"run": run, "chain": name_chain(core, run["chain"]), "drift": file.is_drifted, "words": words}
+
+
+def _say_later(newest: list[dict[str, Any]]) -> list[str]:
+    return [f"Later runs, up to run {run['run']}, left it unchanged." for run in newest]
+
+
+def _say_file_drift(file: FileWriter) -> list[str]:
+    return ["It was changed since by somebody else."] if file.is_drifted else []
 
 
 def _say_run_behind(core: Core, session: Session, run: dict[str, Any], later: list[str]) -> list[str]:
@@ -343,9 +343,9 @@ def _say_run_behind(core: Core, session: Session, run: dict[str, Any], later: li
 
 
 def _split_at_call(
-    newest_first: list[Recorded], binding: FileBinding
+    newest_first: list[Recorded], binding: FileBinding, position: int | None
 ) -> tuple[list[Recorded], dict[str, Any] | None, list[Recorded]]:
-    """Find the newest rewind or merge that wrote an output.
+    """Find the newest rewind or merge that wrote an output, or the one at a position.
 
     Returns the records after it, the call itself, and the records before it. If there is no such call, all records
     count as records after it.
@@ -357,7 +357,7 @@ def _split_at_call(
             else {}
         )
         version = payload.get("versions", {}).get(binding.identity)
-        if version is not None:
+        if version is not None and position in (None, payload["position"]):
             call = {
                 "by": payload["by"],
                 "seq": payload["position"],

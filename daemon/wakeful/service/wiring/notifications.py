@@ -27,6 +27,7 @@ from wakeful.service.log_printer import LogPrinter
 from wakeful.service.reports import ObservationPort
 from wakeful.settings import Places
 from wakeful.system.journal import WARNING
+from wakeful.text.display import count
 
 # The variables by which a program finds the desktop of its user.
 _DESKTOP = ("DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY")
@@ -82,7 +83,8 @@ class NotificationReport:
                 yield Finding(what="notify", words=words, mend=mend)
             elif ledger.delivery is not None and ledger.delivery.problem is not None:
                 delivery = ledger.delivery
-                words = f"notifier {notifier.name} reaches nobody, tried {delivery.attempts} times: {delivery.problem}"
+                tried = count(delivery.attempts, "time")
+                words = f"notifier {notifier.name} reaches nobody, tried {tried}: {delivery.problem}"
                 yield Finding(what="notify", words=words, since=delivery.made_at, mend=mend)
             elif ledger.ended and ledger.ended[-1].problem is not None:
                 last = ledger.ended[-1]
