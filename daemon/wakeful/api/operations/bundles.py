@@ -275,9 +275,9 @@ async def _take_moved(work: BundleWork, path: Path, manifest: Manifest, move: st
     known = work.service.core.state.sessions.get(manifest.session)
     name = known.name if known is not None else manifest.session
     another = (
-        f"{name} is on this host already, and {path} holds another history of it: a move was given up on one side; on the other "
-        f"host make a fork (wakeful fork {name} --as FORK) and save it (wakeful save FORK -o FILE), load FILE here, "
-        f"then merge (wakeful merge {name} FORK)"
+        f"{name} is on this host already, and {path} holds another history of it: a move was given up on one side; "
+        f"on the other host make a fork (wakeful fork {name} --as FORK) and save it (wakeful save FORK -o FILE), "
+        f"load FILE here, then merge (wakeful merge {name} FORK)"
     )
     lives_here = known is not None and not isinstance(known.closed, Moving | Departed)
     if known is not None and lives_here and known.seq < manifest.records:
