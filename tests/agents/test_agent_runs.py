@@ -94,7 +94,7 @@ def test_half_a_character_fails_no_run_and_everybody_is_told(box: Box, provider:
     listed, refused = results(provider.requests[1])
     assert (
         "caf\\udce9.py" in listed.content
-        and "1 character here cannot be sent (half a character, or a byte that is no UTF-8): shown as an escape"
+        and "1 character here cannot be sent (half a character, or a byte that is not UTF-8): shown as an escape"
         in listed.content
     )
     assert (
@@ -106,7 +106,7 @@ def test_half_a_character_fails_no_run_and_everybody_is_told(box: Box, provider:
         "handoff"
     ] == "Cut \U0001f600, lone \\ud83d." and "Cut \U0001f600, lone \\ud83d." in box.ask("output", "docs")
     told = box.run("ask", "docs", os.fsdecode(b"caf\xe9?"))
-    assert told.returncode == 1 and "'caf\\udce9?' holds half of a character, or a byte that is no UTF-8" in told.stderr
+    assert told.returncode == 1 and "'caf\\udce9?' contains half a character or a byte that is not UTF-8" in told.stderr
 
 
 def test_rules_of_a_folder_are_told_once_when_its_files_are_first_touched(box: Box, provider: Provider) -> None:

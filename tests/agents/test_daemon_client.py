@@ -129,7 +129,7 @@ async def test_what_has_no_key_is_never_asked_twice(tmp_path: Path) -> None:
         writer.close()
 
     async with scripted(tmp_path / "s", leave) as asked, DaemonClient(str(tmp_path / "s")) as link:
-        with pytest.raises(EffectUnknown, match="whether that was done is not known"):
+        with pytest.raises(EffectUnknown, match="it is not known whether the call was carried out"):
             await link.call("note", {"text": "x"})
         assert len(asked) == 1
 

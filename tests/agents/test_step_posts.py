@@ -106,7 +106,7 @@ async def test_a_line_that_is_refused_leaves_those_before_it_on_record(run: Run)
     async with run.link() as link:
         post = link.post_lines("/work/steps")
         await post.send({"steps": [call("c")], "key": "c.1"})
-        with pytest.raises(DaemonRefused, match="the steps do not fit"):
+        with pytest.raises(DaemonRefused, match="the steps are not valid"):
             await post.end({"steps": ["nothing we know"]})
         assert run.told("c") == ["tool_called"]
 

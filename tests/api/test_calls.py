@@ -171,7 +171,7 @@ def test_the_same_key_is_carried_out_once(daemon: RunningDaemon, speaker: Speake
         ("cancel", b'{"name": "payroll"}', 400, "nothing to cancel"),
         ("fly", b'{"name": "payroll"}', 400, "activate"),
         ("activate", b"\xff\xfe", 400, "not JSON"),
-        ("note", b'{"name": "payroll", "text": "\\ud800"}', 400, "give it in UTF-8"),
+        ("note", b'{"name": "payroll", "text": "\\ud800"}', 400, "send it as UTF-8"),
         ("activate", b"[" * 100_000, 400, "not JSON"),
     ],
 )

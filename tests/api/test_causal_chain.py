@@ -129,7 +129,7 @@ def test_a_run_is_explained_by_its_number(daemon: RunningDaemon, speaker: Speake
     found = speaker.get("/why?x=b%232").json
     assert found == speaker.get("/why?x=b&run=2").json and found["about"] == "run"
     assert [(link["session"], link["run"]) for link in found["links"]] == [("b", 2), ("a", 2)]
-    assert found["links"][0]["words"][1:] == ["woken by message (message): 0 -> 1", "which came of a#2"]
+    assert found["links"][0]["words"][1:] == ["woken by message (message): 0 -> 1", "which was caused by a#2"]
     (asked,) = found["links"][1]["led_by"]
     assert asked["author"] == "person:ada" and asked["kind"] == "activation_requested" and asked["run"] is None
     assert speaker.get("/why?x=b").json["links"] == found["links"]

@@ -92,7 +92,7 @@ def test_a_run_of_another_daemon_is_refused_in_words_unless_it_shows_a_token(
     given = speaker.ask("POST", "/tokens", {"scopes": ["read"]}).json["token"]
     daemon.small.owner = ProcessOwner(run_id=None, mark=3, sign="WAKEFUL_RUN is set in its environment")
     refused = speaker.get("/sessions")
-    assert refused.status == 403 and "no person here (WAKEFUL_RUN is set in its environment)" in refused.error
+    assert refused.status == 403 and "not to a person (WAKEFUL_RUN is set in its environment)" in refused.error
     assert speaker.get("/sessions", given).status == 200
     assert speaker.ask("POST", "/tokens", {"scopes": ["admin"]}, token=given).status == 403
     assert speaker.call("note", token, text="theirs").status == 403

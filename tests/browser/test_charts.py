@@ -142,7 +142,7 @@ def test_idle_time_is_folded_until_it_is_asked_for(tab: Tab) -> None:
     """The daemon is minutes old, so nearly all of the day is idle."""
     tab.go("#/timeline?range=24h", ".run-bar")
     tab.page.wait_for_selector(".fold-mark", state="attached")
-    assert tab.page.locator(".fold-mark title").first.text_content().startswith("nothing for 2")
+    assert tab.page.locator(".fold-mark title").first.text_content().startswith("idle for 2")
     lane = tab.page.locator(".lane:has-text('hr/payroll')").first
     folded = lane.locator(".run-bar").first.bounding_box()["x"]
     tab.page.uncheck("text=Fold idle time")

@@ -74,7 +74,7 @@ def test_an_approval_shows_what_changed_and_records_why_it_was_refused(tab: Tab,
     tab.go("#/session/ops%2Fdeploy", ".ask-here .diff-new")
     assert "+def close(month): ..." in tab.text(".ask-here")
     tab.check_access()
-    tab.page.fill("[aria-label='why, for the record']", "not on a Friday")
+    tab.page.fill("[aria-label='reason, for the log']", "not on a Friday")
     tab.page.click(".ask-here button:text-is('No')")
     box.wait_for("ops/deploy", state="suspended")
     tab.page.wait_for_selector(".ask-here", state="detached")
@@ -206,7 +206,7 @@ def test_people_see_who_else_is_in_a_session(browser: Any, tab: Tab, lived_in: t
     page.evaluate("location.hash = '#/session/ticket%4021'")
     tab.go("#/session/ticket%4021", ".session-head")
     tab.page.wait_for_selector(".session-head .face[title^='ana looks']")
-    page.wait_for_selector("p.compose:has-text('You may read here')")
+    page.wait_for_selector("p.compose:has-text('You may read this session')")
     refused = page.evaluate(
         """async () => (await fetch('/call/send', {method: 'POST', body: '{"name": "ticket@21", "text": "May I?"}', headers: {
           'Content-Type': 'application/json', Authorization: `Bearer ${sessionStorage.getItem('wakeful.token')}`}})).json()"""

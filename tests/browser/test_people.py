@@ -84,7 +84,7 @@ def test_three_people_see_each_other_and_one_conversation(three: dict[str, Tab],
     assert [one["author"] for one in box.log("payroll", "--kind", "message_added")] == [
         f"person:{who}" for who, _ in wanted
     ]
-    assert three["ana"].page.inner_text(".compose") == "You may read here, but not write."
+    assert three["ana"].page.inner_text(".compose") == "You may read this session, but not write to it."
     for tab in three.values():
         tab.check()
 
@@ -97,7 +97,7 @@ def test_a_page_offers_what_its_person_may_do(three: dict[str, Tab], box: Box) -
 
     They are drawn again if a role is taken away while the page is open.
     """
-    three["ana"].page.wait_for_selector(".ask-here:has-text('you may look')")
+    three["ana"].page.wait_for_selector(".ask-here:has-text('Only a contributor')")
     assert three["ana"].page.evaluate(OFFERED) == ["More actions"]
     for me, last in (("owner", "Terminate…"), ("ben", "Fork…"), ("ana", "Copy as command")):
         page = three[me].page
@@ -111,7 +111,7 @@ def test_a_page_offers_what_its_person_may_do(three: dict[str, Tab], box: Box) -
     box.ask("people", "role", "ben", "--role", "observer")
     write(three["ben"], "May I still?")
     three["ben"].page.wait_for_selector(".toast.bad:has-text('ben is an observer of payroll')")
-    three["ben"].page.wait_for_selector("p.compose:has-text('You may read here')")
+    three["ben"].page.wait_for_selector("p.compose:has-text('You may read this session')")
     three["ben"].page.wait_for_selector(".ask-here button", state="detached")
     three["ana"].go("#/now", ".needs")
     assert three["ana"].page.locator(".need button").count() == 0
@@ -124,7 +124,7 @@ def test_the_first_answer_counts_and_all_see_whose_it_was(three: dict[str, Tab],
         tab.page.wait_for_selector(".ask-here")
     three["owner"].page.evaluate(DELAY_ANSWER)
     three["owner"].page.click(".ask-here button:text-is('No')")
-    three["ben"].page.fill("[aria-label='why, for the record']", "the rates are of May")
+    three["ben"].page.fill("[aria-label='reason, for the log']", "the rates are of May")
     three["ben"].page.click(f".ask-here button:text-is('{label}')")
     for tab in three.values():
         tab.page.wait_for_selector(f".bubble:has-text('{word}, because the rates are of May')")

@@ -464,7 +464,7 @@ def test_a_session_that_waits_for_a_secret_is_told_once(box: Box) -> None:
         box.wait_for("old", state="sleeping")
         # The first session slept before the notifier's first look: nothing is told about it.
         failing(box, more="secrets: [bank-token]")
-        assert wait_for(receiver, 1) == ["payroll sleeps until somebody acts"]
+        assert wait_for(receiver, 1) == ["payroll sleeps until a person acts"]
         assert "wakeful secret set bank-token" in receiver.requests[0].data["words"]
         eventually(lambda: "notification_delivered" in box.kinds("payroll"))
         box.kill()
@@ -477,7 +477,7 @@ def test_a_session_that_waits_for_a_secret_is_told_once(box: Box) -> None:
         eventually(lambda: "bank-token" not in (box.state / "notify" / "ops.json").read_text())
         box.kill()
         box.start(env=ENVIRONMENT)
-        assert wait_for(receiver, 2)[1] == "payroll sleeps until somebody acts"
+        assert wait_for(receiver, 2)[1] == "payroll sleeps until a person acts"
 
 
 def test_a_message_links_to_the_session_and_the_record(box: Box) -> None:

@@ -106,7 +106,7 @@ def test_one_that_is_there_is_not_opened_anew(box: Box) -> None:
     assert "done already" in box.ask("open", "trip", "--objective", "Plan.", "--key", "k1")
     assert "open already" in box.ask("open", "trip")
     refused = box.run("open", "trip", "--objective", "Other.")
-    assert refused.returncode == 1 and "there already" in refused.stderr
+    assert refused.returncode == 1 and "exists already" in refused.stderr
     assert len(box.rows()) == 1
     box.ask("terminate", "trip")
     assert "opened again" in box.ask("open", "trip", "--again")

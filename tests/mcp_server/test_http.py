@@ -121,7 +121,7 @@ async def test_a_token_reaches_by_mcp_what_it_reaches_by_itself(box: Box) -> Non
     async with open_http(url, token) as client:
         assert not (await client.call_tool("wakeful_show", {"name": "pay"})).is_error
         for name, arguments, words in (
-            ("wakeful_show", {"name": "other"}, "for one session alone"),
+            ("wakeful_show", {"name": "other"}, "for one session only"),
             ("wakeful_list", {}, "for one session"),
             ("wakeful_remember", {"name": "pay", "key": "k", "value": "v"}, "scope send"),
         ):

@@ -139,5 +139,5 @@ async def test_a_handle_that_was_never_given_and_a_client_that_does_not_know_the
             with pytest.raises(MCPError, match=r"there is no deferred run|nobody"):
                 await ask(client, "tasks/get", handle, State)
     async with open_client(box) as client:
-        with pytest.raises(MCPError, match="declares the extension"):
+        with pytest.raises(MCPError, match="declare the extension"):
             await ask(client, "tasks/get", "run/pay/1", State)

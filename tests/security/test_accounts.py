@@ -153,7 +153,7 @@ def test_the_command_line_of_another_account(meeting_box: Box, ordinary_user: Or
     assert listed.returncode == 0 and "payroll" in listed.stdout and "other" not in listed.stdout, listed.stderr
     assert say("note", "payroll", "from next door").returncode == 0
     refused = say("terminate", "payroll")
-    assert refused.returncode == 1 and "this takes a maintainer" in refused.stderr
+    assert refused.returncode == 1 and "this needs a maintainer" in refused.stderr
     eventually(lambda: meeting_box.log("payroll")[-1]["author"] == "person:ben")
 
 

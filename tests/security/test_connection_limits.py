@@ -115,7 +115,7 @@ def test_the_last_places_are_for_people_however_many_runs_there_are() -> None:
     assert taken == held.total == MOST_CONNECTIONS - held.kept
     for stranger in (Peer(os.geteuid(), 7, Unknown(GONE)), Peer(os.geteuid() + 1, 8)):
         refused = held.admit(stranger)
-        assert refused is not None and "kept for people" in refused
+        assert refused is not None and "reserved for people" in refused
     person = Peer(os.geteuid(), 9)
     assert [held.admit(person) for _ in range(held.kept)] == [None] * held.kept
     refused = held.admit(person)

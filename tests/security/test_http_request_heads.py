@@ -73,7 +73,7 @@ def test_a_host_that_is_not_ours_to_the_letter_is_refused(
     before = head(daemon)
     assert "wakeful-position" not in tcp.get("/").headers
     refused = send(tcp, token, Host=host.format(host=tcp.host, port=tcp.host.rpartition(":")[2]))
-    assert refused.status == 403 and f"this port answers to {tcp.host}" in refused.error
+    assert refused.status == 403 and f"this port answers only to {tcp.host}" in refused.error
     assert head(daemon) == before and count_refusals(daemon, "host") == 1
 
 
@@ -260,7 +260,7 @@ def test_a_process_of_a_run_is_refused_whatever_it_shows(daemon: RunningDaemon, 
     daemon.small.owner = ProcessOwner(run_id="s.1", mark=7, sign="its limit is the mark of a run")
     refused = tcp.get("/version", token)
     daemon.small.owner = None
-    assert refused.status == 403 and "a process of a run speaks at the control socket" in refused.error
+    assert refused.status == 403 and "a process of a run must use the control socket" in refused.error
     assert count_refusals(daemon, "run") == 1
 
 

@@ -61,7 +61,7 @@ def test_a_run_without_its_token_is_no_person(attack: Attack) -> None:
     attack.assert_failed_at_once("shut")
     attack.declare("plain", "standard", do="call", body={"name": "open"})
     attack.settle("plain", runs=1)
-    attack.assert_failed("plain", "speaks with that run's token")
+    attack.assert_failed("plain", "must use that run's token")
     attack.declare("handed", "standard", do="hand_on_and_call", body={"name": "open"})
     attack.settle("handed", runs=1)
     assert attack.row("open")["state"] != "terminated"

@@ -68,5 +68,5 @@ def test_a_probe_is_no_person_at_the_control_socket(attack: Attack) -> None:
         attack.spec_raw(name, SPEC.format(name=name, level=level).replace("[python3,", f"[env, {environ}, python3,"))
     attack.start()
     for name in ("open", "shut"):
-        assert "speaks with that run's token" in attack.words("show", name)
+        assert "must use that run's token" in attack.words("show", name)
     assert attack.row("shut")["state"] != "sleeping"

@@ -177,7 +177,7 @@ def test_the_control_socket_is_there_for_its_own_session_alone(strict: StrictAtt
         strict.settle(name, runs=1)
     assert strict.outcome("noting") == "succeeded", strict.told("noting")
     assert any(record["kind"] == "note_added" for record in strict.log("noting"))
-    assert strict.outcome("nobody") == "failed" and "speaks with that run's token" in strict.told("nobody")
+    assert strict.outcome("nobody") == "failed" and "must use that run's token" in strict.told("nobody")
     assert strict.outcome("shedding") == "failed"
 
 

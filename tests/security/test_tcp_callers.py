@@ -58,7 +58,7 @@ def test_a_run_that_found_a_token_opens_nothing_with_it(
         told = box.run("output", "thief").stdout
         assert row["last_run"]["outcome"] == "succeeded", told
         if is_defended:
-            assert "status 403" in told and "a process of a run speaks at the control socket" in told
+            assert "status 403" in told and "a process of a run must use the control socket" in told
             assert ("hides which connections" in told) == (way == "hidden" and ordinary_user.uid != 0)
         else:
             assert "status 200" in told and "thief" in told

@@ -435,7 +435,7 @@ def test_a_person_hands_out_a_token_and_takes_it_back(tmp_path: Path) -> None:
         ]
         assert wrong["verdict"] == "bad" and "chmod 600" in wrong["words"]
         (box.state / "tokens.json").chmod(0o600)
-        assert "opens nothing" in box.ask("token", "revoke", row["id"])
+        assert "not valid any more" in box.ask("token", "revoke", row["id"])
         refused = use("send", "talk", "too late")
         assert refused.returncode == 1 and "revoked" in refused.stderr
         box.run("list", env={"WAKEFUL_TOKEN": token[:-1]})

@@ -137,7 +137,7 @@ async def _handle_error(request: Request, error: Exception) -> Response:
 
 async def _handle_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    words = {404: f"there is no {request.url.path}", 405: f"{request.method} is not what {request.url.path} takes"}
+    words = {404: f"there is no {request.url.path}", 405: f"{request.url.path} does not accept {request.method}"}
     return answer_status(error.status_code, words.get(error.status_code, error.detail))
 
 
@@ -145,7 +145,7 @@ async def _handle_leaving(request: Request, error: Exception) -> Response:
     """Answer a client that disconnected before its request was complete. This is no defect, and nobody reads the
     answer.
     """
-    return answer_problem("bad-request", "the client left before its request was complete")
+    return answer_problem("bad-request", "the client disconnected before its request was complete")
 
 
 async def _handle_defect(request: Request, error: Exception) -> Response:

@@ -65,8 +65,8 @@ def decode_body(body: bytes) -> dict[str, Any]:
     except (msgspec.DecodeError, RecursionError) as error:
         if (half := find_lone_half(body.decode(errors="replace"))) is not None:
             raise WrongBody(
-                f"'{half[:100]}' holds half of a character, or a byte that is no UTF-8, here shown as an escape; "
-                "nothing was done: give it in UTF-8"
+                f"'{half[:100]}' contains half a character or a byte that is not UTF-8, shown here as an escape; "
+                "nothing was done: send it as UTF-8"
             ) from None
         raise WrongBody(f'the body is not JSON ({error}); expected an object such as {{"name": "payroll"}}') from None
     if not isinstance(found, dict):
@@ -123,7 +123,7 @@ def build(kind: type[Struct], body: dict[str, Any]) -> Any:
     try:
         return msgspec.convert(body, kind)
     except msgspec.ValidationError as error:
-        raise WrongBody(f"the body does not fit: {error}") from None
+        raise WrongBody(f"the body is not valid: {error}") from None
 
 
 def take_key(request: Request, body: dict[str, Any], kind: type[Struct] | None = None) -> str | None:

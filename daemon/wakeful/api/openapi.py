@@ -93,7 +93,7 @@ def describe_api(version: str) -> Schema:
             "description": "Conventions (positions, pages, keys, streams, errors): docs/http.md.",
             "license": {"name": "see the repository"},
         },
-        "servers": [{"url": "/", "description": "the control socket, and the TCP port where it is open"}],
+        "servers": [{"url": "/", "description": "the control socket, and the TCP port if it is open"}],
         "security": [{"bearer": []}, {"bearer": [], "cookie": []}, {}],
         "paths": paths,
         "components": {
@@ -101,13 +101,13 @@ def describe_api(version: str) -> Schema:
                 "bearer": {
                     "type": "http",
                     "scheme": "bearer",
-                    "description": "A token (wakeful token). At the control socket the kernel says who calls.",
+                    "description": "A token (wakeful token). At the control socket the kernel identifies the caller.",
                 },
                 "cookie": {
                     "type": "apiKey",
                     "in": "cookie",
                     "name": "wakeful_browser",
-                    "description": "With the token, of a browser; its name has the port behind it.",
+                    "description": "A browser sends it with its token. The port is appended to its name.",
                 },
             },
             "schemas": {"Problem": _describe_problem()},
@@ -191,7 +191,7 @@ def _describe_parameters(takes: Sequence[Argument], in_path: list[str], *, in_qu
             "name": "Last-Event-ID",
             "in": "header",
             "required": False,
-            "description": "Go on after this id of the stream; counts before `after`.",
+            "description": "Continue after this id of the stream. Overrides `after`.",
             "schema": {"type": "string"},
         }
 
@@ -256,11 +256,11 @@ def _describe_answers(verb: Verb | None, route: Route) -> dict[str, Schema]:
     answers: dict[str, Schema] = {"200": {"description": _SAYS[shape], "headers": headers, "content": content}}
     if route.is_open:
         answers = {
-            "2XX": {"description": "taken", "headers": headers},
+            "2XX": {"description": "accepted", "headers": headers},
             "4XX": {"description": "refused", "headers": headers},
         }
     if route.is_public and route.method == "GET":
-        answers["304"] = {"description": "as it was", "headers": headers}
+        answers["304"] = {"description": "not modified", "headers": headers}
     by_status: dict[int, list[str]] = {}
     for name in _list_errors(route):
         by_status.setdefault(PROBLEMS[name].status, []).append(name)
@@ -268,7 +268,7 @@ def _describe_answers(verb: Verb | None, route: Route) -> dict[str, Schema]:
         answers[str(status)] = {"$ref": f"#/components/responses/{names[0]}"}
     if route.path == "/health":
         # A monitoring probe reads only the status, so an unhealthy daemon answers 503 with the same content.
-        answers["503"] = {"description": "somebody should look", "headers": headers, "content": content}
+        answers["503"] = {"description": "the daemon is unhealthy", "headers": headers, "content": content}
     return answers
 
 
@@ -353,7 +353,7 @@ def _describe_problem() -> Schema:
         "description": "RFC 9457.",
         "properties": {
             "type": {"type": "string", "enum": [f"{URN}{name}" for name in PROBLEMS]},
-            "title": {"type": "string", "description": "what all of its kind share"},
+            "title": {"type": "string", "description": "the same for all problems of this type"},
             "status": {"type": "integer"},
             "detail": {"type": "string", "description": "what is wrong, and what to do"},
         },
@@ -370,9 +370,9 @@ def _describe_refusal(name: str) -> Schema:
 
 def _describe_headers() -> dict[str, Schema]:
     told = {
-        POSITION_HEADER: ("integer", "The position of the log at which the answer was true; streams go on from it."),
+        POSITION_HEADER: ("integer", "The log position that the answer reflects. A stream can continue from it."),
         VERSION_HEADER: ("string", "The daemon's version."),
-        CURSOR_HEADER: ("string", "Where the next page begins; absent on the last one."),
-        "Link": ("string", "The address of the next page, rel=next; absent on the last one."),
+        CURSOR_HEADER: ("string", "The cursor of the next page; absent on the last page."),
+        "Link": ("string", "The address of the next page, rel=next; absent on the last page."),
     }
     return {name: {"description": words, "schema": {"type": kind}} for name, (kind, words) in told.items()}

@@ -74,8 +74,8 @@ class TcpPort:
         if self.url is None:
             if self._choice == "off":
                 raise CallerError(
-                    "the TCP port is off by --http, WAKEFUL_HTTP or wakeful.yaml (http: off); remove that, or say "
-                    "there where to listen, such as 127.0.0.1:8420"
+                    "the TCP port is off by --http, WAKEFUL_HTTP or wakeful.yaml (http: off); remove that, or give "
+                    "an address there, such as 127.0.0.1:8420"
                 )
             self._open_first((*self._read_remembered(), *USUAL_PORTS, 0))
             self._remember()

@@ -127,7 +127,7 @@ class DaemonClient:
             path, place = environ["WAKEFUL_SOCKET"], environ["WAKEFUL_TOKEN_FILE"]
         except KeyError as missing:
             raise OperatorError(
-                f"{missing.args[0]} is not set: an agent thinks inside a run, which the daemon starts"
+                f"{missing.args[0]} is not set: an agent works only inside a run, which the daemon starts"
             ) from None
         try:
             with open(place, encoding="ascii") as file:
@@ -218,8 +218,8 @@ class DaemonClient:
                 connection.close()
                 if not is_repeatable:
                     raise EffectUnknown(
-                        f"the daemon at {self.address} left before it answered {what}; "
-                        "whether that was done is not known"
+                        f"the daemon at {self.address} disconnected before it answered {what}; "
+                        "it is not known whether the call was carried out"
                     ) from None
                 if monotonic() + pause >= deadline:
                     raise EffectUnknown(

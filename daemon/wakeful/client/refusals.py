@@ -103,14 +103,14 @@ def explain_failed_connect(error: OSError, address: str, remedy: str) -> DaemonU
 
 
 def explain_no_http(address: str) -> DaemonAway:
-    return DaemonAway(f"the server at {escape(address)} does not speak HTTP; give the right place with --socket")
+    return DaemonAway(f"the server at {escape(address)} does not speak HTTP; give the right path with --socket")
 
 
 def read_version(headers: Mapping[str, str], address: str) -> str:
     """Return the version of the daemon that answered. Raises DaemonAway if the listener is not wakeful."""
     version = headers.get("wakeful-version")
     if version is None:
-        raise DaemonAway(f"the server at {escape(address)} is not wakeful; give the right place with --socket")
+        raise DaemonAway(f"the server at {escape(address)} is not wakeful; give the right path with --socket")
     return version
 
 

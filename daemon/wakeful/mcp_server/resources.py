@@ -42,10 +42,12 @@ class Template(NamedTuple):
 
 
 TEMPLATES = (
-    Template(f"{ROOT}{{name}}", "session", "Everything about a session now, as `wakeful show` tells it", JSON, False),
+    Template(f"{ROOT}{{name}}", "session", "Everything about a session now, as `wakeful show` prints it", JSON, False),
     Template(f"{ROOT}{{name}}/log", "log", f"The newest {USUAL_RECORDS} records of a session", LINES, True),
-    Template(f"{ROOT}{{name}}/facts", "facts", "The facts of a session, with who said so and why", JSON, True),
-    Template(f"{ROOT}{{name}}/output/{{run}}", "output", "What a run of a session wrote", TEXT, False),
+    Template(
+        f"{ROOT}{{name}}/facts", "facts", "The facts of a session, with the author and reason of each", JSON, True
+    ),
+    Template(f"{ROOT}{{name}}/output/{{run}}", "output", "The output of a run of a session", TEXT, False),
 )
 # The kinds of record that change the facts, and those that change the list of sessions.
 _FACT_KINDS = frozenset(("fact_set", "fact_retracted", "session_rewound", "session_merged"))

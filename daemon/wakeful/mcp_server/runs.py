@@ -48,12 +48,12 @@ RUN_SCHEMA: dict[str, Any] = {
             "enum": [
                 "succeeded", "failed", "cancelled", "interrupted", "lost", "held", "withdrawn", "waiting",
             ],
-            "description": "how it ended. held: it does not start. waiting: it is not over; the wait was",
+            "description": "how it ended. held: it does not start. waiting: only the wait has ended",
         },
-        "reason": {"type": ["string", "null"], "description": "why it ended so, or does not start"},
-        "words": {"type": "string", "description": "the same for people"},
-        "output": {"type": "string", "description": "the end of what the run wrote"},
-        "answer": {"type": ["string", "null"], "description": "of a question: the last words of the agent"},
+        "reason": {"type": ["string", "null"], "description": "why it ended like this, or does not start"},
+        "words": {"type": "string", "description": "a summary for people"},
+        "output": {"type": "string", "description": "the end of the run's output"},
+        "answer": {"type": ["string", "null"], "description": "of a question: the agent's answer"},
     },
     "required": ["name", "run", "outcome", "words"],
 }  # fmt: skip

@@ -61,8 +61,8 @@ MISSING_CAPABILITY = -32003
 _MODERN = "2026-07-28"
 
 INSTRUCTIONS = """wakeful keeps sessions at rest until something they depend on changes: files, commits, clocks, \
-messages. wakeful_list shows them, wakeful_show one of them, wakeful_why why one ran or did not. wakeful_run runs a \
-session and waits for its end; wakeful_send puts a message in its mailbox; wakeful_ask asks its agent. \
+messages. wakeful_list shows them, wakeful_show one of them, wakeful_why explains why one ran or did not. wakeful_run \
+runs a session and waits for its end; wakeful_send puts a message in its mailbox; wakeful_ask asks its agent. \
 wakeful_remember keeps a fact that later runs read."""
 OWN_INSTRUCTIONS = """You work inside a run of the wakeful session {own}. wakeful_remember keeps a fact for later \
 runs, wakeful_recall reads facts, wakeful_note leaves the hand-off for the next run, wakeful_send puts a message in \
@@ -342,7 +342,7 @@ def _find_tool(reach: Reach, name: str) -> VerbTool:
     if tool is None:
         raise refuse_unknown(name, _find_offered(reach), is_run=reach.own is not None)
     if tool.needs_leave and not reach.allows_dangerous:
-        does = "closes, removes, replaces or goes back" if tool.verb.is_dangerous else "is a person's"
+        does = "closes, removes, replaces or goes back" if tool.verb.is_dangerous else "is only for people"
         raise CallerError(
             f"{name} {does}, and is not allowed here; ask the person to do it in a terminal "
             f"(wakeful {tool.verb.name} --help), or to allow it (wakeful mcp --allow-dangerous)"
@@ -377,7 +377,7 @@ def _describe_run() -> types.Tool:
         title="run a session and wait for its end",
         description=(
             "Run a session now, and wait until the run has ended. Returns its outcome and the end of its output. "
-            "Progress is reported. To stop waiting does not stop the run; wakeful_interrupt does."
+            "Progress is reported. Ending the wait does not stop the run; wakeful_interrupt does."
         ),
         input_schema=schema,
         output_schema=RUN_SCHEMA,
@@ -477,7 +477,7 @@ def _read_declared(ctx: Any, text: str) -> Handle:
     if not _declares_deferred(ctx):
         raise MCPError(
             MISSING_CAPABILITY,
-            f"this takes a client that declares the extension {EXTENSION}",
+            f"the client must declare the extension {EXTENSION}",
             {"requiredCapabilities": {"extensions": {EXTENSION: {}}}},
         )
     return read_handle(text)

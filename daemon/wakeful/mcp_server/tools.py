@@ -30,13 +30,13 @@ _KEY_SCHEMA = {
 }
 # Arguments that only a tool has.
 _EXTRA: Mapping[str, Mapping[str, dict[str, Any]]] = {
-    "recall": {"key": {"type": "string", "description": "The key of one fact; without it all facts."}},
+    "recall": {"key": {"type": "string", "description": "The key of one fact. Default: all facts."}},
     "ask": {
         "wait": {"type": "boolean", "default": True, "description": "False: do not wait for the answer."},
         "timeout_seconds": {
             "type": "number",
             "exclusiveMinimum": 0,
-            "description": "Stop waiting after so many seconds. The run goes on.",
+            "description": "Stop waiting after this many seconds. The run continues.",
         },
     },
 }
@@ -46,7 +46,7 @@ _JOINED = {("search", "text")}
 _ALWAYS = {("health", "plain"): True}
 _DESCRIPTIONS = {
     ("why", "x"): "A session, SESSION#RUN, or an absolute path.",
-    ("plan", "path"): "Absolute paths that change; without one, the tool says what is owed now.",
+    ("plan", "path"): "Absolute paths that change. Default: list the sessions that are owed a run now.",
 }
 
 
@@ -103,7 +103,7 @@ class VerbTool(NamedTuple):
         if self.verb.is_dangerous:
             parts.append("It closes, removes, replaces or goes back: ask the person first.")
         if self.verb.is_for_persons:
-            parts.append("The question was put to a person: ask the person first.")
+            parts.append("The question is for a person: ask the person first.")
         return "\n\n".join(parts)
 
     @property
@@ -181,10 +181,10 @@ class VerbTool(NamedTuple):
 OUTPUT_SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
-        "run": {"type": "integer", "description": "the run that wrote it"},
-        "text": {"type": "string", "description": "the beginning and the end, as far as they were kept and fit"},
-        "total_bytes": {"type": "integer", "description": "all that the run wrote"},
-        "left_out_bytes": {"type": "integer", "description": "how much of it is missing here"},
+        "run": {"type": "integer", "description": "the run that printed it"},
+        "text": {"type": "string", "description": "the beginning and the end of the output"},
+        "total_bytes": {"type": "integer", "description": "the size of the whole output"},
+        "left_out_bytes": {"type": "integer", "description": "how much of it is not in `text`"},
         "hint": {"type": ["string", "null"], "description": "what a confined run was denied, and how to allow it"},
         "found_lines": {"type": "integer", "description": "with `find`: how many lines contain it; `text` has these"},
     },
@@ -320,5 +320,5 @@ def _convert(argument: Argument, value: Any) -> Any:
     except ValueError:
         raise CallerError(f"{argument.name} is {value!r}; expected RFC 3339, such as 2026-01-31T06:00:00Z") from None
     if moment.tzinfo is None:
-        raise CallerError(f"{argument.name} is {value!r}, which says no zone; add Z for UTC")
+        raise CallerError(f"{argument.name} is {value!r}, which has no time zone; add Z for UTC")
     return (moment - _EPOCH) // (_EPOCH.resolution)

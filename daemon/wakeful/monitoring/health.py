@@ -19,6 +19,7 @@ from wakeful.core.record.observations import Moment
 from wakeful.core.spec.limits import FEW_BYTES, judge_room
 from wakeful.monitoring.findings import Finding, Level, Survey, What
 from wakeful.monitoring.last_verification import Verified
+from wakeful.text.display import count
 from wakeful.views.times import show_time, show_time_or_none
 
 # The most findings of each kind that are listed. The rest is counted, so that 10,000 failed sessions fit on one page.
@@ -101,8 +102,8 @@ def judge_health(
     findings = [*survey.findings, *others]
     findings.sort(key=lambda one: (_LEVELS[one.level], _RANKS[one.what], one.since or 0, one.words))
     counts: dict[Level, int] = {"wrong": 0, "note": 0}
-    for (level, _), count in survey.counts.items():
-        counts[level] += count
+    for (level, _), number in survey.counts.items():
+        counts[level] += number
     for one in others:
         counts[one.level] += 1
     return Health(findings, survey, log, disk, watches, refusals, counts)
@@ -159,7 +160,7 @@ def _judge_log(log: LogFacts) -> Iterator[Finding]:
         yield Finding(what="log", words=words, mend="wakeful doctor")
     verified = log.verified
     if verified is not None and verified.findings:
-        words = f"the last verification of the log found {verified.findings} that do not hold"
+        words = f"the last verification of the log found {count(verified.findings, 'problem')}"
         yield Finding(what="log", words=words, since=verified.at, mend="wakeful verify")
 
 
@@ -172,9 +173,9 @@ def _judge_disk(disk: DiskFacts) -> Iterator[Finding]:
 
 
 def _judge_refusals(refusals: Mapping[str, int]) -> Iterator[Finding]:
-    met = {kind: count for kind, count in refusals.items() if count}
+    met = {kind: number for kind, number in refusals.items() if number}
     if met:
-        told = ", ".join(f"{count} for their {kind.replace('_', ' ')}" for kind, count in sorted(met.items()))
+        told = ", ".join(f"{number} for their {kind.replace('_', ' ')}" for kind, number in sorted(met.items()))
         words = f"requests were refused since the daemon started: {told}"
         yield Finding(what="gate", level="note", words=words)
 

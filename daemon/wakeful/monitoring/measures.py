@@ -175,7 +175,7 @@ class Measures:
             counted(
                 "wakeful_webhook_deliveries_total",
                 "counter",
-                "Deliveries to webhooks, taken or left out by their filter.",
+                "Deliveries to webhooks, accepted or filtered.",
                 "result",
                 self._deliveries,
             ),

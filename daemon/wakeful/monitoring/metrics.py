@@ -28,9 +28,7 @@ def list_state_families(core: Core, health: Health, version: str, started_at: in
     survey = health.survey
     yield Family("wakeful_build_info", "gauge", "The version of the daemon.", (Sample(1, {"version": version}),))
     yield single("wakeful_start_time_seconds", "gauge", "When the daemon started, since 1970.", started_at / 1e6)
-    yield single(
-        "wakeful_healthy", "gauge", "1 if wakeful health has nothing for a person to do.", int(health.is_healthy)
-    )
+    yield single("wakeful_healthy", "gauge", "1 if nothing needs a person (wakeful health).", int(health.is_healthy))
     yield counted(
         "wakeful_findings",
         "gauge",
@@ -41,7 +39,7 @@ def list_state_families(core: Core, health: Health, version: str, started_at: in
     states = {state: survey.states[state] for state in STATES}
     yield counted("wakeful_sessions", "gauge", "Sessions by state.", "state", states)
     yield single("wakeful_sessions_failed", "gauge", "Sessions that sleep because their runs failed.", survey.failed)
-    yield single("wakeful_sessions_asking", "gauge", "Sessions that wait for an answer of a person.", survey.asking)
+    yield single("wakeful_sessions_asking", "gauge", "Sessions that wait for a person's answer.", survey.asking)
     queued = {kind: survey.queued[kind] for kind in ("command", "agent")}
     yield counted("wakeful_queue_length", "gauge", "Wakes that wait for their run.", "kind", queued)
     slots = core.view_slots()
@@ -71,7 +69,7 @@ def list_state_families(core: Core, health: Health, version: str, started_at: in
     yield counted(
         "wakeful_targets",
         "gauge",
-        "Places that are looked at: watched, polled, or not to be seen.",
+        "Targets of bindings: watched, polled, or not visible.",
         "how",
         {
             "watched": watches.targets - watches.polled - watches.unseen,
@@ -80,7 +78,7 @@ def list_state_families(core: Core, health: Health, version: str, started_at: in
         },
     )
     yield counted(
-        "wakeful_refusals_total", "counter", "Requests that were turned away, by reason.", "reason", health.refusals
+        "wakeful_refusals_total", "counter", "Requests that were refused, by reason.", "reason", health.refusals
     )
 
 

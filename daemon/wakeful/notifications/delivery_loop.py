@@ -407,7 +407,7 @@ class Notifications:
             case Gone(words=words):
                 post.ledger = rules.settle_gone(post.ledger, message.title, words, now)
                 self._say(
-                    f"notifier {name} is disabled: {words}; mend wakeful.yaml, or try: wakeful notify test {name}"
+                    f"notifier {name} is disabled: {words}; correct wakeful.yaml, or try: wakeful notify test {name}"
                 )
             case Refused(words=words, retry_after=retry_after):
                 post.ledger = rules.settle_failed(post.ledger, message.title, words, now, retry_after)

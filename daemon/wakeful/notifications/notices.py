@@ -24,7 +24,7 @@ LONGEST_WORDS = 1500
 _TITLES: dict[NotifyEvent, str] = {
     "failed": "{name} failed",
     "asks": "{name} asks you",
-    "sleeping": "{name} sleeps until somebody acts",
+    "sleeping": "{name} sleeps until a person acts",
     "budget": "{name} has spent its budget",
     "recovered": "{name} works again",
 }

@@ -29,7 +29,7 @@ def tell_sendable(text: str) -> str:
         return text
     lone = len(_HALF.findall(_join_halves(text)))
     told = (
-        f"\n[{count(lone, 'character')} here cannot be sent (half a character, or a byte that is no UTF-8): shown "
+        f"\n[{count(lone, 'character')} here cannot be sent (half a character, or a byte that is not UTF-8): shown "
         "as an escape such as \\ud83d]"
     )
     return make_sendable(text) + (told if lone else "")

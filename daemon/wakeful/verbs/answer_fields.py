@@ -312,7 +312,7 @@ NOTIFIER = (
     Field("on", "list", "the occasions it reports, as in the key `on`"),
     Field("digest_seconds", "number", "how long messages are collected before one is sent, or null"),
     Field("delivered", "number", "how many messages arrived"),
-    Field("given_up", "number", "how many messages were given up"),
+    Field("given_up", "number", "how many messages could not be delivered"),
     Field("waiting", "number", "how many messages wait"),
     Field("missed", "number", "how many messages were dropped because too many waited"),
     Field("disabled", "text", "why it is disabled, or null"),
@@ -366,15 +366,20 @@ FACT = (
     Field("seq", "number", "the seq of the record that holds it"),
     Field("rationale", "text", "the reason given for it, or null"),
     Field("confidence", "number", "0 to 1, or null"),
-    Field("source", "number", "the seq of the record it was drawn from, or null"),
+    Field("source", "number", "the seq of the record that it comes from, or null"),
 )
 # The answer of `health`. The answer of `doctor` (HEALTH) has more about the daemon.
 WELL_BEING = (
-    Field("healthy", "flag", "true if nothing needs a person; the only field without a token"),
+    Field("healthy", "flag", "true if nothing needs a person; a caller without a token gets only this field"),
     Field("at", "moment", "the time of this answer", is_optional=True),
     Field("version", "text", "the daemon's version", is_optional=True),
     Field("started_at", "moment", "when the daemon started", is_optional=True),
-    Field("findings", "list", "what, `level`, session, words, since and mend of each, worst first", is_optional=True),
+    Field(
+        "findings",
+        "list",
+        "what, `level`, session, words, since and mend (a command) of each, worst first",
+        is_optional=True,
+    ),
     Field("left_out", "number", "how many further findings are not listed", is_optional=True),
     Field("sessions", "object", "how many sessions are in each state, queued, failed and asking", is_optional=True),
     Field(
@@ -384,6 +389,11 @@ WELL_BEING = (
         is_optional=True,
     ),
     Field("disk", "object", "free_bytes and total_bytes of the disk that holds the log", is_optional=True),
-    Field("watches", "object", "how many targets there are, are polled, or cannot be read", is_optional=True),
+    Field(
+        "watches",
+        "object",
+        "how many targets there are, how many are polled, and how many cannot be read",
+        is_optional=True,
+    ),
     Field("refusals", "object", "counts of refused requests since the daemon started, by reason", is_optional=True),
 )

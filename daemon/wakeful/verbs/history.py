@@ -160,7 +160,7 @@ VERBS = (
             ),
         ),
         role="contributor",
-        not_a_tool="it takes a bundle as a file: a person brings sessions in",
+        not_a_tool="it takes a bundle as a file: only a person loads bundles",
     ),
     Verb(
         name="archive",

@@ -128,7 +128,7 @@ VERBS = (
         name="answer",
         section="Act",
         words="answer a session's question",
-        help="""Answer a session's question: may it run (`approve: before_run`), or a question of its agent.
+        help="""Answer a session's question: whether it may run (`approve: before_run`), or a question of its agent.
 
         Without TEXT: show the question, with the changes since the last success or the text that the agent would
         write. The first answer counts; a later caller is told who answered first.""",
@@ -237,7 +237,7 @@ VERBS = (
                 "root",
                 "folder",
                 "--root",
-                help="The folder that its paths start from. Default: the current folder.",
+                help="The base folder of its paths. Default: the current folder.",
                 metavar="DIR",
                 completion="folder",
             ),

@@ -14,7 +14,7 @@ FACTS = reads("/sessions/{name}/facts", "path", is_for_runs=True)
 
 # The arguments of a paged list.
 PAGES = (
-    Argument("limit", "number", help="The most items on a page.", least=1, most=10_000, only="http"),
+    Argument("limit", "number", help="The maximum number of items on a page.", least=1, most=10_000, only="http"),
     Argument("cursor", help="The header Wakeful-Cursor of the previous page.", only="http"),
 )
 # The two ends of a time range.
@@ -190,7 +190,7 @@ VERBS = (
                 "past",
                 "flag",
                 "--past",
-                help="Also print the records inherited by a fork or load, first. `--at ~SEQ` names one of these.",
+                help="First print the records that a fork or load inherited. `--at ~SEQ` names one of these.",
             ),
             Argument("is_following", "flag", "--follow", help="Keep printing new records.", only="terminal"),
             Argument("words", "flag", help="Add `words`: each record as a line of text.", only="http"),
@@ -321,8 +321,8 @@ VERBS = (
         help="""Print the standard output and standard error of a run.
 
         Terminal escapes are made visible, also in a pipe or a file; --raw prints the original bytes. --find prints
-        only the lines that contain a text, as `12:line`. The number counts the lines printed here, where one line
-        replaces a middle that was not kept. --find prints up to 1,000 lines and counts the rest. If a confined run
+        only the lines that contain a text, as `12:line`. Line numbers count the printed lines; a middle that
+        was not kept counts as one line. --find prints up to 1,000 lines and counts the rest. If a confined run
         failed, standard error lists what it was denied and the spec line that allows it. Without a daemon, the
         state folder is read, and standard error names it.""",
         examples=(

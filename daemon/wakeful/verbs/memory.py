@@ -162,7 +162,7 @@ VERBS = (
             Argument("words", metavar="[NAME] KEY VALUE", is_repeated=True, completion="named key", only="terminal"),
             Argument("rationale", option="--because", help="The reason, kept with the fact.", metavar="TEXT"),
             Argument("confidence", "decimal", "--confidence", help="How certain it is, 0 to 1.", least=0, most=1),
-            Argument("source", "number", "--source", help="The record it was drawn from.", metavar="SEQ", least=1),
+            Argument("source", "number", "--source", help="The record that it comes from.", metavar="SEQ", least=1),
             Argument(
                 "for_now",
                 "flag",

@@ -30,7 +30,13 @@ VERBS = (
             ),
             Argument("author", option="--author", help="Only records by this author, such as person:root."),
             Argument(
-                "last", "number", "--last", help="The most records. Default: 20.", metavar="N", default=20, least=1
+                "last",
+                "number",
+                "--last",
+                help="At most this many records. Default: 20.",
+                metavar="N",
+                default=20,
+                least=1,
             ),
             *PAGES,
         ),
@@ -127,7 +133,7 @@ VERBS = (
                 "limit",
                 "number",
                 "--limit",
-                help="The most runs and occurrences. Default: 1000.",
+                help="At most this many runs and occurrences. Default: 1000.",
                 metavar="N",
                 least=1,
                 most=5000,
@@ -149,7 +155,7 @@ VERBS = (
         words="show what sessions read and write, and what a change reaches",
         help="""Show files, commits, clocks and sessions as a graph. Its edges are the paths a change takes.
 
-        FOCUS is a session, or a file in a binding of one. Default: all sessions.""",
+        FOCUS is a session, or a file in a session's binding. Default: all sessions.""",
         examples=("wakeful graph", "wakeful graph payroll", "wakeful graph data/rates.csv --depth 4"),
         arguments=(
             Argument(

@@ -88,7 +88,7 @@ VERBS = (
             Field("session", "text", "the session's name"),
             Field("id", "text", "the session's id"),
             Field("doing", "text", "looks or writes"),
-            Field("since", "moment", "since when, without a gap of a minute"),
+            Field("since", "moment", "since when the person is present, without a gap of a minute"),
         ),
         shape="list",
     ),

@@ -204,7 +204,7 @@ VERBS = (
         ),
         cli_module="verbs.people",
         routes=(*TOKENS,),
-        not_a_tool="a person hands out tokens",
+        not_a_tool="only a person creates tokens",
     ),
     Verb(
         name="dashboard",
@@ -241,8 +241,8 @@ VERBS = (
         help="""List the notifiers in wakeful.yaml and their deliveries, or send a test message.
 
         A notifier sends a message if a run failed, a session asks, a session sleeps until a person acts, a budget is
-        spent, or a session works again. `test` sends at once and prints the result. A success also enables a notifier
-        that its receiver had refused for good (410).""",
+        spent, or a session works again. `test` sends at once and prints the result. If it succeeds, it also enables a
+        notifier that was disabled because its receiver refused it for good (410).""",
         examples=(
             "wakeful notify list",
             "wakeful notify test ops",
@@ -342,7 +342,7 @@ VERBS = (
         words="serve these verbs as MCP tools, for coding agents",
         help="""Serve the Model Context Protocol on standard input and output. Coding agents start this command.
 
-        Verbs are tools and sessions are resources. The daemon's socket is found as by every other command. With
+        Verbs are tools and sessions are resources. It finds the daemon's socket like every other command. With
         --http, the daemon is reached over TCP, with the token in WAKEFUL_TOKEN_FILE or WAKEFUL_TOKEN. Inside a run,
         only the tools that a run may use are offered, for its own session. Verbs that close, remove, replace or go
         back, and `answer`, are offered only with --allow-dangerous.""",
@@ -420,8 +420,8 @@ VERBS = (
                 "flag",
                 "--once",
                 help=(
-                    "Run everything that is owed, with all sessions this wakes, then exit. Exit 1 if a run failed, "
-                    "now or before, or a spec was refused."
+                    "Run everything that is owed, and all sessions that these runs wake, then exit. Exit 1 if a run "
+                    "failed, now or earlier, or a spec was refused."
                 ),
                 only="terminal",
             ),

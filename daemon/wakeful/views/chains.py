@@ -108,7 +108,7 @@ def _say_run(link: Link) -> str:
     if link.start is None:
         return f"{link.label}: its start is not in this log"
     if link.started is None:
-        return f"{link.label}: what it was woken by was erased or archived"
+        return f"{link.label}: its causes were erased or archived"
     attempt = f", attempt {link.started.attempt + 1}" if link.started.attempt else ""
     if link.finished is None or link.end is None:
         return f"{link.label} is under way since {say_time(link.start.at)}{attempt}"
@@ -134,13 +134,13 @@ def _say_origin(origin: Origin) -> str:
     if origin.words is not None:
         return origin.words
     if origin.run is not None:
-        return f"which came of {origin.name}#{origin.run}"
+        return f"which was caused by {origin.name}#{origin.run}"
     if origin.record is not None:
         return (
             f"asked for by {origin.record.author} at {say_time(origin.record.at)} ({origin.record.kind}, seq "
             f"{origin.record.seq} of {origin.name})"
         )
-    return "which came from outside: no record led to it"
+    return "which was caused from outside, not by a record"
 
 
 def _name_versions(link: Link) -> dict[str, str]:

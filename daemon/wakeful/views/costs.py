@@ -239,7 +239,7 @@ def read_keys(text: str) -> tuple[Key, ...]:
     for word in words:
         if word not in KEYS:
             raise CallerError(
-                f"costs are not kept by {word!r}; expected one or several of {', '.join(KEYS)}, parted by commas"
+                f"costs cannot be grouped by {word!r}; expected one or more of {', '.join(KEYS)}, separated by commas"
             )
     if len(set(words)) < len(words):
         raise CallerError(f"{text!r} names a key twice; expected each of {', '.join(KEYS)} at most once")

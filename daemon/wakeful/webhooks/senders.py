@@ -206,7 +206,7 @@ def _check_time(received: ReceivedDelivery, header: str, text: str) -> None:
     if abs(apart) > received.tolerance_seconds:
         side = "old" if apart > 0 else "early"
         raise SignatureRefused(
-            f"it was signed {abs(apart):.0f} s too {side}: at most {received.tolerance_seconds:.0f} s may lie between; "
+            f"it was signed {abs(apart):.0f} s too {side}: at most {received.tolerance_seconds:.0f} s are allowed; "
             "check the clocks of both machines"
         )
 

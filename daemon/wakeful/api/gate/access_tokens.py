@@ -232,10 +232,10 @@ class Tokens:
         try:
             return self._file.read()
         except NotOursAlone as error:
-            raise TokensUnreadable(f"{error}: no token opens anything; after a look, chmod 600 {self.path}") from error
+            raise TokensUnreadable(f"{error}: no token is valid; check the file, then chmod 600 {self.path}") from error
         except (OSError, msgspec.DecodeError) as error:
             raise TokensUnreadable(
-                f"{self.path} cannot be read ({error}): no token opens anything; remove it and make new ones"
+                f"{self.path} cannot be read ({error}): no token is valid; remove the file and make new tokens"
             ) from error
 
     def _write(self, known: dict[str, Token]) -> None:
@@ -243,9 +243,7 @@ class Tokens:
         try:
             replace_private(self.path, content)
         except OSError as error:
-            raise TokensUnwritten(
-                f"{self.path} cannot be written: {error.strerror}; every token is as it was"
-            ) from error
+            raise TokensUnwritten(f"{self.path} cannot be written: {error.strerror}; no token was changed") from error
 
 
 def _decode(content: bytes) -> dict[str, Token]:

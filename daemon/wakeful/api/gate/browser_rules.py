@@ -86,7 +86,7 @@ def judge_head(scope: Scope, entrance: AllowedHosts) -> None:
     host = hosts[0].lower() if len(hosts) == 1 else ""
     if host not in entrance.origins:
         raise Forbidden(
-            f"Host is {host or 'missing'!r}, and this port answers to {', '.join(entrance.origins)} alone; use one of "
+            f"Host is {host or 'missing'!r}, and this port answers only to {', '.join(entrance.origins)}; use one of "
             "these, or add the name to hosts under http in wakeful.yaml",
             "host",
         )

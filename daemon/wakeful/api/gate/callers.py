@@ -37,7 +37,7 @@ OUTSIDE = (
     "the process that calls is outside of the daemon's PID namespace, so it is not known whether it belongs to a run; "
     "call from inside (docker exec, nsenter), or show a token (wakeful token)"
 )
-OUT_OF_DESCRIPTORS = "the daemon has no descriptor left to find out who calls; call again"
+OUT_OF_DESCRIPTORS = "the daemon has no file descriptor left to identify the caller; call again"
 OwnerOf = Callable[[int], ProcessOwner | None]
 
 

@@ -74,7 +74,7 @@ class Connections:
         if self.total >= self.most:
             return (
                 f"the daemon is busy: all of its {count(self.most, 'connection')} are in use{self._say_largest()}; "
-                "end what holds them, or wait"
+                "close some of them, or wait"
             )
         if self._find_holder(peer)[0] == "process":
             return self._find_overuse(peer)
@@ -86,7 +86,7 @@ class Connections:
         if self.total >= self.most - self.kept:
             return (
                 f"the daemon is busy: {self.total} of {count(self.most, 'connection')} are in "
-                f"use{self._say_largest()}, and the rest is kept for people; call again later"
+                f"use{self._say_largest()}, and the rest is reserved for people; call again later"
             )
         return None
 

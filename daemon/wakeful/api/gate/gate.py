@@ -201,10 +201,10 @@ class Gate:
             if token is None:
                 raise Unauthorised(
                     "this token is not valid: it never existed, has expired, or was revoked; "
-                    "wakeful token list shows those there are"
+                    "wakeful token list shows the valid ones"
                 )
             if owner is not None and owner.run_id is not None:
-                raise Forbidden("a process of a run speaks with that run's token, and with no other")
+                raise Forbidden("a process of a run must use that run's token (WAKEFUL_TOKEN_FILE)")
             if token.cookie is not None:
                 raise Unauthorised("this token is a browser's, and is not valid here; make one with: wakeful token new")
             return self._identify_bearer(token, peer.uid)
@@ -239,11 +239,11 @@ def _refuse_no_person(peer: Peer) -> None:
             raise Forbidden(words)
         case ProcessOwner(run_id=None, sign=sign):
             raise Forbidden(
-                f"process {peer.pid} belongs to a run of another daemon, or to one that is over, and is no person here "
+                f"process {peer.pid} belongs to a run of another daemon or to a run that has ended, not to a person "
                 f"({sign}); call from a shell that no run started, or show a token of this daemon (wakeful token)"
             )
         case ProcessOwner():
-            raise Forbidden("a process of a run speaks with that run's token (WAKEFUL_TOKEN_FILE), or not at all")
+            raise Forbidden("a process of a run must use that run's token (WAKEFUL_TOKEN_FILE)")
 
 
 def _repeat(body: bytes, receive: Receive) -> Receive:

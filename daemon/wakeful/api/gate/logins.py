@@ -94,5 +94,5 @@ class LoginThrottle:
             await asyncio.sleep(min(LONGEST_DELAY_SECONDS, FIRST_DELAY_SECONDS * 2 ** min(tries - FREE_TRIES, 10.0)))
         if tries > MOST_TRIES:
             seconds = int((tries - MOST_TRIES) * FORGOTTEN_SECONDS) + 1
-            raise TooManyTries(f"{words}. Too many wrong ones of late: wait {seconds} s before the next", kind)
+            raise TooManyTries(f"{words}. Too many wrong tries: wait {seconds} s and try again", kind)
         raise Unauthorised(words, kind)

@@ -71,7 +71,7 @@ class NetworkCallers:
         text = find_shown(scope)
         if text is None:
             raise Unauthorised(
-                "over TCP every call shows a token, Authorization: Bearer TOKEN; make one with: wakeful token new, or "
+                "over TCP every call needs a token, Authorization: Bearer TOKEN; make one with: wakeful token new, or "
                 "open a browser with: wakeful dashboard"
             )
         token = self._tokens.find(text, self._service.moment().wall) if is_token(text) else None
@@ -96,8 +96,7 @@ class NetworkCallers:
             peer.standing = await asyncio.to_thread(self._service.owner_of_connection, peer.local, peer.remote)
         if peer.standing is not None:
             raise Forbidden(
-                "a process of a run speaks at the control socket, with that run's token, and not over TCP "
-                f"({peer.standing})",
+                f"a process of a run must use the control socket and that run's token, not TCP ({peer.standing})",
                 "run",
             )
 

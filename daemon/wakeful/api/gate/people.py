@@ -143,9 +143,9 @@ class People:
         else:
             person = replace(known, sessions={**known.sessions, session: role})
         if person.role is None and not person.sessions:
-            raise CallerError(f"{name} would have no role left; `wakeful people remove {name}` shuts them out")
+            raise CallerError(f"{name} would have no role left; `wakeful people remove {name}` removes them")
         if person == known:
-            raise CallerError(f"{name} has just that role already; nothing was changed")
+            raise CallerError(f"{name} already has that role; nothing was changed")
         self._keep(name, person, Change(at=now, by=by, name=name, words=words))
         return person
 
@@ -190,10 +190,12 @@ class People:
         try:
             return self._file.read()
         except NotOursAlone as error:
-            raise PeopleUnreadable(f"{error}: only the owner is let in; after a look, chmod 600 {self.path}") from error
+            raise PeopleUnreadable(
+                f"{error}: only the owner is let in; check the file, then chmod 600 {self.path}"
+            ) from error
         except (OSError, msgspec.DecodeError) as error:
             raise PeopleUnreadable(
-                f"{self.path} cannot be read ({error}): only the owner is let in; mend it, or remove it and add "
+                f"{self.path} cannot be read ({error}): only the owner is let in; correct it, or remove it and add "
                 "the people again"
             ) from error
 
@@ -202,9 +204,7 @@ class People:
         try:
             replace_private(self.path, content)
         except OSError as error:
-            raise PeopleUnwritten(
-                f"{self.path} cannot be written: {error.strerror}; everybody's role is as it was"
-            ) from error
+            raise PeopleUnwritten(f"{self.path} cannot be written: {error.strerror}; no role was changed") from error
 
 
 def _decode(content: bytes) -> _Registry:

@@ -77,11 +77,15 @@ OWN_ROUTES = (
         None,
         is_public=True,
         words="exchange a one-time code, or a token, for a browser's token and cookie; over TCP only",
-        takes=(Argument("code", is_required=False, help="That of a link; without it, the token of the header."),),
+        takes=(
+            Argument(
+                "code", is_required=False, help="The code of a link. Without it, the token in the header is exchanged."
+            ),
+        ),
         gives=(
             Field("token", "text", "the token, which the page keeps"),
-            Field("person", "text", "who is logged in"),
-            Field("scopes", "list", "what it opens"),
+            Field("person", "text", "the person who is logged in"),
+            Field("scopes", "list", "the scopes of the login"),
         ),
     ),
     Route(
@@ -96,12 +100,12 @@ OWN_ROUTES = (
         "GET",
         "/me",
         None,
-        words="who the caller is, and which verbs they may call",
+        words="the caller, and the verbs that the caller may call",
         takes=(),
         gives=(
-            Field("person", "text", "their name"),
-            Field("calls", "list", "the verbs they may call in every session that `sessions` does not name"),
-            Field("sessions", "object", "the verbs they may call in each session where that differs, by its name"),
+            Field("person", "text", "the caller's name"),
+            Field("calls", "list", "the verbs the caller may call in every session that is not in `sessions`"),
+            Field("sessions", "object", "the verbs the caller may call in each other session, by name"),
         ),
     ),
     # Each call inside an MCP message is judged again, by the route of its verb.
@@ -124,7 +128,7 @@ OWN_ROUTES = (
         None,
         is_public=True,
         takes_any_type=True,
-        words="a delivery to a webhook binding; its signature is judged",
+        words="a delivery to a webhook binding; its signature is checked",
         takes=(Argument("address"),),
         gives=(),
         is_open=True,
@@ -193,10 +197,10 @@ def judge_request(
 
 def _judge_token(service: Service, token: Token, rule: Route | None, named: dict[str, str], query: QueryParams) -> bool:
     if rule is None or rule.scope == "owner":
-        raise Forbidden("no token reaches this; the daemon's own user does, without one")
+        raise Forbidden("tokens cannot do this; only the daemon's own user can, without a token")
     if not _has_scope(token, rule):
         raise Forbidden(
-            f"this takes a token with the scope {rule.scope}; token {token.id} has {', '.join(token.scopes)}"
+            f"this needs a token with the scope {rule.scope}; token {token.id} has {', '.join(token.scopes)}"
         )
     if token.session is None or rule.scope is None:
         return False
@@ -278,7 +282,7 @@ def refuse_member(service: Service, member: Person, session: Session, needed: Ro
         raise Forbidden(_say_unseen(member, session.name))
     if not is_enough(role, needed):
         raise Forbidden(
-            f"{member.name} is {_ARTICLES[role]} of {session.name}, and this takes {_ARTICLES[needed]}; "
+            f"{member.name} is {_ARTICLES[role]} of {session.name}, and this needs {_ARTICLES[needed]}; "
             "the owner of the daemon gives roles (wakeful people role)"
         )
 
@@ -293,7 +297,7 @@ _ARTICLES: dict[Role, str] = {
 def _say_unseen(member: Person, name: str) -> str:
     """Return the refusal for a session in which the person has no role. It does not reveal whether the session
     exists."""
-    return f"{member.name} has no role in a session called {name!r}; `wakeful list` shows those they have one in"
+    return f"{member.name} has no role in a session called {name!r}; `wakeful list` shows the sessions they may see"
 
 
 def _refuse_by_roles(service: Service, member: Person, names: list[Any], needed: Role) -> None:
@@ -312,11 +316,11 @@ def _refuse_by_roles(service: Service, member: Person, names: list[Any], needed:
             raise Forbidden(_say_unseen(member, str(name)))
         elif not is_enough(member.role, needed):
             raise Forbidden(
-                f"{member.name} is {_ARTICLES[member.role or 'observer']} here, and this takes {_ARTICLES[needed]}; "
+                f"{member.name} is {_ARTICLES[member.role or 'observer']} here, and this needs {_ARTICLES[needed]}; "
                 "the owner of the daemon gives roles (wakeful people role)"
             )
     if not names and not is_enough(member.role, needed):
-        raise Forbidden(f"this takes {_ARTICLES[needed]} of every session, and {member.name} is not")
+        raise Forbidden(f"this needs {_ARTICLES[needed]} of every session, and {member.name} is not")
 
 
 def _refuse_others(service: Service, token: Token, names: list[Any]) -> None:
@@ -324,4 +328,4 @@ def _refuse_others(service: Service, token: Token, names: list[Any]) -> None:
     all sessions."""
     ids = service.core.state.ids
     if not names or any(not isinstance(name, str) or ids.get(name) != token.session for name in names):
-        raise Forbidden(f"token {token.id} is for one session alone; name that one")
+        raise Forbidden(f"token {token.id} is for one session only; name that session")

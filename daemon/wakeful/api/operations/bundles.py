@@ -230,7 +230,7 @@ async def _load_moved(work: BundleWork, path: Path) -> Answer:
     move = manifest.about.get("move")
     if manifest.cut != "migrate" or move is None:
         raise CallerError(
-            f"{path} was cut by {manifest.cut}, not by migrate: two copies could live; "
+            f"{path} was written by {manifest.cut}, not by migrate: two copies could live; "
             "load it without --move to make a fork"
         )
     _refuse_archived(work, path, manifest.session)
@@ -239,7 +239,7 @@ async def _load_moved(work: BundleWork, path: Path) -> Answer:
         await _erase_again(work, manifest.session)
     arrived = await asyncio.to_thread(_find_arrival, work, manifest)
     if arrived is None:
-        raise CallerError(f"{past.name} was not brought in; ask for it again")
+        raise CallerError(f"{past.name} was not loaded; load it again")
     record = ArrivalRecord(
         at=arrived.at, kind=arrived.kind, author=arrived.author, payload=(arrived.payload or b"").decode(),
         run=arrived.run,
@@ -347,7 +347,7 @@ async def move(work: BundleWork, body: Any) -> Answer:
     # If the session is already frozen, its move goes on: the same bundle is written again.
     about = {"move": session.closed.move, "host": socket.gethostname()}
     saved = await asyncio.to_thread(_save, work, session, path, None, "migrate", about)
-    answer = _say_saved(body.name, saved, f"frozen, and cut to {path}")
+    answer = _say_saved(body.name, saved, f"frozen, and written to {path}")
     return {**answer, "move": session.closed.move}
 
 

@@ -137,7 +137,7 @@ class Walk:
         session_id = origin.parent.rpartition(":")[0] if origin.parent is not None else None
         if self._ids is None or session_id is None or session_id in self._ids:
             return origin, behind
-        return Origin(None, words="which came of a session that you have no role in"), None
+        return Origin(None, words="which was caused by a session that you have no role in"), None
 
     def _wakes(self, start: Record) -> Iterator[Record | str]:
         """Yield the record that opened the wake, and the records by which later causes joined it. If the record that
@@ -154,15 +154,15 @@ class Walk:
         if isinstance(wake, str):
             return Origin(
                 wake or None,
-                words=f"its wake, record {wake}, is not in this log"
-                if wake
-                else "which record woke it was not recorded",
+                words=f"its wake, record {wake}, is not in this log" if wake else "the record of its wake is not known",
             ), None
         if wake.parent is None:
             return Origin(None), None
         record = self._find(wake.parent)
         if record is None:
-            return Origin(wake.parent, words=f"which came of record {wake.parent}, which is not in this log"), None
+            return Origin(
+                wake.parent, words=f"which was caused by record {wake.parent}, which is not in this log"
+            ), None
         name = self._name(record.session)
         if record.kind in ("run_started", "run_finished") and record.run is not None:
             return Origin(wake.parent, name, record.run, record), (record.session, record.run)

@@ -99,8 +99,8 @@ async def prepare_rewind(service: Service, body: Any) -> Prepared:
     past = await _read_past(service, session, body.to)
     if past.id != session.id:
         raise CallerError(
-            f"{body.to} lies in the past that {session.name} came with, whose records are not its own; `wakeful fork "
-            f"{session.name} --at {body.to}` goes on from there"
+            f"{body.to} is before {session.name} was forked or loaded; `wakeful fork {session.name} --at {body.to}` "
+            "starts a session from there"
         )
     if body.dry_run:
         words = (
@@ -332,7 +332,7 @@ async def prepare_migrate(service: Service, body: Any) -> Prepared:
     if sum((body.receipt is not None, body.give_up, bool(body.agent or body.model))) > 1:
         raise CallerError("give an agent or model, or a receipt, or --give-up; these are three different calls")
     if session.id in _MOVING:
-        raise CallerError(f"{session.name} is being moved just now; ask again in a moment")
+        raise CallerError(f"{session.name} is being moved; ask again in a moment")
     if body.give_up:
         return calls.Thaw(name=body.name)
     if body.receipt is None:
@@ -352,7 +352,7 @@ async def prepare_migrate(service: Service, body: Any) -> Prepared:
         case _ if receipt.seq <= session.seq:
             raise CallerError(
                 f"this receipt ends at record {receipt.seq}, before the end of {body.name} here ({session.seq}); "
-                "it is not of this move"
+                "it belongs to another move"
             )
         case Moving(move=receipt.move) if receipt.record is not None:
             with moving(session.id, session.name):
@@ -367,7 +367,7 @@ def moving(session_id: str, name: str) -> Iterator[None]:
     """Mark a session as moving while its records are imported, so that no other call opens it or imports it again.
     Raises CallerError if it is already marked."""
     if session_id in _MOVING:
-        raise CallerError(f"{name} is being moved just now; ask again in a moment")
+        raise CallerError(f"{name} is being moved; ask again in a moment")
     _MOVING.add(session_id)
     try:
         yield
@@ -425,7 +425,7 @@ async def prepare_erase(service: Service, body: Any) -> Prepared:
     if body.dry_run:
         others = await asyncio.to_thread(_find_others, service, session, body.seq, find_words(payload))
         return Preview(
-            f"would erase record {body.seq} ({record.kind}); this would be left of it",
+            f"would erase record {body.seq} ({record.kind}); this would remain",
             {"stand_in": stand_in, "also_in": others},
         )
     is_recorded = await asyncio.to_thread(_is_erasure_recorded, service, session, body.seq)

@@ -142,7 +142,7 @@ async def prepare_open(service: Service, body: Any) -> calls.Open:
     if not is_new(service, body):
         if given:
             raise CallerError(
-                f"{body.name} is there already; {', '.join(sorted(given))} can be given to a new session only: "
+                f"{body.name} exists already; {', '.join(sorted(given))} can be given to a new session only: "
                 "choose another name, or edit its spec"
             )
         return calls.Open(name=body.name, again=body.again)

@@ -48,7 +48,7 @@ async def archive_all(work: BundleWork, body: Any) -> Answer:
 def _say_due(done: str, sessions: int, outputs: DueOutputs) -> str:
     runs = sum(number for number, _ in outputs.sessions.values())
     parts = [count(sessions, "session")] if sessions else []
-    parts += [f"what {count(runs, 'old run')} left"] if runs else []
+    parts += [f"the outputs of {count(runs, 'old run')}"] if runs else []
     return f"{done} {' and '.join(parts)}" if parts else "nothing is due"
 
 
@@ -59,7 +59,7 @@ def _view_outputs(service: Service, outputs: DueOutputs) -> list[Answer]:
             "name": state[session].name if session in state else session,
             "runs": runs,
             "bytes": size,
-            "why": f"{count(size, 'byte')} that {count(runs, 'old run')} left",
+            "why": f"{count(size, 'byte')} of {count(runs, 'old run')}",
         }
         for session, (runs, size) in outputs.sessions.items()
     ]

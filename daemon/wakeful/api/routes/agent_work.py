@@ -109,7 +109,7 @@ def _read_begin(body: bytes) -> work.Begin:
     try:
         return msgspec.json.decode(body or b"{}", type=work.Begin)
     except msgspec.MsgspecError as error:
-        raise CallerError(f"the beginning does not fit: {error}") from None
+        raise CallerError(f"the beginning is not valid: {error}") from None
 
 
 async def read_rules(request: Request) -> Response:
@@ -150,7 +150,7 @@ def _read_skill(skill: Skill, file: str) -> str:
     if digest_content(content) != skill.files[file]:
         raise CallerError(
             f"{file} of skill {skill.name} was changed since this run began; go on without it: "
-            "what it says now counts from the next run on"
+            "its new content counts from the next run on"
         )
     if b"\0" in content:
         raise CallerError(f"{file} of skill {skill.name} is binary: {len(content):,} bytes")
@@ -258,7 +258,7 @@ async def take_words(request: Request) -> Response:
     try:
         posted = _WORDS.decode(await read_body(request))
     except msgspec.MsgspecError as error:
-        raise CallerError(f"the words do not fit: {error}") from None
+        raise CallerError(f"the words are not valid: {error}") from None
     service.live_words.add(session.id, run.run, posted.words)
     return answer_json({})
 
@@ -297,14 +297,14 @@ def _read_posted(line: bytes) -> Posted:
     try:
         return _POSTED.decode(line)
     except msgspec.MsgspecError as error:
-        raise CallerError(f"the steps do not fit: {error}") from None
+        raise CallerError(f"the steps are not valid: {error}") from None
 
 
 async def _read_as(request: Request, kind: type[T], what: str) -> T:
     try:
         return msgspec.json.decode(await read_body(request), type=kind)
     except msgspec.MsgspecError as error:
-        raise CallerError(f"{what} does not fit: {error}") from None
+        raise CallerError(f"{what} is not valid: {error}") from None
 
 
 class Summary(Struct, frozen=True, forbid_unknown_fields=True):
@@ -353,7 +353,7 @@ async def redact(request: Request) -> Response:
     try:
         part = msgspec.json.decode(await read_body(request), type=Part)
     except msgspec.MsgspecError as error:
-        raise CallerError(f"the text does not fit: {error}") from None
+        raise CallerError(f"the text is not valid: {error}") from None
     return answer_json({"text": await asyncio.to_thread(service.redact_part, part.before, part.text, part.after)})
 
 
@@ -371,7 +371,7 @@ async def keep_image(request: Request) -> Response:
     try:
         image = msgspec.json.decode(await read_body(request, LARGEST_IMAGE_BYTES * 2), type=KeptImage)
     except msgspec.MsgspecError as error:
-        raise CallerError(f"the image does not fit: {error}") from None
+        raise CallerError(f"the image is not valid: {error}") from None
     if len(image.content) > LARGEST_IMAGE_BYTES:
         raise CallerError(f"an image has at most {LARGEST_IMAGE_BYTES:,} bytes, and this has {len(image.content):,}")
     try:

@@ -80,7 +80,8 @@ async def call(request: Request) -> Response:
     is_owner = caller.run is None and caller.token is None and caller.member is None
     if not is_owner and steps.is_owners is not None and steps.is_owners(service, body):
         raise Forbidden(
-            f"{body.name} is not there, and only the daemon's own user opens a new session, without a token; ask them"
+            f"{body.name} does not exist, and only the daemon's own user can open a new session, without a token; "
+            "ask them"
         )
     if key is None:
         return await _carry_out(request, steps, body)

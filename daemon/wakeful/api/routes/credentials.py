@@ -62,7 +62,7 @@ def _check_new(body: Any) -> None:
 async def revoke_token(request: Request) -> Response:
     body = await read_routed(request, "POST /tokens/revoke")
     await change_credentials(request, partial(_tokens_of(request).revoke, body.id))
-    return answer_json({"id": body.id, "words": "revoked; it opens nothing from now on"})
+    return answer_json({"id": body.id, "words": "revoked; it is not valid any more"})
 
 
 def _view(service: Service, token: Token) -> dict[str, Any]:

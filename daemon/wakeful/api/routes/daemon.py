@@ -112,7 +112,7 @@ def _list_knocks(request: Request) -> Iterator[Family]:
         "refused": sum(knocks.refused.values()),
         "unknown": knocks.unknown,
     }
-    words = "Deliveries to webhooks that were repeated, refused, or for an address that nobody has."
+    words = "Deliveries to webhooks that were repeated, refused, or for an unknown address."
     yield counted("wakeful_webhook_turned_away_total", "counter", words, "reason", turned_away)
 
 

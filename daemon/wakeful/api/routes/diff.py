@@ -34,7 +34,9 @@ async def read_diff(request: Request) -> Response:
     visible = visible_to(request)
     unseen = next((one for one, _ in sides if not visible.sees(one.id)), None)
     if unseen is not None:
-        raise Forbidden(f"you have no role in a session called {unseen.name!r}; `wakeful list` shows those you have")
+        raise Forbidden(
+            f"you have no role in a session called {unseen.name!r}; `wakeful list` shows the sessions you may see"
+        )
     with_contents = request.query_params.get("contents") == "true"
     return answer_json(await asyncio.to_thread(_compare, service, sides, service.moment().wall, with_contents))
 

@@ -79,7 +79,7 @@ async def read_log(request: Request) -> Response:
     limit, cursor = read_limit(request, MOST_LAST), read_cursor(request, int)
     if limit is not None or cursor is not None:
         if last is not None or request.query_params.get("past") == "true":
-            raise CallerError("limit and cursor are pages from the beginning: leave last and past out")
+            raise CallerError("limit and cursor page from the beginning: leave last and past out")
         start = max(first, cursor or 1)
         lines, after = await asyncio.to_thread(
             _read_limited, service, session.id, start, limit or MOST_LAST, bounds, telling

@@ -118,8 +118,8 @@ async def _take_code(request: Request, peer: NetworkPeer, text: str) -> BrowserR
         )
     if uid is not None and uid != code.uid:
         raise Forbidden(
-            f"user {code.uid} asked for this code, and user {uid} shows it: it is used up; "
-            "ask for one of your own with: wakeful dashboard, or log in with a token",
+            f"user {code.uid} asked for this code, but user {uid} sent it, so it is no longer valid; "
+            "get your own with: wakeful dashboard, or log in with a token",
             "code",
         )
     return code.rights
@@ -139,10 +139,10 @@ async def _take_token(request: Request) -> BrowserRights:
 async def log_out(request: Request) -> Response:
     token = caller_of(request).token
     if token is None or token.cookie is None:
-        raise CallerError("only a browser logs out; a token is revoked with: wakeful token revoke ID")
+        raise CallerError("only a browser can log out; revoke a token with: wakeful token revoke ID")
     tokens: Tokens = request.app.state.tokens
     await change_credentials(request, partial(tokens.revoke, token.id))
-    answer = answer_json({"words": "logged out; the token and the cookie open nothing from now on"})
+    answer = answer_json({"words": "logged out; the token and the cookie are not valid any more"})
     answer.delete_cookie(find_cookie_name(request.scope), httponly=True, samesite="strict")
     return answer
 
@@ -150,7 +150,7 @@ async def log_out(request: Request) -> Response:
 def _find_peer(request: Request) -> NetworkPeer:
     peer = getattr(request.state, "peer", None)
     if not isinstance(peer, NetworkPeer):
-        raise CallerError("a browser logs in over TCP; at the control socket the kernel says who calls")
+        raise CallerError("a browser logs in over TCP; at the control socket the kernel identifies the caller")
     return peer
 
 
@@ -165,7 +165,7 @@ async def _read(request: Request, kind: type[Any]) -> Any:
     try:
         return msgspec.json.decode(body or b"{}", type=kind)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise WrongBody(f"the body does not fit: {error}") from None
+        raise WrongBody(f"the body is not valid: {error}") from None
 
 
 HANDLERS: Handlers = {

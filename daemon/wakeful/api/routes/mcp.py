@@ -30,8 +30,8 @@ from wakeful.errors import OperatorError
 from wakeful.mcp_server.contract import Reach
 
 MISSING = (
-    "MCP needs the package `mcp`, which is not installed: pip install 'wakeful[agents]' where the daemon's own "
-    "packages are; the daemon finds it without a restart"
+    "MCP needs the package `mcp`, which is not installed: pip install 'wakeful[agents]' in the daemon's own "
+    "environment; the daemon finds it without a restart"
 )
 # `POST /mcp?allow=dangerous` also offers the tools that close, remove, replace or rewind.
 ALLOW, DANGEROUS = "allow", "dangerous"

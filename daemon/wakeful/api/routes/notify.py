@@ -31,7 +31,7 @@ async def send_test(request: Request) -> Response:
     try:
         body = msgspec.json.decode(await read_body(request), type=TestBody)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise CallerError(f"the body does not fit: {error}") from None
+        raise CallerError(f"the body is not valid: {error}") from None
     sent = await service_of(request).notifications.test(body.name)
     return answer_json({"name": body.name, "is_delivered": isinstance(sent, Delivered), "words": sent.words})
 

@@ -86,7 +86,7 @@ async def add_person(request: Request) -> Response:
 async def set_role(request: Request) -> Response:
     service, body = service_of(request), await _read(request, RoleBody)
     where = body.session if body.session is not None else "every session"
-    words = f"now {body.role} of {where}" if body.role is not None else f"no role of their own for {where} any more"
+    words = f"now {body.role} of {where}" if body.role is not None else f"the role for {where} was removed"
     change = partial(
         people_of(request).set_role,
         body.name,
@@ -197,10 +197,12 @@ async def say_presence(request: Request) -> Response:
     """Note that the caller is still present or is typing. Sent by a page that stays open."""
     service, caller, body = service_of(request), caller_of(request), await _read(request, PresenceBody)
     if not visible_to(request).sees_name(body.name):
-        raise Forbidden(f"you have no role in a session called {body.name!r}; `wakeful list` shows those you have")
+        raise Forbidden(
+            f"you have no role in a session called {body.name!r}; `wakeful list` shows the sessions you may see"
+        )
     session = find_named(service, body.name)
     if caller.token is not None and caller.token.session not in (None, session.id):
-        raise Forbidden(f"token {caller.token.id} is for one session alone; name that one")
+        raise Forbidden(f"token {caller.token.id} is for one session only; name that session")
     if caller.run is None:
         if caller.member is not None and body.doing == "writes":
             refuse_member(service, caller.member, session, "contributor")
@@ -217,7 +219,7 @@ async def _read(request: Request, kind: type[Any]) -> Any:
     try:
         return msgspec.json.decode(await read_body(request), type=kind)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise CallerError(f"the body does not fit: {error}") from None
+        raise CallerError(f"the body is not valid: {error}") from None
 
 
 HANDLERS: Handlers = {

@@ -62,7 +62,7 @@ async def detach(request: Request) -> Response:
     project = await asyncio.to_thread(service.trust.detach, asked.project)
     await service.read_specs()
     return answer_json(
-        {"name": project.name, "folder": project.folder, "words": "let go; its sessions keep their records"}
+        {"name": project.name, "folder": project.folder, "words": "detached; its sessions keep their records"}
     )
 
 

@@ -190,7 +190,7 @@ def _find_address(service: Service, address: str) -> tuple[Session, WebhookBindi
     spec = session.spec if session is not None and session.declaration.is_declared else None
     binding = spec.binding(bound) if spec is not None else None
     if session is None or not isinstance(binding, WebhookBinding):
-        raise NoWebhook("no webhook has this address; `wakeful webhook list` shows the addresses there are")
+        raise NoWebhook("no webhook has this address; `wakeful webhook list` shows the addresses")
     return session, binding
 
 

@@ -23,7 +23,7 @@ const NAVIGATION = [
   ['now', 'Now', 'g n'], ['graph', 'Graph', 'g g'], ['timeline', 'Timeline', 'g t'], ['why', 'Why', 'g w'], ['health', 'Health', 'g h'],
 ];
 const VIEWS = {now: Now, graph: Graph, timeline: Timeline, session: Session, why: Why, health: Health};
-/** The reason why nobody is logged in, or null if somebody is logged in. */
+/** The reason why this tab is not logged in, or null if it is. */
 const shut = signal(null);
 
 function Navigation({isBottom}) {
@@ -70,7 +70,7 @@ function Banner() {
   const {state, since, words} = store.link.value;
   if (state !== 'off' || !store.isLoaded.value) return null;
   return html`<div class="banner" role="status"><${Icon} name="failed" />
-    <span><strong>Disconnected ${relative(since, now.value)}.</strong> What you see is as of then. ${words} Trying again by itself; nothing is missed.</span></div>`;
+    <span><strong>Disconnected ${relative(since, now.value)}.</strong> The page shows the state at that time. ${words} It reconnects by itself; nothing is missed.</span></div>`;
 }
 
 function Help() {
@@ -90,7 +90,7 @@ function SignedOut() {
   return html`<main class="signed-out scroll"><div class="empty">
     <img src="assets/icon.svg" alt="" width="40" height="40" /><h1>Open the dashboard from a shell</h1>
     <p role="status">${shut.value}</p><code>wakeful dashboard</code>
-    <p class="small muted">It prints a link with a code that is good once, for five minutes.</p>
+    <p class="small muted">It prints a link that works once, within five minutes.</p>
     <form class="token-form" onSubmit=${submit}><label class="field"><span>Or log in with a token that you were given</span>
       <input class="input" type="password" autocomplete="off" value=${text} onInput=${event => setText(event.target.value)} /></label>
       <button class="button" disabled=${!text.trim()}>Log in</button></form>
@@ -122,7 +122,7 @@ function App() {
 async function start() {
   try {
     await logIn();
-    if (!token()) shut.value = 'Nobody is logged in here yet.';
+    if (!token()) shut.value = 'This tab is not logged in yet.';
   } catch (error) {
     dropToken();
     shut.value = error.message;

@@ -11,7 +11,7 @@ import {call} from './api.js';
 
 /** @type {Record<string, Action>} */
 export const ACTIONS = {
-  activate: {label: 'Run now', words: 'Run the session now, whatever is owed.'},
+  activate: {label: 'Run now', words: 'Run the session now, even if nothing is owed.'},
   resume: {label: 'Resume', words: 'Lift the hold. It runs only if something is owed.', undo: {verb: 'sleep', label: 'Sleep again'}},
   sleep: {
     label: 'Sleep', words: 'Hold the session until it is resumed. Changes are remembered, none is lost.',
@@ -21,11 +21,11 @@ export const ACTIONS = {
       {name: 'words', label: 'Why', hint: 'shown in the list', option: '--reason'},
     ],
   },
-  interrupt: {label: 'Interrupt', words: 'Stop the present step now and keep its progress. Its causes are parked.', undo: {verb: 'activate', label: 'Go on'}},
+  interrupt: {label: 'Interrupt', words: 'Stop the present step now and keep its progress. Its causes are parked.', undo: {verb: 'activate', label: 'Continue'}},
   cancel: {label: 'Cancel run', words: 'Abandon the run, or the queued wake. Its causes count as seen.', danger: true, undo: {verb: 'activate', label: 'Run again'}},
-  answer: {label: 'Answer', words: 'Answer what the session asks.'},
+  answer: {label: 'Answer', words: "Answer the session's question."},
   send: {label: 'Send', words: 'Put a message in the mailbox of the session.'},
-  ask: {label: 'Ask', words: 'Put a message to an agent and read its answer.'},
+  ask: {label: 'Ask', words: 'Ask an agent, and read its answer.'},
   remember: {
     label: 'Remember', words: 'Keep a fact.', undo: {verb: 'forget', label: 'Forget'},
     fields: [
@@ -33,24 +33,24 @@ export const ACTIONS = {
       {name: 'rationale', label: 'Because', option: '--because'},
     ],
   },
-  forget: {label: 'Forget', words: 'Let the fact go. The log keeps that it was known.', danger: true, undo: {verb: 'remember', label: 'Remember again'},
+  forget: {label: 'Forget', words: 'Delete the fact. Its history stays in the log.', danger: true, undo: {verb: 'remember', label: 'Remember again'},
     fields: [{name: 'rationale', label: 'Because', option: '--because'}]},
   save: {
-    label: 'Mark a checkpoint', words: 'Give this position a name to come back to.',
+    label: 'Mark a checkpoint', words: 'Give this position a name, so that you can return to it.',
     fields: [{name: 'mark', label: 'Name of the checkpoint', option: '--as', isRequired: true}, {name: 'note', label: 'Note', option: '--note'}],
   },
   fork: {
-    label: 'Fork from here', words: 'A new session from this position. It sleeps until somebody activates it.',
+    label: 'Fork from here', words: 'A new session from this position. It sleeps until it is activated.',
     undo: {verb: 'terminate', label: 'Terminate the fork'},
     fields: [{name: 'new', label: 'Name of the fork', option: '--as', isRequired: true}],
   },
   rewind: {
-    label: 'Rewind to here', words: 'Go on from this position. Nothing is deleted: what came after stays in the log and can be forked.',
+    label: 'Rewind to here', words: 'Go back to this position. Nothing is deleted: later records stay in the log and can be forked.',
     danger: true, undo: {verb: 'rewind', label: 'Rewind back'},
-    fields: [{name: 'files', label: 'Also take back the files its runs wrote since', option: '--files', type: 'flag'}],
+    fields: [{name: 'files', label: 'Also restore the files its runs changed since', option: '--files', type: 'flag'}],
   },
   rename: {label: 'Rename', words: 'Give the session and its file another name. Identity and history stay.', fields: [{name: 'new', label: 'New name', isRequired: true}]},
-  terminate: {label: 'Terminate', words: 'Close the session for good. Its record is kept.', danger: true, undo: {verb: 'open', label: 'Open again', body: {again: true}},
+  terminate: {label: 'Terminate', words: 'Close the session for good. Its log is kept.', danger: true, undo: {verb: 'open', label: 'Open again', body: {again: true}},
     fields: [{name: 'reason', label: 'Why', option: '--reason'}]},
   open: {label: 'Open again', words: 'Reopen the session with its history.', undo: {verb: 'terminate', label: 'Terminate'}},
 };

@@ -37,7 +37,7 @@ export function Failure({error, retry}) {
   return html`<div class="problem" role="alert">
     <${Icon} name="failed" />
     <div class="stack">
-      <div><strong>${error.title ?? 'It did not work'}</strong><p>${error.message.split('`').map((part, i) => (i % 2 ? html`<code>${part}</code>` : part))}</p></div>
+      <div><strong>${error.title ?? 'The request failed'}</strong><p>${error.message.split('`').map((part, i) => (i % 2 ? html`<code>${part}</code>` : part))}</p></div>
       ${retry && html`<div><button class="button small" onClick=${retry}>Try again</button></div>`}
     </div>
   </div>`;

@@ -8,7 +8,7 @@ export function judge(binding) {
   if (binding.problem) return {word: 'stalled', words: binding.problem, tone: 'bad'};
   if (binding.held) return {word: 'held', words: binding.held, tone: 'asks'};
   if (binding.degraded) return {word: 'degraded', words: binding.degraded, tone: 'asks'};
-  if (binding.access === 'write') return binding.drift ? {word: 'changed by others', words: 'It no longer has the version that the last good run left.', tone: 'asks'} : {word: 'written', tone: 'quiet'};
+  if (binding.access === 'write') return binding.drift ? {word: 'changed by others', words: 'Its version differs from the one that the last successful run left.', tone: 'asks'} : {word: 'written', tone: 'quiet'};
   // At an earlier record, only the seen version is known.
   if (binding.version === undefined) return {word: 'seen', tone: 'quiet'};
   if (binding.owed) return {word: 'new', tone: 'running'};
@@ -32,7 +32,7 @@ function Binding({binding}) {
   return html`<li class="binding">
     <${Icon} name=${iconOfKind(binding.kind)} class="muted" />
     <span class="binding-name cut" title=${`${binding.name}: ${binding.kind} ${binding.what ?? ''}`}><strong>${binding.name}</strong> <span class="muted">${binding.what}</span></span>
-    <span class="binding-versions" title="seen by the last run, and what is there now">
+    <span class="binding-versions" title="the version seen by the last run, and the present version">
       <${Version} text=${binding.seen} />${binding.version !== undefined && html`<span class="muted">${isMoved ? '→' : '='}</span><${Version} text=${binding.version} other=${binding.seen} />`}
     </span>
     <span class="binding-when muted small">

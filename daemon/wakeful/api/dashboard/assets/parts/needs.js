@@ -46,10 +46,10 @@ export function Answer({row, isHere = false}) {
     return html`<footer class="row wrap"><a class="button small" href=${link('session', row.name)}>Look</a>
       <button class="button small" onClick=${() => copyText(TYPED[row.needs.kind](row.name), 'the command')}><${Icon} name="command" />Copy the command</button></footer>`;
   }
-  if (!may('answer', row.name)) return html`<p class="small muted">A contributor of the session answers this; you may look.</p>`;
+  if (!may('answer', row.name)) return html`<p class="small muted">Only a contributor of the session can answer this.</p>`;
   if (isApproval) {
     return html`<footer class="row wrap">
-      ${isHere && html`<input class="input" aria-label="why, for the record" placeholder="Why, for the record" value=${why} onInput=${event => setWhy(event.target.value)} />`}
+      ${isHere && html`<input class="input" aria-label="reason, for the log" placeholder="Reason, for the log" value=${why} onInput=${event => setWhy(event.target.value)} />`}
       <${ActionButton} verb="answer" body=${{name: row.name, text: 'yes', ...because}} label=${row.needs.kind === 'approval' ? 'Yes, run' : 'Allow'} primary small />
       <${ActionButton} verb="answer" body=${{name: row.name, text: 'no', ...because}} label="No" small />
       ${!isHere && html`<a class="button small" href=${link('session', row.name)}>Look first</a>`}</footer>`;

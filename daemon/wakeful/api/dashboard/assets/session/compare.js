@@ -24,7 +24,7 @@ export function Compare({name, at, session}) {
       ${at !== null && html`<button class="button small" onClick=${() => setQuery({to: at, at: undefined})}>Keep ${at} as the other side</button>`}
     </div>
     <div class="scroll pad compare" tabindex="0" aria-label="differences">
-      ${isSame && html`<${Empty} title="Nothing differs" icon="succeeded"><p>Drag the scrubber to another record.</p><//>`}
+      ${isSame && html`<${Empty} title="No differences" icon="succeeded"><p>Drag the scrubber to another record.</p><//>`}
       <${Rows} title="Session" rows=${data.session} />
       <${Rows} title="Facts" rows=${data.facts.map(one => ({key: one.key, a: one.a?.value, b: one.b?.value}))} />
       ${data.handoff && html`<${Rows} title="Hand-off" rows=${[{key: '', ...data.handoff}]} />`}

@@ -45,7 +45,7 @@ export function Compose({session, row}) {
     if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) submit(event);
   };
   if (row?.state === 'terminated') return null;
-  if (!may(verb, session.name)) return html`<p class="compose small muted">You may read here, but not write.</p>`;
+  if (!may(verb, session.name)) return html`<p class="compose small muted">You may read this session, but not write to it.</p>`;
   return html`<form class="compose" onSubmit=${submit}>
     <textarea data-compose rows="2" aria-label=${`message to ${session.name}`} placeholder=${isMail ? 'Leave a message in its mailbox' : `Ask ${to || session.agent}`} value=${text} onInput=${write} onKeyDown=${key}></textarea>
     <div class="row">

@@ -31,10 +31,10 @@ export function Conversation({name, at}) {
   const draw = useCallback(item => (item.live ? html`<${LiveWords} live=${item.live} />` : html`<${Item} item=${item} name=${name} unfolded=${unfolded} />`), [name]);
   if (error) return html`<div class="pad"><${Failure} error=${error} retry=${reload} /></div>`;
   if (!records) return html`<${Loading} lines="6" />`;
-  if (!items.length && isWhole) return html`<${Empty} title="Nothing was said yet" icon="message"><p>Messages, answers, tool calls and runs appear here as they happen.</p><//>`;
+  if (!items.length && isWhole) return html`<${Empty} title="No messages yet" icon="message"><p>Messages, answers, tool calls and runs appear here as they happen.</p><//>`;
   return html`<div class="scroll conversation" tabindex="0" aria-label="conversation">
     ${!isWhole && html`<div class="earlier"><button class="button small" onClick=${() => loadEarlier({isAsked: true})}>Earlier</button></div>`}
-    <${MeasuredList} items=${items} estimate=${estimate} keyOf=${item => item.seq} draw=${draw} label="what was said and done" onStart=${isWhole ? undefined : loadEarlier} />
+    <${MeasuredList} items=${items} estimate=${estimate} keyOf=${item => item.seq} draw=${draw} label="messages, answers and tool calls" onStart=${isWhole ? undefined : loadEarlier} />
   </div>`;
 }
 

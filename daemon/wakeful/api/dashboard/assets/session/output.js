@@ -31,7 +31,7 @@ export function Output({name, session, row}) {
   const shown = wanted ? found?.lines : lines;
   const clear = event => { if (event.key === 'Escape' && find) { event.preventDefault(); setFind(''); } };
   const path = address(name, `/output${query({run})}`);
-  if (run === null) return html`<${Empty} title="It has not run yet" icon="command"><p>What a run prints appears here while it runs.</p><//>`;
+  if (run === null) return html`<${Empty} title="It has not run yet" icon="command"><p>The output of a run appears here while it runs.</p><//>`;
   return html`<div class="tool-bar row wrap">
       <label class="row small"><span class="muted">Run</span><select class="select" value=${String(run)} onChange=${event => setQuery({run: event.target.value})}>
         ${[...new Set([run, ...runs])].map(one => html`<option value=${String(one)}>${one}${one === running ? ' (under way)' : ''}</option>`)}</select></label>
@@ -44,7 +44,7 @@ export function Output({name, session, row}) {
       ]} /></span>
     </div>
     ${error ? html`<div class="pad"><${Failure} error=${error} /></div>` : !shown ? html`<${Loading} />`
-    : !shown.length ? html`<${Empty} title=${wanted ? 'No line contains that' : 'It printed nothing'} icon="command" />`
+    : !shown.length ? html`<${Empty} title=${wanted ? 'No line contains that' : 'No output'} icon="command" />`
     : html`<div class="scroll terminal" tabindex="0" aria-label=${`output of run ${run}`}><${VirtualList} items=${shown} height=${lineHeight} keyOf=${one => one.number} follow=${isLive && !wanted} draw=${one => html`<${TerminalLine} line=${one} />`} /></div>`}`;
 }
 

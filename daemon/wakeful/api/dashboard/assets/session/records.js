@@ -36,7 +36,7 @@ export function Records({name, at}) {
     : html`<div class="scroll" tabindex="0" aria-label="records"><${VirtualList} items=${items} height=${rowHeight} keyOf=${one => one.seq} draw=${one => html`<div class=${names('record', at === one.seq && 'chosen')}>
         <button class="record-seq" title="see the session at this record" onClick=${() => setQuery({at: one.seq})}>${one.seq}</button>
         <time class="muted" title=${full(Date.parse(one.at))}>${timeWithSeconds(Date.parse(one.at))}</time>
-        <button class="record-kind cut" title="what it says" onClick=${() => setOpened(one)}>${one.kind.replaceAll('_', ' ')}</button>
+        <button class="record-kind cut" title="show its content" onClick=${() => setOpened(one)}>${one.kind.replaceAll('_', ' ')}</button>
         <span class="record-words cut" title=${one.words}>${one.words}</span><span class="muted cut only-wide">${one.author.replace(/^person:/, '')}</span>
       </div>`} /></div>`}
     ${opened && html`<${Dialog} title=${`record ${opened.seq}`} onClose=${() => setOpened(null)}><div class="dialog"><header><h2>Record ${opened.seq}: ${opened.kind}</h2><p class="small muted">${full(Date.parse(opened.at))}</p></header>

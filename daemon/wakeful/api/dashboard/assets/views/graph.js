@@ -42,9 +42,9 @@ export function Graph() {
         <${Menu} label="Graph: copy" items=${[{label: 'Copy as curl', icon: 'copy', run: () => copyText(asCurlGet(place), 'the curl line')}, {label: 'Copy as command', icon: 'command', run: () => copyText(['wakeful graph', ...(isWhole ? [] : [quote(whatIs(wanted)), `--depth ${depth}`])].join(' '), 'the command')}]} />
       </span></div>
     ${error ? html`<div class="pad"><${Failure} error=${error} retry=${reload} /></div>` : !shown ? html`<${Loading} />`
-    : !shown.nodes.length ? html`<${Empty} title="Nothing is joined yet" icon="graph"><p>Sessions, the files they read and write, and their clocks appear here.</p><//>`
-    : html`<p class="graph-words small muted">${wave ? sayWave(wave) : `${data.nodes.length} of ${data.all_nodes} nodes${data.is_cut ? ', the nearest' : ''}. Hover a file to see what a change of it would wake; click to put it in focus.`}</p>
-      <div class="scroll graph" tabindex="0" aria-label="graph"><${Diagram} nodes=${shown.nodes} edges=${tint(shown.edges, path, glow)} focus=${data.focus} label="what sessions read and write"
+    : !shown.nodes.length ? html`<${Empty} title="The graph is empty" icon="graph"><p>Sessions, the files they read and write, and their clocks appear here.</p><//>`
+    : html`<p class="graph-words small muted">${wave ? sayWave(wave) : `${data.nodes.length} of ${data.all_nodes} nodes${data.is_cut ? ', the nearest' : ''}. Hover a file to see which sessions a change of it would wake; click it to put it in focus.`}</p>
+      <div class="scroll graph" tabindex="0" aria-label="graph"><${Diagram} nodes=${shown.nodes} edges=${tint(shown.edges, path, glow)} focus=${data.focus} label="the files that sessions read and write"
         draw=${node => html`<${Node} node=${node} row=${rows.get(node.what)} isFocus=${node.id === data.focus} wave=${wave} path=${path} glow=${glow} hover=${setHovered} open=${id => setOpened(new Set(opened).add(id))} />`} /></div>`}`;
 }
 

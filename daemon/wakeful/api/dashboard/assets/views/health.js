@@ -17,7 +17,7 @@ export function Health() {
   }, []);
   const {data, error, reload} = useLoad(load, []);
   useReloadOn(record => ['spec_declared', 'spec_removed', 'session_slept', 'session_resumed', 'delivery_received'].includes(record.kind), reload, 5000);
-  return html`<div class="head"><h1>Health</h1><span class="push row"><button class="button small" onClick=${reload}>Look again</button>
+  return html`<div class="head"><h1>Health</h1><span class="push row"><button class="button small" onClick=${reload}>Check again</button>
       <${Menu} label="Health: copy" items=${[{label: 'Copy as command', icon: 'command', run: () => copyText('wakeful doctor', 'the command')}, {label: 'Copy as curl', icon: 'copy', run: () => copyText(asCurlGet('/doctor'), 'the curl line')}]} /></span></div>
     <div class="scroll pad" tabindex="0" aria-label="health">${error ? html`<${Failure} error=${error} retry=${reload} />` : !data ? html`<${Loading} />` : html`<${Report} ...${data} />`}</div>`;
 }
@@ -27,15 +27,15 @@ function Report({health, doctor, top, notifiers, webhooks}) {
   const uptime = (now.value - Date.parse(doctor.started_at)) / 1000;
   return html`
     <section class=${`verdict-card ${health.healthy ? 'is-good' : 'is-bad'}`}><${StateIcon} state=${health.healthy ? 'succeeded' : 'failed'} />
-      <div><h2>${health.healthy ? 'Everything is as it should be' : `${count(wrong, 'thing')} to look at`}</h2>
-      <p class="small muted">${count(doctor.sessions, 'session')}, ${doctor.running} running, ${count(health.watches.targets, 'thing')} watched, ${count(store.needs.value.length, 'session')} ${store.needs.value.length === 1 ? 'needs' : 'need'} you</p></div></section>
+      <div><h2>${health.healthy ? 'Healthy' : count(wrong, 'problem')}</h2>
+      <p class="small muted">${count(doctor.sessions, 'session')}, ${doctor.running} running, ${count(health.watches.targets, 'target')} watched, ${count(store.needs.value.length, 'session')} ${store.needs.value.length === 1 ? 'needs' : 'need'} you</p></div></section>
     ${health.findings.length > 0 && html`<ul class="findings">${health.findings.map(one => html`<${Finding} finding=${one} />`)}</ul>`}
     ${health.left_out > 0 && html`<p class="small muted">${health.left_out} more: wakeful health</p>`}
     <div class="health-cards">
       <${Card} title="Daemon" icon="health" pairs=${[['version', doctor.version], ['process', doctor.pid], ['up for', html`<span title=${full(Date.parse(doctor.started_at))}>${duration(uptime)}</span>`], ['memory', bytes(top.daemon?.rss_bytes ?? top.daemon?.memory_bytes ?? 0)], ['CPU so far', duration(top.daemon?.cpu_seconds)]]} />
       <${Card} title="Log" icon="now" pairs=${[['position', health.log.position.toLocaleString()], ['anchor', health.log.anchor?.toLocaleString() ?? 'none'], ['last verify', health.log.verified ? html`<${Time} at=${health.log.verified.at ?? health.log.verified} />` : html`never (<code>wakeful verify</code>)`], ['writable', health.log.read_only ? `no: ${health.log.read_only}` : 'yes'], ['state', html`<span class="mono cut" title=${doctor.state}>${doctor.state}</span>`], ['kept contents', `${count(doctor.blobs.blobs, 'blob')}, ${bytes(doctor.blobs.size_bytes)}`], ['disk', `${bytes(health.disk.free_bytes)} of ${bytes(health.disk.total_bytes)} free`]]} />
       <${Card} title="Slots" icon="play" pairs=${slotPairs(top.slots)} />
-      <${Card} title="Watches" icon="search" pairs=${[['things', health.watches.targets], ['looked at by polling', health.watches.polled], ['not yet seen', health.watches.unseen]]} />
+      <${Card} title="Watches" icon="search" pairs=${[['targets', health.watches.targets], ['polled', health.watches.polled], ['not readable', health.watches.unseen]]} />
       <${Card} title="Refused requests" icon="close" pairs=${refusedPairs(health.refusals)} />
       <${Card} title="Isolation" icon="stopped" pairs=${[['Landlock', doctor.isolation.landlock ? `version ${doctor.isolation.landlock}` : 'none'], ['shielding', doctor.isolation.shielding ? 'yes' : 'no'], ['not isolated', doctor.isolation.unisolated.length ? doctor.isolation.unisolated.join(', ') : 'no session'], ['not enforced', doctor.isolation.unenforced.join(', ') || 'nothing']]} />
       <${Card} title="Connections" icon="graph" pairs=${[['control socket', `${doctor.connections.open} of ${doctor.connections.most}`], ['TCP port', `${doctor.http.connections.open} of ${doctor.http.connections.most}`], ['refused', doctor.connections.refused], ['this page', store.isLeader.value ? 'holds the stream' : 'listens to another tab']]} />

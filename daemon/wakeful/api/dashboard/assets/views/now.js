@@ -51,7 +51,7 @@ export function Now() {
 
   if (!store.isLoaded.value) {
     const {state, words} = store.link.value;
-    return html`<div class="head"><h1>Now</h1></div>${state === 'off' ? html`<div class="pad"><${Failure} error=${{title: 'The daemon does not answer', message: `${words} The page connects by itself as soon as it does.`}} /></div>` : html`<${Loading} lines="8" />`}`;
+    return html`<div class="head"><h1>Now</h1></div>${state === 'off' ? html`<div class="pad"><${Failure} error=${{title: 'The daemon does not answer', message: `${words} The page reconnects by itself.`}} /></div>` : html`<${Loading} lines="8" />`}`;
   }
   if (!rows.size) return html`<div class="head"><h1>Now</h1></div><${NoSessions} />`;
   return html`
@@ -71,14 +71,14 @@ export function Now() {
         draw=${item => (item.row
           ? html`<${Line} row=${item.row} group=${item.group} by=${by} isChosen=${item.row.id === chosen} isUnfolded=${unfolded.has(item.row.id)} toggle=${toggle} setHeight=${setHeight} />`
           : html`<h2 class="group">${by === 'state' ? html`<${State} state=${item.group} />` : item.group || 'No folder'}<span class="muted">${item.count}</span></h2>`)} />`
-      : html`<${Empty} title="Nothing matches" icon="search"><p>No session ${q ? html`says “${q}”` : 'is in this state'}.</p><button class="button" onClick=${() => setQuery({q: '', filter: undefined})}>Show all</button><//>`}
+      : html`<${Empty} title="Nothing matches" icon="search"><p>No session ${q ? html`contains “${q}”` : 'is in this state'}.</p><button class="button" onClick=${() => setQuery({q: '', filter: undefined})}>Show all</button><//>`}
       <div class="foot"></div>
     </div>`;
 }
 
 function NoSessions() {
   return html`<${Empty} title="No sessions yet" icon="sleeping">
-    <p>A session is a file in sessions.d: what it watches, what it writes, and what it runs. It rests until one of those changes.</p>
+    <p>A file in sessions.d declares a session: the files it watches and writes, and its command or agent. The session rests until something it watches changes.</p>
     <code>wakeful new hello</code><p class="small muted">It appears here as soon as the file is saved.</p><//>`;
 }
 
@@ -124,7 +124,7 @@ function Line({row, group, by, isChosen, isUnfolded, toggle, setHeight}) {
       <${StateIcon} state=${state} />
       <a class="line-name cut" href=${link('session', row.name)} title=${row.name}>${shortName(row, group, by)}</a>
       <span class="line-reason cut" title=${row.reason ?? ''}>${reasonOf(row)}</span>
-      <span class="line-agent only-wide">${row.agent && html`<span class="chip" title=${row.command ? `runs ${row.command}; its agent is ${row.agent}` : `the agent ${row.agent} works here`}><${Icon} name=${row.command ? 'command' : 'agent'} />${row.agent}</span>`}</span>
+      <span class="line-agent only-wide">${row.agent && html`<span class="chip" title=${row.command ? `runs ${row.command}; its agent is ${row.agent}` : `its agent is ${row.agent}`}><${Icon} name=${row.command ? 'command' : 'agent'} />${row.agent}</span>`}</span>
       <span class="line-spark only-wide"><${Spark} runs=${sparks.value.get(row.name) ?? []} /></span>
       <span class="line-last">${last ? html`<${StateIcon} state=${last.outcome} /><${Time} at=${last.finished_at} class="muted" />` : html`<span class="muted">never ran</span>`}</span>
       <span class="line-next muted only-wide">${row.next?.at && html`<span title=${row.next.what}><${Time} at=${row.next.at} /></span>`}</span>
@@ -144,7 +144,7 @@ function WhyNot({row, setHeight}) {
   useEffect(() => { setHeight(row.id, size); }, [size]);
   return html`<div class="why-not">
     ${error ? html`<${Failure} error=${error} retry=${reload} />` : !data ? html`<${Loading} lines="3" />` : html`
-      <p class="row small"><span class="quiet cut">${reasonOf({...row, ...data})}.</span><a class="plain push" href=${link('why', '', {x: row.name})}>The whole why</a><a class="plain" href=${link('graph', row.name)}>Graph</a></p>
+      <p class="row small"><span class="quiet cut">${reasonOf({...row, ...data})}.</span><a class="plain push" href=${link('why', '', {x: row.name})}>Full explanation</a><a class="plain" href=${link('graph', row.name)}>Graph</a></p>
       <${Bindings} bindings=${data.bindings} />`}
   </div>`;
 }

@@ -69,7 +69,7 @@ export function Session() {
 
 function Unknown({name}) {
   return html`<div class="head"><h1>${name}</h1></div><${Empty} title="No session has this name" icon="search">
-    <p>It may have been renamed, or its file is not there any more.</p><a class="button" href=${link('now')}>All sessions</a><//>`;
+    <p>It may have been renamed, or its file was removed.</p><a class="button" href=${link('now')}>All sessions</a><//>`;
 }
 
 function stepTo(name, position, step) {
@@ -112,7 +112,7 @@ function Head({session, row, isPast}) {
     <p class="quiet objective">${session.objective}</p>
     ${!isPast && row && html`<p class="session-reason small"><span class="muted">${reasonOf(row)}</span> <a class="plain accent" href=${link('why', '', {x: session.name})}>Why?</a></p>`}
     ${!isPast && row?.needs && row.needs.kind !== 'decision' && html`<${Question} row=${row} />`}
-    ${session.problem && html`<${Failure} error=${{title: 'Its file is refused; the last good one counts', message: session.problem}} />`}
+    ${session.problem && html`<${Failure} error=${{title: 'Its file has errors; the last valid version counts', message: session.problem}} />`}
   </header>`;
 }
 

@@ -49,7 +49,7 @@ export function Timeline() {
       ${!shown.lanes.length ? html`<${Nothing} />` : html`<div class="scroll timeline" tabindex="0" aria-label="runs">
         <div class="axis"><span class="lane-label"></span><svg width=${Math.max(200, width - labels - 32)} height="28" aria-hidden="true">
           ${scale.ticks.filter(tick => tick.x < width - labels - 32 - TICK_WORDS).map(tick => html`<g><line x1=${tick.x} x2=${tick.x} y1="22" y2="28" class="tick" /><text x=${tick.x + 3} y="18"><title>${full(tick.at)}</title>${sayTick(tick)}</text></g>`)}
-          ${scale.folds.map(one => html`<g class="fold-mark"><title>${`nothing for ${duration((one.to - one.from) / 1000)}`}</title><path d=${`M${one.x + 8} 14l3-5 4 10 4-10 3 5`} /></g>`)}
+          ${scale.folds.map(one => html`<g class="fold-mark"><title>${`idle for ${duration((one.to - one.from) / 1000)}`}</title><path d=${`M${one.x + 8} 14l3-5 4 10 4-10 3 5`} /></g>`)}
         </svg></div>
         <${VirtualList} items=${shown.lanes} height=${laneHeight} keyOf=${lane => lane.session} label="sessions"
           draw=${lane => html`<${Lane} lane=${lane} scale=${scale} now=${shown.to} width=${Math.max(200, width - labels - 32)} chosen=${chosen} choose=${setChosen} />`} />
@@ -181,6 +181,6 @@ function Detail({item, close}) {
     <p>${isRun ? item.causes : `${item.kind}: ${item.words}`}</p>
     ${isRun && item.reason && html`<p class="quiet">${item.reason}</p>`}
     <p class="row small muted wrap"><${Time} at=${item.start} />${isRun && html`<span>${duration(item.seconds)}</span><span>${money(item.usd)}</span>${item.agent && html`<span class="chip"><${Icon} name="agent" />${item.agent}</span>`}`}</p>
-    <footer class="row wrap">${isRun && html`<a class="button small" href=${link('why', '', {x: `${item.session}#${item.run}`})}>Why</a><a class="button small" href=${link('session', item.session, {tab: 'output', run: item.run})}>Output</a>`}<a class="button small" href=${link('session', item.session, {at: item.seq})}>Session then</a></footer>
+    <footer class="row wrap">${isRun && html`<a class="button small" href=${link('why', '', {x: `${item.session}#${item.run}`})}>Why</a><a class="button small" href=${link('session', item.session, {tab: 'output', run: item.run})}>Output</a>`}<a class="button small" href=${link('session', item.session, {at: item.seq})}>Session at that time</a></footer>
   </aside>`;
 }

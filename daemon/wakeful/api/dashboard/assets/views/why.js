@@ -40,8 +40,8 @@ export function Why() {
 
 function Suggest() {
   const ran = [...store.rows.value.values()].filter(row => row.last_run).sort((a, b) => b.last_run.finished_at.localeCompare(a.last_run.finished_at)).slice(0, 12);
-  if (!ran.length) return html`<${Empty} title="Nothing ran yet" icon="why"><p>Ask why a session ran or did not, or who wrote a file.</p><//>`;
-  return html`<div class="scroll pad"><p class="quiet">Ask why a session ran or did not, what led to a run, or who wrote a file. These ran last:</p>
+  if (!ran.length) return html`<${Empty} title="Nothing ran yet" icon="why"><p>Ask why a session ran or did not, or which run wrote a file.</p><//>`;
+  return html`<div class="scroll pad"><p class="quiet">Ask why a session ran or did not, what caused a run, or which run wrote a file. The latest runs:</p>
     <ul class="suggest">${ran.map(row => html`<li key=${row.id}><a href=${link('why', '', {x: `${row.name}#${row.last_run.run}`})} class="row"><${StateIcon} state=${row.last_run.outcome} /><strong>${row.name}#${row.last_run.run}</strong><span class="muted cut">${causeWords(row.last_run.causes)}</span><${Time} at=${row.last_run.finished_at} class="push muted small" /></a></li>`)}</ul></div>`;
 }
 
@@ -92,7 +92,7 @@ function Card({node}) {
     const isPerson = origin.author?.startsWith('person:');
     const path = causes.find(cause => cause.paths?.length)?.paths[0];
     return html`<div class="card card-first" title=${origin.words}><span class="row"><${Icon} name=${isPerson ? 'person' : path ? 'file' : causes[0]?.kind === 'cron' || causes[0]?.kind === 'every' ? 'clock' : 'play'} />
-      <strong class="cut">${isPerson ? origin.author.slice(7) : causeWords(causes)}</strong></span><span class="small muted cut">${origin.record || origin.kind ? `${origin.kind?.replaceAll('_', ' ')}` : 'from outside: no record led to it'}</span></div>`;
+      <strong class="cut">${isPerson ? origin.author.slice(7) : causeWords(causes)}</strong></span><span class="small muted cut">${origin.record || origin.kind ? `${origin.kind?.replaceAll('_', ' ')}` : 'from outside, not by a record'}</span></div>`;
   }
   const one = node.link;
   return html`<a class=${`card card-run is-edge-${one.outcome ?? 'running'}`} href=${link('session', one.session, {at: one.seq})} title=${one.words.join('\n')}>
