@@ -81,7 +81,7 @@ class ServerProgram:
         words = shlex.join(self._argv)[:200]
         if self._code in (keeper.NOT_FOUND, keeper.NOT_EXECUTABLE, keeper.NOT_CONFINED) and lines:
             return f"{words}: {lines[-1]}"
-        said = f": {' / '.join(lines)[-_LONGEST_REASON:]}" if lines else ", without a word"
+        said = f": {' / '.join(lines)[-_LONGEST_REASON:]}" if lines else ", without a message"
         return f"{words} ended with exit code {self._code}{said}{self._say_denied()}"
 
     def _say_denied(self) -> str:
