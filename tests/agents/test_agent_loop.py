@@ -367,7 +367,7 @@ async def test_the_same_call_again_and_again_is_a_breaker() -> None:
         (call(1, name="rm"), "there is no tool 'rm'"),
         (call(1, arguments="{broken"), "not JSON"),
         (call(1, arguments="[1]"), "a JSON list"),
-        (call(1, name="ask_person", arguments='{"question": " "}'), "takes a question"),
+        (call(1, name="ask_person", arguments='{"question": " "}'), "needs a question"),
     ],
 )
 async def test_a_call_that_is_none_is_answered_to_the_model_and_has_no_effect(answer: Answered, words: str) -> None:

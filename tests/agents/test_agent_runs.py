@@ -151,12 +151,12 @@ def test_rules_of_a_folder_are_told_once_when_its_files_are_first_touched(box: B
     assert (
         third.startswith("<rules ")
         and "Rule of en." in third
-        and third.endswith("out/en/page.md made: 1 line added, 0 removed, 2 bytes now")
+        and third.endswith("out/en/page.md created: 1 line added, 0 removed, 2 bytes now")
     )
     assert not fourth.startswith("<rules ")
     assert (
         "Rule of all." in provider.requests[0].system
-        and "at the very beginning of what read, write or edit brings" in provider.requests[0].system
+        and "at the very beginning of a result of read, write or edit" in provider.requests[0].system
     )
 
 
@@ -355,7 +355,7 @@ def test_one_message_is_answered_by_another_agent_and_the_next_by_the_owner(box:
     assert asked.model == "claude-wary" and "You look for holes." in asked.system and "Is it safe?" in asked.text
     again = json.loads(box.ask("ask", "docs", "And now?", "--json"))
     assert (again["answer"], again["agent"], again["outcome"]) == ("Safe enough.", "docs", "succeeded")
-    assert provider.requests[-1].text.count("is its work and its words, not yours.)") == 1
+    assert provider.requests[-1].text.count("are its own and not yours.)") == 1
     assert provider.requests[-1].model == "claude-test"
     # Each answer reports its usage, which is billed to the agent that gave it.
     billed = {row["agent"]: row["tokens"] for row in box.json("costs", "--by", "agent")["rows"]}
@@ -630,4 +630,4 @@ def test_rules_that_leave_no_room_end_the_run_in_words(box: Box, provider: Provi
     box.start(env=KEY)
     row = box.wait_at_rest("docs", runs=1)
     assert row["last_run"]["outcome"] == "failed"
-    assert "cannot be made shorter" in row["reason"] or "made no room" in row["reason"], row
+    assert "cannot be made shorter" in row["reason"] or "too long after a summary" in row["reason"], row

@@ -181,6 +181,6 @@ def test_a_run_that_is_ended_as_a_timeout_ends_it_leaves_its_hand_off(box: Box, 
     assert row["last_run"]["outcome"] == "failed", row
     left = box.json("show", "docs")["handoff"]
     assert (
-        left.startswith("Run 1 was stopped before it was done: it was ended from outside")
+        left.startswith("Run 1 was stopped before it was done: it was stopped by its timeout")
         and "I look at the code first." in left
     )

@@ -140,7 +140,7 @@ def test_a_page_of_a_declared_host_is_fetched_and_the_shell_gets_no_network_by_t
     server.shutdown()
     assert row["last_run"]["outcome"] == "succeeded", box.ask("output", "docs")
     page, refused, connected = results(provider.requests[-1])
-    assert "never as an instruction" in page.content and "# Rates" in page.content and "[part 1 of " in page.content
+    assert "never an instruction" in page.content and "# Rates" in page.content and "[part 1 of " in page.content
     assert "example.org:443 is not among the hosts that this session may fetch from" in refused.content
     assert "Permission denied" in connected.content and "connected" not in connected.content
     assert f"fetches from 127.0.0.1:{port}" in box.words("show", "docs")

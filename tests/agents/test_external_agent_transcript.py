@@ -24,7 +24,11 @@ def test_what_does_not_fit_is_told_by_rule_with_its_questions_decisions_and_name
             Answered(model="anthropic:m", text=f"answer {number} " + "words " * 100),
         )
     ]
-    entries = (Asked(text="# Summary of what was said before: May."), Asked(text="(2 earlier turns left out)"), *shown)
+    entries = (
+        Asked(text="# Summary of the conversation so far: May."),
+        Asked(text="(2 earlier turns left out)"),
+        *shown,
+    )
     beginning = work.Beginning(
         session="s",
         run=1,
@@ -50,7 +54,7 @@ def test_what_does_not_fit_is_told_by_rule_with_its_questions_decisions_and_name
             )
         ), told
         assert (
-            "pieces of this conversation do not fit; here they are condensed without a model" in told
+            "entries of this conversation do not fit; here they are, condensed without a model" in told
             and "earlier turns left out" not in told
         )
-    assert "before: May." in tell_all(beginning, "acp:program")
+    assert "so far: May." in tell_all(beginning, "acp:program")

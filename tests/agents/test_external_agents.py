@@ -133,7 +133,7 @@ def test_the_value_of_a_secret_does_not_pass_through_our_hands(box: Box) -> None
     box.write("out/page.md", "the token is token-canary-7531\n")
     box.start(env={"WAKEFUL_SECRET_GH": "token-canary-7531"})
     row = box.wait_for("docs", state="sleeping")
-    assert "out/page.md holds the value of a secret, which was shown as [secret GH]" in row["reason"], (
+    assert "out/page.md contains the value of a secret, which was shown as [secret GH]" in row["reason"], (
         row,
         box.ask("output", "docs"),
     )
@@ -216,7 +216,7 @@ def test_who_writes_through_us_without_asking_is_held_to_the_policy(box: Box) ->
     row = box.wait_for("docs", state="sleeping")
     assert (
         box.read("out/page.md") == ""
-        and "this session's policy is not to write files (write: allow, edit: deny)" in row["reason"]
+        and "the policies of this session do not allow it to write files (write: allow, edit: deny)" in row["reason"]
     )
 
 
@@ -282,15 +282,15 @@ def test_a_session_that_goes_on_is_in_its_mode_though_it_tells_none(box: Box) ->
         (
             "login",
             "",
-            "wants to be logged in (Authentication required): give it its key, acp: {key: NAME}, or a login it offers (by-key)",
+            "needs a login (Authentication required): give it its key, acp: {key: NAME}, or name a login that it offers (by-key)",
         ),
         (
             "login",
             ", login: by-hand",
-            "knows no login 'by-hand'; it offers by-key: mend acp.login in agents/coder.yaml",
+            "has no login 'by-hand'; it offers by-key: correct acp.login in agents/coder.yaml",
         ),
-        ("modes", ", mode: wild", "knows no mode 'wild'; it offers careful, bold: mend acp.mode in agents/coder.yaml"),
-        ("", ", mode: wild", "knows no mode 'wild'; it offers none"),
+        ("modes", ", mode: wild", "has no mode 'wild'; it offers careful, bold: correct acp.mode in agents/coder.yaml"),
+        ("", ", mode: wild", "has no mode 'wild'; it offers none"),
     ],
 )
 def test_what_it_does_not_offer_is_said_with_what_it_does(box: Box, can: str, acp: str, words: str) -> None:

@@ -71,7 +71,7 @@ def test_a_sub_agent_works_in_its_own_context_and_its_answer_is_the_result(box: 
     assert '"style" = "terse"' in told and WORK["text"] in told and "Bring page.md in line" not in told
     assert "delegate" not in first.tool_names and "ask_person" not in first.tool_names and "read" in first.tool_names
     assert [(result.is_error, result.content[:40]) for result in last.results[1:]] == [
-        (True, "delegate is not allowed in this session;"), (True, "hand_off is not allowed in this session;"), (False, "remembered pay"), (False, "page.md made: 1 line added, 0 removed, 6"),
+        (True, "delegate is not allowed in this session;"), (True, "hand_off is not allowed in this session;"), (False, "remembered pay"), (False, "page.md created: 1 line added, 0 removed"),
     ]  # fmt: skip
     assert "[secret ANTHROPIC_API_KEY]" in last.results[0].content and not any(
         "sk-secret-canary" in asked.text for asked in provider.requests
@@ -142,7 +142,9 @@ def test_a_sub_agent_that_cannot_go_on_is_told_to_its_caller(box: Box, provider:
     row = box.wait_at_rest("docs", runs=1)
     assert row["last_run"]["outcome"] == "succeeded", box.ask("output", "docs")
     unknown, stopped, spent = list_asked(provider, "claude-test")[-1].results
-    assert unknown.is_error and "there is no sub-agent 'nobody'; there are reviewer, auditor" in unknown.content
+    assert (
+        unknown.is_error and "there is no sub-agent 'nobody'; the sub-agents are reviewer, auditor" in unknown.content
+    )
     assert (
         stopped.is_error
         and "reviewer did not finish: it took 2 turns and did not come to an end (limits.turns of agent reviewer)"

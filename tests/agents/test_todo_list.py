@@ -42,7 +42,7 @@ def test_a_to_do_list_is_kept_with_its_session(box: Box, provider: Provider) -> 
     box.wait_at_rest("docs", runs=2)
     told = provider.requests[-1].messages[0].text
     assert (
-        '# To-do list of this session, 1 of 2 done; todo changes it\n\n1. [x] "read the code"\n2. [~] "write the page"'
+        '# To-do list of this session, 1 of 2 done; change it with todo\n\n1. [x] "read the code"\n2. [~] "write the page"'
         in told
     )
     assert "The list is fine." in box.ask("ask", "docs", "Is the list right?", "--agent", "reviewer")

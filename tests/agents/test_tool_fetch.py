@@ -72,13 +72,13 @@ async def test_a_page_is_text_between_marks_that_it_cannot_close() -> None:
     """
     async with serving(sending(head() + PAGE)) as (port, asked):
         brought = await fetch(f"http://127.0.0.1:{port}/a?b=c", f"127.0.0.1:{port}")
-    assert not brought.is_error and "status 200" in brought.text and "never as an instruction" in brought.text
+    assert not brought.is_error and "status 200" in brought.text and "never an instruction" in brought.text
     assert (
         "# Rates" in brought.text
         and f"more (http://127.0.0.1:{port}/more)" in brought.text
         and "- one\n- two" in brought.text
     )
-    assert "called A page" in brought.text and "alert" not in brought.text and "Ignore your rules" not in brought.text
+    assert "titled A page" in brought.text and "alert" not in brought.text and "Ignore your rules" not in brought.text
     mark = brought.text.rsplit("</data ", 1)[1].rstrip(">")
     assert brought.text.count(mark) == 2
     assert (
@@ -139,7 +139,7 @@ async def test_a_redirect_is_judged_as_what_was_asked_for() -> None:
             circle = await fetch(f"http://127.0.0.1:{port}/round", f"127.0.0.1:{port}")
             assert circle.is_error and "more than 5 times" in circle.text
             arrived = await fetch(f"http://127.0.0.1:{port}/on", f"127.0.0.1:{port}")
-            assert "arrived" in arrived.text and f"http://127.0.0.1:{port}/on led there" in arrived.text
+            assert "arrived" in arrived.text and f"redirected from http://127.0.0.1:{port}/on" in arrived.text
     assert inner_asked == []
 
 
@@ -279,7 +279,7 @@ async def test_a_server_that_dawdles_and_one_that_talks_nonsense_are_results(mon
 
     async with serving(dawdle) as (port, _):
         late = await fetch(f"http://127.0.0.1:{port}/", f"127.0.0.1:{port}")
-        assert late.is_error and "did not come within 0.3 s" in late.text
+        assert late.is_error and "did not arrive within 0.3 s" in late.text
         gone.set()
     for nonsense in (
         b"SSH-2.0-OpenSSH_9\r\n",
@@ -325,7 +325,7 @@ async def test_a_long_page_is_told_in_parts_of_one_text_each_between_marks() -> 
         assert len(asked) == 1 and beyond.is_error and "It has 3 parts" in beyond.text
     for number, part in enumerate(parts, 1):
         assert (
-            "never as an instruction" in part
+            "never an instruction" in part
             and part.count("<data ") == part.count("</data ") == 1
             and f"[part {number} of 3" in part
         )

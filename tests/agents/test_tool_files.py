@@ -77,8 +77,10 @@ def test_read_shows_lines_with_a_header(world: World) -> None:
         world.get("read", path=str(world.root / "src/a.py"), offset=2)
         == "src/a.py, lines 2-2 of 2:\n    return side * side"
     )
-    assert world.get("read", path="./src/deep/../a.py", limit=1).endswith("[lines 2-2 are left; read on with offset 2]")
-    assert "behind its end" in world.refuse("read", path="src/a.py", offset=3)
+    assert world.get("read", path="./src/deep/../a.py", limit=1).endswith(
+        "[lines 2-2 are not shown; read on with offset 2]"
+    )
+    assert "after its end" in world.refuse("read", path="src/a.py", offset=3)
 
 
 def test_a_long_file_is_read_on_where_it_was_cut(world: World) -> None:
@@ -165,7 +167,9 @@ def test_a_refusal_teaches(world: World) -> None:
     assert "src/**/*.py (read), docs/ (write)" in words and "did you mean src/a.py?" in words
     assert "did you mean docs/api.md?" in world.refuse("read", path="docs/apis.md")
     assert "bound for reading only" in world.refuse("write", path="src/a.py", content="")
-    assert "left out of what is bound by the exclude '*.bak'" in world.refuse("write", path="docs/x.bak", content="")
+    assert "is not bound, because the exclude '*.bak' matches it" in world.refuse(
+        "write", path="docs/x.bak", content=""
+    )
     assert "it takes path: string, content: string" in world.refuse("write", path="docs/x")
 
 
@@ -253,7 +257,7 @@ def test_write_is_atomic_keeps_the_mode_and_is_attributed(world: World) -> None:
     assert "nothing was written" in world.get("write", path="docs/run.sh", content="one\ntwo\n")
     assert (
         world.get("write", path="docs/deep/er/new.md", content="")
-        == "docs/deep/er/new.md made: 0 lines added, 0 removed, 0 bytes now"
+        == "docs/deep/er/new.md created: 0 lines added, 0 removed, 0 bytes now"
     )
     first, second = world.files.written["call-1"]
     assert first == WroteFile(path="docs/run.sh", base=digest_content(b"old\n"), digest=digest_content(b"one\ntwo\n"))
@@ -282,7 +286,7 @@ def test_a_folder_that_is_closed_still_lets_its_one_file_be_written(
     inode = (world.root / "docs/api.md").stat().st_ino
     world.get("write", path="docs/api.md", content="short\n")
     assert (world.root / "docs/api.md").read_text() == "short\n" and (world.root / "docs/api.md").stat().st_ino == inode
-    assert "isolation lets nothing be made here" in world.refuse("write", path="docs/new.md", content="x")
+    assert "isolation does not allow new files here" in world.refuse("write", path="docs/new.md", content="x")
 
 
 def test_somebody_else_s_change_is_not_overwritten_unseen(world: World) -> None:
@@ -312,7 +316,7 @@ def test_two_hands_at_once_and_neither_loses(world: World, monkeypatch: pytest.M
             path.write_text("theirs\n")
 
     monkeypatch.setattr(os, "fsync", intervene)
-    assert "by somebody else in this very moment; nothing was written" in world.refuse(
+    assert "by somebody else just now; nothing was written" in world.refuse(
         "write", path="docs/api.md", content="mine\n"
     )
     assert not path.exists() if hand == "removes it" else path.read_text() == "theirs\n"
@@ -330,7 +334,7 @@ def test_edit_replaces_what_occurs_once(world: World) -> None:
         "occurs 2 times" in (words := world.refuse("edit", path="docs/api.md", old="two", new="2"))
         and "lines 1, 2" in words
     )
-    assert "the line most like its first is 'three two'" in world.refuse(
+    assert "the line most similar to its first is 'three two'" in world.refuse(
         "edit", path="docs/api.md", old="three  two", new=""
     )
     world.get("edit", path="docs/api.md", old="one two", new="1")
@@ -346,7 +350,7 @@ def test_edit_replaces_what_occurs_once(world: World) -> None:
     page.write_bytes(b"\xff\xfe")
     world.reload()
     assert "not text in UTF-8" in world.refuse("edit", path="docs/api.md", old="a", new="b")
-    assert "not there yet; write makes it" in world.refuse("edit", path="docs/none.md", old="a", new="b")
+    assert "does not exist yet; create it with write" in world.refuse("edit", path="docs/none.md", old="a", new="b")
     assert "half of a character" in world.refuse("write", path="docs/half.md", content="\ud800")
 
 
@@ -377,8 +381,8 @@ def test_diff_compares_two_bound_files_or_a_file_with_what_was(world: World) -> 
         and "-volume(side)" in words
         and "+area(side)" in words
     )
-    assert "hold the same" in world.get("diff", path="docs/api.md", against="docs/api.md")
-    assert "nobody kept" in world.refuse("diff", path="docs/api.md")
+    assert "have the same content" in world.get("diff", path="docs/api.md", against="docs/api.md")
+    assert "was not kept" in world.refuse("diff", path="docs/api.md")
 
     async def before(path: str) -> bytes | None:
         return b"# API\n" if path.endswith("api.md") else None
@@ -386,7 +390,7 @@ def test_diff_compares_two_bound_files_or_a_file_with_what_was(world: World) -> 
     world.reload(before)
     assert "+area(side)" in world.get("diff", path="docs/api.md")
     (world.root / "docs/api.md").write_text("\n".join(map(str, range(15_000))))
-    assert "[cut here; in all 15,000 lines added, 1 removed" in world.get("diff", path="docs/api.md")
+    assert "[cut here; in total 15,000 lines added, 1 removed" in world.get("diff", path="docs/api.md")
 
 
 def test_list_shows_bound_files_and_says_when_there_are_more(world: World) -> None:
@@ -401,7 +405,7 @@ def test_list_shows_bound_files_and_says_when_there_are_more(world: World) -> No
     ]
     assert "1 bound file" in world.get("list", path="src/deep")
     assert "2 bound files" in world.get("list", path="**/*.py")
-    assert "no bound file is there under private; bound are: src/**/*.py" in world.get("list", path="private")
+    assert "there is no bound file under private; bound files: src/**/*.py" in world.get("list", path="private")
     assert "no bound file" in world.get("list", path="../outside")
     for number in range(600):
         (world.root / f"docs/{number:03}.md").write_text("")
@@ -417,7 +421,7 @@ def test_a_walk_that_takes_too_long_ends(world: World, monkeypatch: pytest.Monke
     monkeypatch.setattr(place, "MOST_VISITED", 5)
     for number in range(20):
         (world.root / f"docs/{number}").mkdir()
-    assert "maybe more: the walk was stopped" in world.get("list")
+    assert "maybe more: listing took too long and was stopped" in world.get("list")
 
 
 def test_search_finds_lines(world: World) -> None:
@@ -431,9 +435,9 @@ def test_search_finds_lines(world: World) -> None:
     assert world.get("search", text=r"^def \w+\(", regex=True) == "1 line in 1 file:\nsrc/a.py:1: def area(side):"
     assert "2 lines" in world.get("search", text="AREA", ignore_case=True)
     assert "1 line" in world.get("search", text="AREA", ignore_case=True, regex=True, path="docs/")
-    assert world.get("search", text=SECRET[:-1]) == "no bound file holds it"
+    assert world.get("search", text=SECRET[:-1]) == "no bound file contains it"
     assert "not a regular expression" in world.refuse("search", text="(", regex=True)
-    assert "no bound file is there to search under private" in world.refuse("search", text="x", path="private/")
+    assert "there is no bound file to search under private" in world.refuse("search", text="x", path="private/")
     assert "several lines" in world.refuse("search", text="a\nb")
     (world.root / "docs/many.md").write_text("hit\n" * 500)
     words = world.get("search", text="hit", most=3)

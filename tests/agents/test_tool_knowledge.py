@@ -80,9 +80,9 @@ def test_tools_work_inside_a_run_for_its_own_session(box: Box) -> None:
     assert [number for number, is_error in enumerate(errors) if is_error] == [2, 5, 9, 10, 16], found["results"]
     assert texts[0] == "remembered rate"
     assert texts[1].startswith("rate = 0.19  (run:desk#1, record ") and texts[1].endswith(": the contract)")
-    assert "there is no fact 'none'; there are rate" in texts[2]
+    assert "there is no fact 'none'; the facts are rate" in texts[2]
     assert "nobody" in texts[5]
-    assert len(texts[7].splitlines()) == 4 and "[for older ones: before" in texts[7]
+    assert len(texts[7].splitlines()) == 4 and "[for older records: before" in texts[7]
     assert '"kind": "session_opened"' in texts[8]
     assert "did you mean 'run_started'?" in texts[10]
     assert texts[13].splitlines()[-1].startswith("out/page.md:1: 0.19")

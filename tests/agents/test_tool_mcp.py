@@ -289,7 +289,11 @@ async def test_a_server_that_was_too_slow_is_not_waited_for_again_and_its_tools_
         assert tools.down == (slow,) and [tool.offer.name for tool in tools.list_tools()] == ["mcp__small"]
         before = tools.revision
         up = await use(tools, "mcp__small")
-        assert "small is up, with add, shout" in up.text and tools.revision != before and tools.down == ()
+        assert (
+            "small is up; its tools can be called now: add, shout" in up.text
+            and tools.revision != before
+            and tools.down == ()
+        )
         assert (await use(tools, "mcp__small__shout", text="late")).text == "LATE"
 
 

@@ -92,7 +92,7 @@ def test_without_a_place_to_write_no_writing_is_offered(tmp_path: Path) -> None:
         ("x" * 5_000, "{}", "the tools are read, list"),
         ("shell", '{"line": "id"}', "shell is not allowed"),
         ("recall", "{}", "no daemon answers at"),
-        ("read", '{"path": "in/none"}', "is bound, but not there"),
+        ("read", '{"path": "in/none"}', "is bound, but does not exist"),
     ],
 )  # fmt: skip
 def test_what_a_model_gets_wrong_is_told(tmp_path: Path, name: str, arguments: str, expected: str) -> None:

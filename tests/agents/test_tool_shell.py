@@ -239,7 +239,7 @@ def test_a_command_whose_time_is_over_is_ended_with_all_it_started(yard: Yard) -
     """The result has the output until then. A process that ignores signals is killed, and so are its children."""
     mark = f"{200_000 + os.getpid()}"
     found = yard.use(f"trap '' TERM INT HUP; echo begun; setsid sleep {mark} & sleep {mark}", timeout_seconds=3)
-    told = re.match(r"its time was over: it and all it had started were ended, after (\d+\.\d)", found)
+    told = re.match(r"its time was over: it and all processes it had started were ended, after (\d+\.\d)", found)
     assert told is not None and float(told[1]) >= 3 and found.endswith("begun\n"), found
     assert alive(mark) == []
 

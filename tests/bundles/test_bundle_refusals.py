@@ -110,7 +110,7 @@ def test_any_cut_inserted_or_swapped_piece_refuses_the_bundle(
 )
 def test_a_file_that_is_no_bundle_is_refused_in_words(there: Place, tmp_path: Path, content: bytes) -> None:
     (tmp_path / "file").write_bytes(content)
-    refuse(there, tmp_path / "file", "does not begin as a bundle does")
+    refuse(there, tmp_path / "file", "does not begin like a bundle")
     with pytest.raises(BundleRefused, match="file: it does not begin"):
         inspect(tmp_path / "file")
 
@@ -151,7 +151,7 @@ def test_a_bundle_that_declares_too_much_is_refused_before_it_is_inflated(there:
     write_raw(tmp_path / "huge", b" ", declared=2**60)
     refuse(there, tmp_path / "huge", "at most", BundleTooLarge)
     write_raw(tmp_path / "bomb", b" ", declared=2**31)
-    refuse(there, tmp_path / "bomb", "a bomb, not a session", BundleTooLarge)
+    refuse(there, tmp_path / "bomb", "it is a decompression bomb", BundleTooLarge)
     with pytest.raises(BundleTooLarge):
         inspect(tmp_path / "bomb")
 
@@ -221,7 +221,7 @@ def swap(lines: list[AnyLine], one: int, other: int) -> list[AnyLine]:
         (change_record(3, author="mallory"), "record 3: its hash does not follow"),
         (change_record(3, at=7), "record 3: its hash does not follow"),
         (change_record(3, hash=bytes(32)), "record 3: its hash does not follow"),
-        (change_record(3, seq=4), "record 4 stands where 3 is expected"),
+        (change_record(3, seq=4), "record 4 is in the place of record 3"),
         (change_record(3, run=2**80), "record 3|line 4"),
         (change_manifest(session="another"), "record 1: its hash does not follow"),
         (change_manifest(head="00" * 32), "do not end at the head"),
@@ -229,10 +229,10 @@ def swap(lines: list[AnyLine], one: int, other: int) -> list[AnyLine]:
         (lambda lines: [line for line in lines if not isinstance(line, RecordLine)], "declares other numbers"),
         (
             lambda lines: [line for line in lines if not (isinstance(line, RecordLine) and line.seq == 5)],
-            "stands where 5 is expected",
+            "is in the place of record 5",
         ),
-        (lambda lines: swap(lines, 2, 3), "stands where 2 is expected"),
-        (lambda lines: [lines[0], *lines[11:], *lines[1:11]], "stands where"),
+        (lambda lines: swap(lines, 2, 3), "is in the place of record 2"),
+        (lambda lines: [lines[0], *lines[11:], *lines[1:11]], "is in the place of"),
         (lambda lines: [*lines, lines[0]], "is not a line of a bundle"),
         (lambda lines: [*lines[:1], ChunkLine(b"x"), *lines[1:]], "belongs to no blob or file"),
         (change_blobs(BlobLine(address="blake2b-" + "0" * 64, size=1), b"x"), "differs from its address"),

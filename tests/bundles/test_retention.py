@@ -54,7 +54,7 @@ def test_sessions_are_due_by_age_count_and_size_the_longest_inactive_first(
 def test_the_size_of_all_together_is_relieved_no_further_than_needed() -> None:
     sessions = [standing(name, days=days, size=100) for name, days in (("a", 3), ("b", 2), ("c", 1))]
     (due,) = choose_sessions(sessions, Retention(size_bytes=200), NOW)
-    assert (due.session, due.why) == ("a", "all sessions together have 300 bytes, 200 stay at hand")
+    assert (due.session, due.why) == ("a", "all sessions together have 300 bytes, 200 are kept")
 
 
 def test_a_session_with_bounds_of_its_own_goes_by_those() -> None:

@@ -344,10 +344,10 @@ def test_a_workspace_is_a_place_apart(box: Box) -> None:
     box.write("full/file", "x")
     (box.folder / "sly").symlink_to(root)
     for folder, words in (
-        (root / "inner", "lie in each other"),
-        (box.state / "x", "lie in each other"),
+        (root / "inner", "contains the other"),
+        (box.state / "x", "contains the other"),
         (box.folder / "full", "is not empty"),
-        (box.folder / "sly/inner", "lie in each other"),
+        (box.folder / "sly/inner", "contains the other"),
     ):
         done = box.run("fork", "sum", "--as", "trial", "--workspace", str(folder))
         assert done.returncode == 1 and words in " ".join(done.stderr.split()), done.stderr

@@ -151,7 +151,7 @@ def test_a_try_after_a_failure_says_what_failed(world: World) -> None:
         (ev.Cause(binding="first", kind="first", key="first"), "this is the first run"),
         (make_cause("nightly", "cron", "2026-01-01T06:00"), '"nightly": its time came, 2026-01-01T06:00'),
         (make_cause("code", "commits", "t", commits=("c0ffee" * 7,)), '"code": commits c0ffeec0ffee'),
-        (make_cause("code", "file", "v", delta="unknown"), '"code": files changed; which paths is not known'),
+        (make_cause("code", "file", "v", delta="unknown"), '"code": files changed; the paths are not known'),
         (make_cause("code", "file", "v", reason="touched during run"), '"code" (touched during run): files changed'),
         (make_cause("staff", "session", "3"), '"staff": that session has succeeded again'),
     ],
@@ -209,7 +209,7 @@ def test_rules_are_those_on_the_way_to_what_is_bound(world: World) -> None:
         "root:" not in rules
         and "/elsewhere" not in rules
         and "rules of /inbox" not in rules
-        and "(inbox/AGENTS.md comes in by an untrusted binding" in rules
+        and "(inbox/AGENTS.md belongs to an untrusted binding" in rules
     )
 
 

@@ -380,7 +380,7 @@ def test_a_message_put_to_another_agent_takes_none_away_from_the_owner(world: Wo
     talk.say("for the owner")
     talk.start(make_cause("mailbox", "message", "1"), versions={"message": "1"}, is_aside=True)
     aside = talk.begin().opening_text or ""
-    assert "look at the keys" in aside and "for the owner" not in aside and "put to you by name" in aside
+    assert "look at the keys" in aside and "for the owner" not in aside and "addressed to you by name" in aside
     talk.answer("they are fine")
     talk.end()
     talk.start(make_cause("mailbox", "message", "2"))
@@ -470,7 +470,7 @@ def test_what_another_agent_answered_is_marked_as_theirs(world: World) -> None:
         found = talk.assemble(agent)
         check_whole(found.entries)
         other = "security" if agent is AGENT else "docs"
-        mark = f'(This was put to the agent "{other}". What follows, until you are asked again, is its work and its words, not yours.)'
+        mark = f'(This was addressed to the agent "{other}". The work and the text that follow, until you are asked again, are its own and not yours.)'
         pairs = list(zip(found.entries, found.entries[1:], strict=False))
         assert [
             answer.text

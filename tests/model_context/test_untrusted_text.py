@@ -63,7 +63,7 @@ def test_no_words_of_others_stand_outside_of_their_marks(world: World) -> None:
     assert (found.opening_text or "").count("\n# What you are asked\n") > 1 and find_outside(
         found.opening_text or ""
     ).count("\n# What you are asked\n") == 1
-    assert "it may hold words of strangers, who speak in inbox" in (found.opening_text or "")
+    assert "it may contain text that strangers wrote through binding inbox" in (found.opening_text or "")
 
 
 def test_a_content_cannot_close_its_own_mark() -> None:

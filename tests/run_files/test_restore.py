@@ -215,7 +215,7 @@ def test_what_a_run_found_is_not_guessed(world: World) -> None:
     bindings = tuple(replace(one, before=replace(one.before, is_stale=True)) for one in files.bindings)
     doubtful = world.blobs.add(msgspec.json.encode(replace(files, bindings=bindings)))
     (step,) = plan_restore(world.blobs, str(world.root), [(1, doubtful)]).steps
-    assert (step.action, step.reason) == ("cannot", "not kept: others had changed something there just before the run")
+    assert (step.action, step.reason) == ("cannot", "not kept: others changed files there just before the run")
 
 
 def test_a_run_whose_list_was_erased_is_named_and_the_others_are_undone(world: World) -> None:

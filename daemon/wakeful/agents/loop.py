@@ -47,14 +47,14 @@ LASTING_FAULTS = ("key", "refused", "too_long")
 
 ASK_PERSON_OFFER = ToolOffer(
     name=ASK_PERSON,
-    description="Ask a person something you cannot find out and must not guess. Your work stops here, and goes on with "
-    "the answer, which may take days.",
+    description="Ask a person a question that you cannot answer yourself and must not guess. Your run stops here, and "
+    "continues when the answer comes, which may take days.",
     parameters={
         "type": "object",
         "properties": {
             "question": {
                 "type": "string",
-                "description": "The whole question, with what they need to know to answer it.",
+                "description": "The whole question, with everything the person needs to know to answer it.",
             }
         },
         "required": ["question"],
@@ -372,7 +372,7 @@ class Loop:
                 await self._halt(str(fault))
             # Use the agent's next model for the rest of this run.
             gone = self._models.pop(0)
-            self._say(f"\n[{gone.name} does not answer; {self._models[0].name} goes on]\n")
+            self._say(f"\n[{gone.name} does not answer; {self._models[0].name} continues]\n")
 
     async def _try(self, request: ModelRequest) -> ModelAnswer | ProviderFault:
         """Make one attempt: prepare the request while its record is written, and send it when the record is on disk."""
@@ -422,11 +422,11 @@ class Loop:
         match answered.stop:
             case "length":
                 await self._halt(
-                    f"{answered.model} ran into its limit of {self._agent.settings.max_output_tokens} tokens; raise "
+                    f"{answered.model} reached its limit of {self._agent.settings.max_output_tokens} tokens; raise "
                     f"settings.max_output of agent {self._agent.name}"
                 )
             case "refused":
-                await self._halt(f"{answered.model} would not answer: {answered.text or 'without words'}")
+                await self._halt(f"{answered.model} refused to answer: {answered.text or 'no reason given'}")
         return Ending()
 
     # -- calls of tools -----------------------------------------------------------------------
@@ -437,7 +437,9 @@ class Loop:
             result = await self._carry_out(call)
             images = await self._keep_all(result.images)
             if len(images) < len(result.images):
-                result = replace(result, text=f"{result.text}\n[not every image is shown: the daemon did not keep one]")
+                result = replace(
+                    result, text=f"{result.text}\n[not every image is shown: the daemon did not store all]"
+                )
             self._add(Returned(call=call.id, name=call.name, text=result.text, is_error=result.is_error, images=images))
             self._unposted.append(
                 work.ReturnTool(
@@ -505,7 +507,7 @@ class Loop:
             return arguments
         question = arguments.get("question")
         if not isinstance(question, str) or not question.strip():
-            return ToolResult("ask_person takes a question: a text with words", is_error=True)
+            return ToolResult("ask_person needs a question that is not empty", is_error=True)
         await self._record(work.AskPerson(call=call.id, name=call.name, text=question.strip()))
         raise RunEnded(question)
 

@@ -43,7 +43,7 @@ from wakeful.system.installation import NotInstalled, advise_agents
 # The exit code if the agent is not done. The reason is on record. (75 is EX_TEMPFAIL in sysexits: try again later.)
 EXIT_HALTED = 75
 FAREWELL_SECONDS = 5.0
-OUT_OF_TIME = "it was ended from outside: its timeout, or a limit of its session"
+OUT_OF_TIME = "it was stopped by its timeout or by a limit of its session"
 # The size of the next request, as a share of the size that a provider refused.
 REFUSED_SHARE = 0.7
 
@@ -91,9 +91,7 @@ async def _ask_window(model: ModelSpec, silence_seconds: float, environ: Mapping
     try:
         find_window = importlib.import_module("wakeful.agents.models.context_window").find_window
     except ModuleNotFoundError as missing:
-        raise NotInstalled(
-            f"the libraries that speak with models are not installed ({missing}); {advise_agents()}"
-        ) from None
+        raise NotInstalled(f"the libraries for models are not installed ({missing}); {advise_agents()}") from None
     found: work.FoundWindow = await find_window(model, read_secret(model.key, environ), silence_seconds)
     if found.tokens is None:
         say(f"[the context window of {model.name} is not known: {found.source}; set context.tokens of its agent]\n")
@@ -111,7 +109,7 @@ def _find_work(beginning: work.Beginning) -> Work:
         outside: Work = importlib.import_module("wakeful.agents.acp.run").work_outside
     except ModuleNotFoundError as missing:
         raise NotInstalled(
-            f"the libraries that speak with external agents are not installed ({missing}); {advise_agents()}"
+            f"the libraries for external agents are not installed ({missing}); {advise_agents()}"
         ) from None
     return outside
 
@@ -281,6 +279,6 @@ def find_most_tokens(most_tokens: int, ending: Ending) -> int:
 
 def _say_no_room(size: int, most: int, agent: AgentSpec) -> str:
     return (
-        f"a summary made no room: what it is told takes {size:,} tokens, and {most:,} fit; "
-        f"shorten rules, prompt or tools of agent {agent.name}, or raise its context.tokens where its model takes more"
+        f"the conversation is still too long after a summary: a request takes {size:,} tokens, {most:,} fit; "
+        f"shorten rules, prompt or tools of agent {agent.name}, or raise its context.tokens if its model takes more"
     )

@@ -215,7 +215,7 @@ async def hand_off(link: DaemonClient, beginning: work.Beginning, words: str) ->
     text = (
         words if len(words) <= LONGEST_HAND_OFF else f"{words[:LONGEST_HAND_OFF]}… (cut here; history shows all of it)"
     )
-    await link.call("note", {"text": text or "done; it left no words"}, key=f"{beginning.run_id}.hand_off")
+    await link.call("note", {"text": text or "done, without a closing text"}, key=f"{beginning.run_id}.hand_off")
 
 
 def make_models(agent: AgentSpec, environ: Mapping[str, str]) -> list[Model]:

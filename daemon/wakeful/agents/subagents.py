@@ -34,7 +34,7 @@ class DelegateArguments(Arguments, frozen=True):
         str,
         Meta(
             min_length=1,
-            description="the whole piece of work: it knows the facts of this session, and nothing of this conversation",
+            description="the whole piece of work: the sub-agent knows the session's facts, but not this conversation",
         ),
     ]
 
@@ -68,14 +68,14 @@ class Delegation:
             known = "; ".join(_describe(one) for one in self._team.values())
             yield CheckedTool(
                 DELEGATE,
-                f"Give another agent a piece of work, and get its answer. The agents: {known}",
+                f"Give a sub-agent a piece of work, and get its answer. The sub-agents: {known}",
                 DelegateArguments,
                 self._delegate,
             )
 
     async def _delegate(self, given: DelegateArguments, call_id: str) -> str:
         if given.agent not in self._team:
-            raise Refused(f"there is no sub-agent {given.agent[:100]!r}; there are {', '.join(self._team)}")
+            raise Refused(f"there is no sub-agent {given.agent[:100]!r}; the sub-agents are {', '.join(self._team)}")
         number = next(self._numbers)
         wanted = {"call": call_id, "agent": given.agent, "text": given.text}
         answer = await self._link.post("/work/subagent", wanted, key=f"{self._run_id}.sub.{number}")
@@ -100,8 +100,12 @@ def _describe(agent: AgentSpec) -> str:
 def _say_result(agent: str, ending: Ending, words: str) -> str:
     """Return the answer of the sub-agent. Raises SubagentStopped if it did not finish, with its last text, if any."""
     if ending.words is None and not ending.is_long:
-        return words or f"{agent} is done, and left no words"
-    why = "its conversation is longer than its model takes in; give it less at once" if ending.is_long else ending.words
+        return words or f"{agent} is done, without a closing text"
+    why = (
+        "its conversation is too long for its model; give it a smaller piece of work"
+        if ending.is_long
+        else ending.words
+    )
     raise SubagentStopped(f"{agent} did not finish: {why}" + (f"\nIts last words: {words}" if words else ""))
 
 

@@ -75,12 +75,12 @@ OFFER = ToolOffer(
     parameters={
         "type": "object",
         "properties": {
-            "summary": {"type": "string", "description": "What happened and where things stand, in prose."},
-            "decisions": _TEXTS | {"description": "What was decided, with the reason."},
-            "open_questions": _TEXTS | {"description": "What nobody has answered yet."},
+            "summary": {"type": "string", "description": "What happened and how things are now, in prose."},
+            "decisions": _TEXTS | {"description": "Decisions, each with its reason."},
+            "open_questions": _TEXTS | {"description": "Questions that nobody has answered yet."},
             "settled": _TEXTS
             | {"description": "Questions of the earlier summary that were answered, with the answer."},
-            "files": _TEXTS | {"description": "Paths that matter, each with a word on why."},
+            "files": _TEXTS | {"description": "Paths that matter, each with a short reason."},
             "facts": {
                 "type": "array",
                 "items": {

@@ -131,7 +131,7 @@ class BlobArchive:
             return frozenset()
         except (zipfile.BadZipFile, OSError) as error:
             raise ArchiveDamaged(
-                f"{path} cannot be read: {error}; put it back from a backup, or delete it with what it held"
+                f"{path} cannot be read: {error}; put it back from a backup, or delete it and lose its contents"
             ) from error
         return known[1]
 

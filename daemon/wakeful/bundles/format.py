@@ -190,6 +190,6 @@ def write_declaration(total_bytes: int) -> bytes:
 def read_header(header: bytes) -> tuple[int, bytes]:
     """Return the declared size of the lines and digest of the file. Raises BundleRefused if this is not our header."""
     if len(header) != HEADER_BYTES or not header.startswith(HEADER_START):
-        raise BundleRefused("it does not begin as a bundle does; was it made by `wakeful save`, and copied whole?")
+        raise BundleRefused("it does not begin like a bundle; was it made by `wakeful save`, and copied whole?")
     (total,) = _SIZE.unpack_from(header, len(HEADER_START))
     return total, header[-DIGEST_BYTES:]

@@ -165,7 +165,7 @@ class _Check:
         self._records += 1
         where = f"record {line.seq}"
         if line.seq != self._records or self._blobs or len(self._names):
-            raise self._bundle.refuse(f"{where} stands where {self._records} is expected")
+            raise self._bundle.refuse(f"{where} is in the place of record {self._records}")
         record = read_record(self._manifest.session, line)
         if record.payload is None:
             self._erased += 1
@@ -181,11 +181,11 @@ class _Check:
 
     def take_blob(self, line: BlobLine, lines: Iterator[AnyLine]) -> None:
         if len(self._names):
-            raise self._bundle.refuse("a blob stands after the files")
+            raise self._bundle.refuse("a blob comes after the files")
         limit = self._bundle.limits.blob_bytes
         if not 0 <= line.size <= limit:
             raise self._bundle.refuse(
-                f"blob {line.address[:80]} has {count(line.size, 'byte')}, at most {limit:,} are taken in",
+                f"blob {line.address[:80]} has {count(line.size, 'byte')}, at most {limit:,} are accepted",
                 kind=BundleTooLarge,
             )
         digest = hashlib.blake2b(digest_size=count_digest(line.address))
@@ -198,7 +198,7 @@ class _Check:
 
     def take_file(self, line: FileLine, lines: Iterator[AnyLine]) -> None:
         if len(self._names) >= self._bundle.limits.files:
-            raise self._bundle.refuse(f"it holds more than {self._bundle.limits.files:,} files", kind=BundleTooLarge)
+            raise self._bundle.refuse(f"it has more than {self._bundle.limits.files:,} files", kind=BundleTooLarge)
         if line.size < 0:
             raise self._bundle.refuse(f"file {line.path!r} has {line.size} bytes")
         try:
@@ -212,8 +212,8 @@ class _Check:
         found = (self._records, self._blobs, len(self._names))
         if (line.records, line.blobs, line.files) != found or self._records != self._manifest.records:
             raise self._bundle.refuse(
-                f"it holds {count(self._records, 'record')}, {count(self._blobs, 'blob')} and "
-                f"{count(len(self._names), 'file')}, and declares other numbers"
+                f"it has {count(self._records, 'record')}, {count(self._blobs, 'blob')} and "
+                f"{count(len(self._names), 'file')}, but declares other numbers"
             )
         if self._records == 0 or self._previous.hex() != self._manifest.head:
             raise self._bundle.refuse("its records do not end at the head it names")
@@ -306,7 +306,7 @@ def _take_blob(bundle: OpenBundle, blobs: Blobs, line: BlobLine, lines: Iterator
 
 
 def _changed(bundle: OpenBundle) -> BundleRefused:
-    return bundle.refuse("it changed while it was loaded; nothing of it counts, load it again")
+    return bundle.refuse("it changed while it was loaded; nothing was imported, load it again")
 
 
 def _take_file(bundle: OpenBundle, folder: ScratchFolder | None, line: FileLine, lines: Iterator[AnyLine]) -> None:

@@ -102,7 +102,7 @@ class OpenBundle:
         end: EndLine | None = None
         for number, text in enumerate(texts, 2):
             if end is not None:
-                raise self.refuse(f"line {number} stands after its end")
+                raise self.refuse(f"line {number} comes after its end")
             try:
                 line = parse(text)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -126,11 +126,12 @@ class OpenBundle:
             raise self.refuse(str(error), kind=BundleRefused) from error
         if total > self.limits.total_bytes:
             raise self.refuse(
-                f"it holds {total:,} bytes, at most {self.limits.total_bytes:,} are taken in", kind=BundleTooLarge
+                f"it has {total:,} bytes, at most {self.limits.total_bytes:,} are accepted", kind=BundleTooLarge
             )
         if total > self.limits.ratio_floor_bytes and total > found.st_size * self.limits.largest_ratio:
             raise self.refuse(
-                f"{found.st_size:,} bytes that inflate to {total:,} are a bomb, not a session", kind=BundleTooLarge
+                f"it has {found.st_size:,} bytes that inflate to {total:,}: it is a decompression bomb",
+                kind=BundleTooLarge,
             )
         return total, digest
 
@@ -177,7 +178,7 @@ class OpenBundle:
                 raise self.refuse(f"{_CHANGED} ({error})") from error
             done += len(piece)
             if done > self.total_bytes:
-                raise self.refuse(f"it holds more than the {self.total_bytes:,} bytes it declares")
+                raise self.refuse(f"it has more than the {self.total_bytes:,} bytes it declares")
             crc = zlib.crc32(piece, crc)
             yield piece
             if progress is not None:

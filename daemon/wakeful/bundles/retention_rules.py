@@ -79,7 +79,7 @@ def judge_session(session: Session, *, is_owed: bool = False, has_open_question:
     if session.lineage.conflicts:
         return "it has open conflicts"
     if session.last_run is not None and session.last_run.outcome == "failed" and not session.is_terminated:
-        return f"run {session.last_run.run} failed and nobody has taken care of it"
+        return f"run {session.last_run.run} failed, and the failure was not handled"
     if isinstance(session.closed, Moving):
         return "it is moving to another host"
     if isinstance(session.closed, Archived):
@@ -127,9 +127,9 @@ def _judge_alone(one: RetainedSession, retention: Retention, now: int) -> str | 
     if retention.keep_seconds is not None and age > retention.keep_seconds:
         return f"not active for {_say_days(age)}, kept for {_say_days(retention.keep_seconds)}"
     if retention.runs is not None and one.runs > retention.runs:
-        return f"{count(one.runs, 'run')}, {retention.runs:,} stay at hand"
+        return f"{count(one.runs, 'run')}, {retention.runs:,} are kept"
     if retention.size_bytes is not None and one.size_bytes > retention.size_bytes:
-        return f"{count(one.size_bytes, 'byte')}, {retention.size_bytes:,} stay at hand"
+        return f"{count(one.size_bytes, 'byte')}, {retention.size_bytes:,} are kept"
     return None
 
 
@@ -145,7 +145,7 @@ def _choose_by_total_size(
         if total <= general.size_bytes:
             break
         if one.held is None and one.session not in due:
-            more[one.session] = f"all sessions together have {total:,} bytes, {general.size_bytes:,} stay at hand"
+            more[one.session] = f"all sessions together have {total:,} bytes, {general.size_bytes:,} are kept"
             total -= one.size_bytes
     return more
 

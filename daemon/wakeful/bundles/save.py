@@ -89,7 +89,7 @@ def save(
         files, passed = find_files(scratch, blobs.screen) if scratch is not None and scratch.is_dir() else ([], [])
         if len(files) > limits.files:
             raise BundleNotWritten(
-                f"{scratch} holds {len(files):,} files, a bundle takes {limits.files:,}; clear it first"
+                f"{scratch} has {len(files):,} files, a bundle can have {limits.files:,}; clear it first"
             )
         for line in files:
             assert scratch is not None
@@ -133,7 +133,7 @@ def _put_records(
         _check_next(session, record, seq)
         if record.is_damaged:
             raise BundleNotWritten(
-                f"session {session}: record {seq} is damaged, and a bundle would carry it as erased; go back to a "
+                f"session {session}: record {seq} is damaged, and a bundle would show it as erased; restore a "
                 "backup with: wakeful restore BACKUP"
             )
         writer.put(write_record(record))
@@ -167,7 +167,8 @@ def _put_blobs(writer: BundleWriter, blobs: Blobs, references: References, limit
             file.seek(0)
             if size > limits.blob_bytes:
                 raise BundleNotWritten(
-                    f"blob {address} has {size:,} bytes, a bundle takes {limits.blob_bytes:,}; raise the limit of blobs"
+                    f"blob {address} has {size:,} bytes, a bundle accepts {limits.blob_bytes:,}; "
+                    "raise the limit of blobs"
                 )
             writer.put(BlobLine(address=address, size=size))
             writer.put_content(_read_blob(file, address))

@@ -62,7 +62,7 @@ def judge_name(path: str) -> str | None:
     if any(part in ("", ".", "..") for part in parts):
         return "a name must be relative and stay in its folder"
     if len(parts) > _DEPTH or len(path.encode()) > _PATH_BYTES or any(len(part) > _NAME_BYTES for part in encoded):
-        return "that is longer than file systems take"
+        return "that is too long for file systems"
     if any(ord(sign) < 32 or sign in "\\:\x7f" for sign in path):
         return "it has characters that not every file system allows"
     return None
@@ -124,7 +124,7 @@ class ScratchFolder:
 
     def __init__(self, folder: Path) -> None:
         if folder.exists() or folder.is_symlink():
-            raise BundleRefused(f"{folder} exists; scratch files are brought into a folder of their own")
+            raise BundleRefused(f"{folder} exists; scratch files need a folder that does not exist yet")
         self._folder = folder
         self._names = ScratchNames()
         self._partial = folder.with_name(_PARTIAL.format(folder.name))

@@ -51,7 +51,7 @@ def describe_changes(
             if diff is None or left < _LEAST_TOKENS:
                 continue
             # A committed file might not be bound for reading, and may have changed since.
-            how = f"read {quote_line(path)}" if cause.kind == "file" else "the whole of it is in the repository"
+            how = f"read {quote_line(path)}" if cause.kind == "file" else "the repository has all of it"
             block = quote_block(diff, f"diff of {quote_line(path)}{_say_trust(spec, cause)}", left, how)
             left -= estimate_tokens(block)
             diffs.append(block)
@@ -82,7 +82,7 @@ def _say_absence(delivered: Delivered) -> str:
 
 def _say_trust(spec: SessionSpec, cause: Cause) -> str:
     binding = spec.binding(cause.binding)
-    return " (untrusted: strangers write there)" if binding is not None and binding.is_untrusted else ""
+    return " (untrusted: strangers can write there)" if binding is not None and binding.is_untrusted else ""
 
 
 def say_cause(spec: SessionSpec, cause: Cause) -> str:
@@ -108,9 +108,9 @@ def say_cause(spec: SessionSpec, cause: Cause) -> str:
         case "program":
             return "the program of this session was edited"
         case "probe":
-            return f"{name}: what it looks at answers differently now"
+            return f"{name}: the result of the probe has changed"
         case "file":
-            known = "" if cause.delta == "known" else "; which paths is not known"
+            known = "" if cause.delta == "known" else "; the paths are not known"
             return f"{name}: files changed{known}"
         case _:
             return f"{name}: it has changed"

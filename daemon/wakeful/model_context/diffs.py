@@ -108,7 +108,7 @@ def read_now(root: str, path: str) -> Side:
     except FileNotFoundError:
         return None
     except PathBlocked:
-        return "behind a link"
+        return "below a symbolic link"
     except OSError as error:
         return f"cannot be read: {error.strerror}"
     return content if len(content) <= LARGEST_TEXT_BYTES else f"larger than {LARGEST_TEXT_BYTES >> 10} KiB"
@@ -119,7 +119,7 @@ def read_deliveries(session: Session, run: OpenRun, cause: Cause, blobs: Blobs) 
     found = []
     for one in list_new_deliveries(session, run, cause.key):
         label = f"delivery {one.position} of {cause.binding}: {one.event or 'unnamed'}, {one.delivery}"
-        where = f"the whole of it is the file {one.file_name} in the folder of {cause.binding}"
+        where = f"the file {one.file_name} in the folder of {cause.binding} has all of it"
         found.append(Delivered(label, _read_payload(one, blobs), where))
     return Compared(deliveries=tuple(found))
 
@@ -153,7 +153,7 @@ def diff_sides(changed: Changed, redact: Callable[[str], str]) -> tuple[str | No
     diff = "".join(diff_lines(old, new, changed.path))
     if diff:
         return redact(diff), None
-    return None, "empty" if None in (changed.before, changed.after) else "the same text again"
+    return None, "empty" if None in (changed.before, changed.after) else "the same text as before"
 
 
 def _redact_side(content: bytes, redact: Callable[[str], str]) -> bytes:

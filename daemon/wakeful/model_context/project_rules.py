@@ -38,7 +38,7 @@ def read_rules(spec: SessionSpec, causes: Iterable[Cause], tokens: int, redact: 
     each = tokens // len(trusted)
     quoted = [quote_block(text, path, each, f"read {path}", tag="rules") for path, text in trusted.items()]
     gone = [
-        f"({path} comes in by an untrusted binding and is left out.)" for path, text in found.items() if text is None
+        f"({path} belongs to an untrusted binding and is left out.)" for path, text in found.items() if text is None
     ]
     return "\n\n".join(("# Rules of this project", *quoted, *gone))
 

@@ -32,7 +32,7 @@ UNANSWERED = "a person was asked, and nobody answered in time: it was denied"
 # The key of the session's own mailbox among the versions of a run.
 MAILBOX = "message"
 REMEMBER = "remember"
-GONE = "[what was asked here is not kept any more]"
+GONE = "[this text is no longer kept]"
 _KINDS = (
     "run_started", "prompt_assembled", "turn_answered", "tool_called", "tool_returned", "question_asked",
     "question_answered",
@@ -426,8 +426,8 @@ class _Reader:
         if self._agent is None or agent == self._agent:
             return ""
         return (
-            f"\n\n(This was put to the agent {quote_line(agent)}. What follows, until you are asked again, is its "
-            "work and its words, not yours.)"
+            f"\n\n(This was addressed to the agent {quote_line(agent)}. The work and the text that follow, until "
+            "you are asked again, are its own and not yours.)"
         )
 
     def _read_opening(self, address: str) -> str:

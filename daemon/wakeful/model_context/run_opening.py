@@ -24,14 +24,11 @@ from wakeful.text.display import count
 from wakeful.views.times import say_time
 
 _RUN = "run:"
-GO_ON = "# Go on\n\nGo on with what you were asked. What stands above came since."
-AGAIN = (
-    "# Go on\n\nYou are in the middle of this: what you did so far was made shorter, into the summary. "
-    "Go on from there."
-)
-WAS_CUT = "# Go on\n\nYour run was cut short here. If everything is done, end with hand_off."
-ANSWER = "Answer the messages above, and do what they ask for. Whoever asked reads your words as you write them."
-TRY_AGAIN = "# Try again\n\nWhat you were asked is still to be done."
+GO_ON = "# Continue\n\nContinue with what you were asked. The text above has arrived since then."
+AGAIN = "# Continue\n\nYou are in the middle of this work. The summary has what you did so far. Continue from there."
+WAS_CUT = "# Continue\n\nYour run was stopped here. If everything is done, end with hand_off."
+ANSWER = "Answer the messages above, and do what they ask for. The senders read your text while you write it."
+TRY_AGAIN = "# Try again\n\nWhat you were asked to do is not done yet."
 
 
 def make_opening(
@@ -104,8 +101,8 @@ def open_sub(session: Session, caller: str, text: str, room: Room) -> tuple[Part
     """Make the opening of a sub-agent: the facts, and the piece of work that the agent of the run gives it."""
     facts = list_facts(session.knowledge.facts.values(), session.lineage.conflicts, room.facts)
     asked = (
-        f"# What you are asked\n\nDo the piece of work below. The agent {quote_line(caller)}, which works in this "
-        "session, gives it to you, and gets your last words as its answer.\n\n"
+        f"# What you are asked\n\nDo the piece of work below. It is from the agent {quote_line(caller)}, which works "
+        "in this session. That agent gets your last text as the answer.\n\n"
     )
     parts = (
         ("facts", facts),
@@ -124,19 +121,19 @@ def _say_prompt(session: Session, run: OpenRun, *, is_new: bool) -> str:
     standing = run.spec.run.prompt.strip() if isinstance(run.spec.run, PromptRun) else ""
     if run.is_aside and (run.agent is None or run.agent.name != session.owner):
         return (
-            f"{head}Answer the messages above: they were put to you by name. "
-            "What else this session has to do is not yours."
+            f"{head}Answer the messages above: they are addressed to you by name. "
+            "All other work of this session is not yours."
         )
     if run.is_aside:
         context = (
-            f"\n\nFor context, and not to be done now, the standing prompt of this session:\n\n{standing}"
+            f"\n\nOnly for context, not to be done now: the standing prompt of this session:\n\n{standing}"
             if standing and is_new
             else ""
         )
         return f"{head}{ANSWER}{context}"
     asked = standing or "Do what the objective asks for."
     if run.causes and all(cause.kind == MAILBOX for cause in run.causes):
-        return f"{head}Deal with the messages above. This session is there for:\n\n{asked}"
+        return f"{head}Deal with the messages above. The purpose of this session is:\n\n{asked}"
     return f"{head}{asked}"
 
 
@@ -174,7 +171,7 @@ def list_facts(facts: Iterable[Fact], conflicts: Sequence[Conflict], tokens: int
     lines, left = _take_lines([_say_fact(fact) for fact in newest], tokens)
     if not lines and not left and not conflicts:
         return None
-    more = [f"(… and {count(left, 'older fact')}; recall tells each by its key)"] if left else []
+    more = [f"(… and {count(left, 'older fact')}; recall shows each by its key)"] if left else []
     open_questions = [f"open: {_say_conflict(conflict)}" for conflict in conflicts]
     return "\n".join(("# Facts", "", *sorted(lines), *more, *open_questions))
 
@@ -187,7 +184,7 @@ def _say_fact(fact: Fact) -> str:
 def _say_conflict(conflict: Conflict) -> str:
     ours, theirs = (quote_line(value) if value is not None else "nothing" for value in (conflict.ours, conflict.theirs))
     return (
-        f"conflict {conflict.number} over {quote_line(conflict.key)}: {ours} stands here, "
+        f"conflict {conflict.number} over {quote_line(conflict.key)}: this session has {ours}, "
         f"the fork {conflict.fork} has {theirs}"
     )
 
@@ -198,7 +195,7 @@ def list_memory(memory: dict[str, str], tokens: int) -> str | None:
     lines, left = _take_lines(
         [f"{quote_line(key)} = {quote_line(value)}" for key, value in sorted(memory.items())], tokens
     )
-    more = [f"(… and {count(left, 'more key')}; recall tells each)"] if left else []
+    more = [f"(… and {count(left, 'more key')}; recall shows each)"] if left else []
     return "\n".join(("# Memory of this conversation", "", *lines, *more))
 
 
@@ -210,7 +207,7 @@ def _list_todo(items: TodoList) -> tuple[Part, ...]:
     return (
         Part.of(
             "to-do list",
-            "\n".join((f"# To-do list of this session, {count_items(items)}; todo changes it", "", *lines)),
+            "\n".join((f"# To-do list of this session, {count_items(items)}; change it with todo", "", *lines)),
         ),
     )
 
@@ -233,7 +230,9 @@ def _quote_handoff(handoff: str | None, tokens: int) -> str | None:
 
 
 def quote_summary(summary: str, tokens: int) -> str:
-    return "# Summary of what was said before\n\n" + quote_block(summary, "summary", tokens, "history shows all of it")
+    return "# Summary of the conversation so far\n\n" + quote_block(
+        summary, "summary", tokens, "history shows all of it"
+    )
 
 
 # -- messages ---------------------------------------------------------------------------------
@@ -271,7 +270,9 @@ def quote_messages(session: Session, words: Sequence[Word], tokens: int) -> str 
 def _label(session: Session, word: Word) -> str:
     what = {"message_added": "message", "note_added": "hand-off", "session_merged": "merge"}[word.kind]
     strange = (
-        f"; it may hold words of strangers, who speak in {word.untrusted_by}" if word.untrusted_by is not None else ""
+        f"; it may contain text that strangers wrote through binding {word.untrusted_by}"
+        if word.untrusted_by is not None
+        else ""
     )
     return f"{what} from {say_author(session, word.author)}, {say_time(word.at)}{strange}"
 

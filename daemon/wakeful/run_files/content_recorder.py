@@ -161,7 +161,7 @@ class Keeper:
                 try:
                     found = Found(version=look.version, entries=capture.take(run.spec.root, look.members))
                 except OSError as error:
-                    self._say(f"run {run.run_id}: what it will overwrite was not kept: {error}")
+                    self._say(f"run {run.run_id}: the files that it will overwrite were not kept: {error}")
                     continue
             saved[name] = found
 

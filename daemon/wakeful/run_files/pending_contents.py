@@ -98,4 +98,4 @@ class Backlog:
         try:
             self._blobs.flush()
         except OSError as error:
-            self._lost(f"contents of runs may not outlast a power cut: {error}")
+            self._lost(f"contents of runs may not survive a power cut: {error}")

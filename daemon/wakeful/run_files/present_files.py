@@ -36,7 +36,7 @@ def open_folder(root: str, name: str, *, is_made: bool = False) -> Iterator[tupl
         root, name = "/", name.lstrip("/")
     *folders, last = name.split("/")
     if not last or any(part in ("", ".", "..") for part in (*folders, last)):
-        raise PathBlocked(f"{name!r} is no path below {root}")
+        raise PathBlocked(f"{name!r} is not a path below {root}")
     descriptor = os.open(root, _FOLDER_FLAGS)
     try:
         for part in folders:
@@ -58,7 +58,7 @@ def _open_part(folder: int, part: str, is_made: bool) -> int:
         return os.open(part, _FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=folder)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
-            raise PathBlocked(f"{part!r} on the way to it is a link or a file") from error
+            raise PathBlocked(f"{part!r} in its path is a link or a file") from error
         raise
 
 

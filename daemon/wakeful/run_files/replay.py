@@ -166,8 +166,7 @@ def prepare(blobs: Blobs, recorded: Recorded, wish: ReplayOptions, folder: str) 
     run = recorded.session.run
     if run is None or run.spec.run is None or recorded.finished.files is None:
         raise CallerError(
-            f"nothing was kept of the files of run {recorded.finished.run}; "
-            "only runs with file bindings can be replayed"
+            f"the files of run {recorded.finished.run} were not kept; only runs with file bindings can be replayed"
         )
     if isinstance(run.spec.run, PromptRun) and wish.command is None:
         raise CallerError(

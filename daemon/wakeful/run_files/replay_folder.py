@@ -44,8 +44,8 @@ def refuse_outside(spec: SessionSpec) -> None:
         base = parse_under(binding.pattern, spec.root).base
         if binding.access != "read" and not f"{base}/".startswith(lead):
             raise CallerError(
-                f"{spec.name} writes {binding.pattern}, which lies outside of its root: "
-                "a replay would overwrite what is there now"
+                f"{spec.name} writes {binding.pattern}, which is outside of its root: "
+                "a replay would overwrite the present files"
             )
 
 
@@ -58,23 +58,23 @@ def write_recorded_files(
         binding = spec.binding(one.name)
         identity = "program" if binding is None else binding.identity
         if one.before is None:
-            missing.append(Missing(one.name, "was not looked at"))
+            missing.append(Missing(one.name, "was not read at the start of the run"))
             continue
         # A look without a version was taken by an earlier release, right before the start.
         if one.before.version not in (None, versions.get(identity, one.before.version)):
-            missing.append(Missing(one.name, "moved on between the wake and the start of the run"))
+            missing.append(Missing(one.name, "changed between the wake and the start of the run"))
         missing += [lack for entry in read_entries(blobs, one.before) if (lack := _put(blobs, copy, entry)) is not None]
     make_folders(spec, copy)
     return missing
 
 
 def _miss_commits(binding: CommitsBinding) -> Missing:
-    return Missing(binding.name, "commits are in their repository, not among what is kept")
+    return Missing(binding.name, "commits are not kept, they are in their repository")
 
 
 def _put(blobs: Blobs, copy: str, entry: Entry) -> Missing | None:
     if entry.name.startswith("/"):
-        return Missing(entry.path, "lies outside of root; the run reads what is there now")
+        return Missing(entry.path, "is outside of root; the run reads the present content")
     address = address_of(bytes.fromhex(entry.digest)) if entry.digest else None
     try:
         if address is not None and blobs.is_kept(address):
@@ -110,7 +110,7 @@ def copy_scratch(scratch: str, copy: str) -> Missing | None:
         return None
     total = sum(os.lstat(os.path.join(folder, name)).st_size for folder, _, names in os.walk(scratch) for name in names)
     if total > LARGEST_SCRATCH_BYTES:
-        return Missing("scratch folder", f"has {total} bytes, more than is copied")
+        return Missing("scratch folder", f"has {total} bytes, more than the {LARGEST_SCRATCH_BYTES} that are copied")
     shutil.copytree(scratch, copy, symlinks=True, dirs_exist_ok=True)
     return None
 
@@ -159,6 +159,6 @@ def copy_programs(spec: SessionSpec, command: Iterable[str], copy: str) -> list[
         try:
             write_file(copy, name, read_content(spec.root, name), os.stat(path).st_mode & 0o777, is_flushed=False)
         except PathBlocked as problem:
-            raise CallerError(f"{name}: {problem}; name the program by its own path") from problem
+            raise CallerError(f"{name}: {problem}; use the real path of the program") from problem
         brought.append(name)
     return brought

@@ -152,7 +152,7 @@ def _follow(traces: dict[str, _Trace], run: int | str, written: list[_Written]) 
 
 def _make_unknown_entry(name: str) -> Entry:
     """Return an entry for a path that may or may not have had a file before the run."""
-    return Entry(path=show_name(name), kind="?", not_kept="others had changed something there just before the run")
+    return Entry(path=show_name(name), kind="?", not_kept="others changed files there just before the run")
 
 
 def _judge(blobs: Blobs, root: str, name: str, trace: _Trace) -> Step:
@@ -169,7 +169,7 @@ def _judge(blobs: Blobs, root: str, name: str, trace: _Trace) -> Step:
     if wanted is not None and (reason := _find_obstacle(blobs, wanted)) is not None:
         return replace(step, action="cannot", reason=reason)
     if present is not None and present.kind not in "fxl":
-        return replace(step, action="cannot", reason="what is there now is not a file")
+        return replace(step, action="cannot", reason="it is not a file now")
     if not is_same(present, trace.left):
         what = "removed" if present is None else "changed"
         return replace(step, action="refuse", reason=f"{what} by others since {say_write(trace.run)}")
@@ -182,7 +182,7 @@ def _find_obstacle(blobs: Blobs, wanted: Entry) -> str | None:
     A content that this run could not keep may have been kept by another run.
     """
     if wanted.kind == "l":
-        return None if wanted.link is not None and "\\x" not in wanted.link else "not kept: where the link led"
+        return None if wanted.link is not None and "\\x" not in wanted.link else "not kept: the target of the link"
     if wanted.kind not in ("f", "x"):
         return f"not kept: {wanted.not_kept or 'it was not a file'}"
     if wanted.digest and blobs.is_kept(address_of(bytes.fromhex(wanted.digest))):
@@ -214,7 +214,7 @@ def _keep_theirs(blobs: Blobs, root: str, step: Step) -> str | None:
         return None
     if step.present.size > LARGEST_FORCED_BYTES:
         raise PathBlocked(
-            f"the file there has {step.present.size} bytes, too many to keep them before it is overwritten; "
+            f"the file there has {step.present.size} bytes, too many to keep a copy before it is overwritten; "
             "move it away first"
         )
     address = blobs.add(read_content(root, step.name))

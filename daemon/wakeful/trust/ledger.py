@@ -70,7 +70,7 @@ class Ledger:
         except (OSError, msgspec.DecodeError) as error:
             words = (
                 f"{self._file} cannot be read ({error}); put it back from a backup, "
-                "or remove it and trust every project anew"
+                "or remove it and trust every project again"
             )
             raise OperatorError(words) from None
 

@@ -243,8 +243,8 @@ class TrustReview:
         contents = {path: read_trusted(path) for one in standings for path in one.files}
         if digest_files(_digest_contents(contents)) != digest:
             raise CallerError(
-                f"{project.folder} changed since it was shown; it is attached, and what changed sleeps: "
-                "wakeful trust lists it"
+                f"{project.folder} changed since it was shown; it is attached, and its changed sessions sleep: "
+                "wakeful trust lists them"
             )
         labels = tuple(dict.fromkeys(one.label(path) for one in standings for path in one.files))
         return FilesToTrust(contents, {one.name: one.digest for one in standings if one.spec is not None}, labels)
@@ -265,7 +265,7 @@ class TrustReview:
             attached = self._ledger.pages.projects.values()
             found = next((one for one in attached if real in (one.folder, os.path.realpath(one.specs))), None)
             if found is None:
-                raise CallerError(f"{folder} is no attached project; attach it with: wakeful add {folder}")
+                raise CallerError(f"{folder} is not an attached project; attach it with: wakeful add {folder}")
             project = Project(name=found.name, folder=found.folder, is_followed=is_followed)
             self._ledger.attach(project)
             return project
@@ -284,10 +284,10 @@ class TrustReview:
         for one in self._ledger.pages.projects.values():
             if one.folder == real or one.name == chosen:
                 raise CallerError(
-                    f"{one.folder} is attached as {one.name} already; wakeful add --remove {one.name} lets it go"
+                    f"{one.folder} is attached as {one.name} already; wakeful add --remove {one.name} detaches it"
                 )
         if any(os.path.realpath(one.folder) == os.path.join(real, SPECS_FOLDER) for one in self._spec_reader.folders):
-            raise CallerError(f"{folder} is what the daemon follows already (--specs)")
+            raise CallerError(f"the daemon follows {folder} already (--specs)")
         return Project(name=chosen, folder=real)
 
     def _read_apart(self, project: Project) -> tuple[list[PinnedSpec], dict[str, str]]:
@@ -306,7 +306,7 @@ def read_trusted(path: str) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise CallerError(f"{path} cannot be read: {error.strerror}; mend that first") from error
+        raise CallerError(f"{path} cannot be read: {error.strerror}; fix that first") from error
 
 
 def _list_labels(standing: PinnedSpec) -> list[str]:

@@ -64,12 +64,10 @@ class Workspaces:
         It is made in `wanted`, which must be empty or absent. With None it is made below the state folder.
         """
         if past.spec is None:
-            raise CallerError(
-                f"{past.name} has no spec, so nobody knows which files are its own; fork it without a workspace"
-            )
+            raise CallerError(f"{past.name} has no spec, so its own files are not known; fork it without a workspace")
         if not os.path.isdir(past.spec.root):
             raise CallerError(
-                f"the root of {past.name}, {past.spec.root}, is not there; there is nothing to make a workspace of"
+                f"the root of {past.name}, {past.spec.root}, does not exist, so a workspace cannot be made"
             )
         repository = await self._git.find(past.spec.root)
         folder = await asyncio.to_thread(self._open_folder, past.spec, name, wanted, repository)
@@ -118,8 +116,8 @@ class Workspaces:
         for other in (top, os.path.realpath(self._state)):
             if contains(other, folder) or contains(folder, other):
                 raise CallerError(
-                    f"{wanted} and {other} lie in each other; a workspace is a place apart: name another folder, "
-                    "or none"
+                    f"one of {wanted} and {other} contains the other; a workspace needs a separate folder: "
+                    "name another folder, or none"
                 )
         try:
             os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -127,7 +125,7 @@ class Workspaces:
         except OSError as error:
             raise CallerError(f"{wanted} cannot be a workspace: {error.strerror}") from error
         if not is_empty:
-            raise CallerError(f"{wanted} is not empty; a workspace begins in a folder that is empty or not there yet")
+            raise CallerError(f"{wanted} is not empty; a workspace needs a folder that is empty or does not exist yet")
         return folder
 
     def _open_next(self, name: str) -> str:
@@ -156,7 +154,8 @@ class Workspaces:
         if not os.path.isdir(theirs):
             # The workspace was removed, or is on another host. The fork's facts and conversation can still be merged.
             return Plan(
-                changes=(Change(name=theirs, ending="left", reason="the workspace is not there any more"),), record=None
+                changes=(Change(name=theirs, ending="left", reason="the workspace does not exist any more"),),
+                record=None,
             )
         sides = Sides(
             ours=session.spec.root,

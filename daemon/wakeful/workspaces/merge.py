@@ -44,7 +44,7 @@ LARGEST_TEXT_BYTES = 4 << 20
 # The most paths that the log names. The record has all paths.
 MOST_NAMED = 1_000
 Keep = Callable[[bytes], str]
-CHANGED_SINCE = "changed by other hands since it was compared; yours stays, the fork's is kept as {}"
+CHANGED_SINCE = "changed by others since it was compared; yours stays, the fork's is kept as {}"
 
 
 class Sides(Struct, frozen=True, kw_only=True):
@@ -101,7 +101,7 @@ class Plan(Struct, frozen=True, kw_only=True):
         ordered = sorted(self.changes, key=lambda change: (change.ending == "left", change.name))
         said = {show_name(one.name): say_change(one) for one in ordered[:MOST_NAMED]}
         if len(ordered) > MOST_NAMED:
-            said["…"] = f"{len(ordered) - MOST_NAMED} more; the record holds them all"
+            said["…"] = f"{len(ordered) - MOST_NAMED} more; the record has them all"
         return dict(sorted(said.items()))
 
 
@@ -126,7 +126,7 @@ async def plan_merge(blobs: Blobs, git: Git, sides: Sides, base_address: str, *,
             change = Change(
                 name=name,
                 ending="left",
-                reason=f"holds a secret, which is kept nowhere; copy it from {sides.theirs}/{show_name(name)}",
+                reason=f"holds a secret, which is never kept; copy it from {sides.theirs}/{show_name(name)}",
             )
         if change is not None:
             changes.append(change)
@@ -165,7 +165,7 @@ async def _judge(
             reason=f"too large ({theirs.size} bytes); copy it from {sides.theirs}/{theirs.path}",
         )
     if theirs is not None and (theirs.kind not in ("f", "x", "l") or "\\x" in (theirs.link or "")):
-        return Change(name=name, ending="left", reason="is no file, or a link whose words are no text")
+        return Change(name=name, ending="left", reason="is not a file, or is a link whose target is not text")
     try:
         ours = await asyncio.to_thread(look_at, sides.ours, name)
     except (PathBlocked, OSError) as problem:
@@ -189,11 +189,15 @@ def _keep_ours(keep: Keep, sides: Sides, change: Change) -> Change:
     assert change.before is not None
     if change.before.kind not in ("f", "x", "l"):
         return replace(
-            change, ending="conflict", reason="what stands here is no file; yours is kept", after=None, before=None
+            change,
+            ending="conflict",
+            reason="the present file is not a regular file; yours is kept",
+            after=None,
+            before=None,
         )
     if change.before.size > LARGEST_KEPT_BYTES:
         reason = (
-            f"what stands here is too large ({change.before.size} bytes) to be kept; the fork's is "
+            f"the present file is too large ({change.before.size} bytes) to be kept; the fork's is "
             f"{sides.theirs}/{change.before.path}"
         )
         return replace(change, ending="conflict", reason=reason, after=None, before=None)
@@ -216,7 +220,7 @@ async def _unite(blobs: Blobs, git: Git, keep: Keep, sides: Sides, change: Chang
         )
     merged = await git.merge_texts(*texts, (f"{sides.name} (here)", "before the fork", f"{sides.fork} (fork)"))
     if merged.conflicts is None:
-        return replace(conflict, reason=f"both changed it, and it is no text; yours is kept, the fork's is {place}")
+        return replace(conflict, reason=f"both changed it, and it is not text; yours is kept, the fork's is {place}")
     if merged.conflicts:
         where = f"{sides.marks}/{show_name(change.name)}"
         return replace(

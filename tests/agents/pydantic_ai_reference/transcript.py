@@ -38,7 +38,7 @@ T = TypeVar("T", bound="DataclassInstance")
 # A call id that every provider accepts. Anthropic limits the letters, OpenAI the length.
 _LEGAL_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 # Providers refuse a message without words.
-_NOTHING_SAID = "(nothing was said)"
+_NOTHING_SAID = "(an empty message)"
 
 
 class Transcript:
@@ -67,8 +67,7 @@ class Transcript:
         """
         if not entries or not isinstance(entries[0], Asked):
             raise InternalError(
-                "a conversation was put to a model that does not begin with anything asked; the session's log is not "
-                "what its reader takes it for"
+                "the conversation does not begin with a question for the model; the session's log was read wrongly"
             )
         settled = next((place for place in range(len(entries), 0, -1) if isinstance(entries[place - 1], Answered)), 0)
         shown = frozenset(images or ())
@@ -80,7 +79,7 @@ class Transcript:
         tail = entries[settled:]
         if not tail and not (self._last and self._last.calls):
             raise InternalError(
-                "a conversation was put to a model again that it had the last word in; something must be asked"
+                "the last entry of the conversation is an answer, so there is no question for the model"
             )
         return [*self._kept, self._request(tail)]
 
@@ -116,7 +115,7 @@ class Transcript:
                 case Returned(name=name, text=text):
                     # The call is no longer shown, or was answered before. A provider could not match this result with a
                     # call.
-                    asked.append(make_sendable(f"[what came of an earlier call of the tool {name}]\n{text}"))
+                    asked.append(make_sendable(f"[the result of an earlier call of the tool {name}]\n{text}"))
         results = [
             _return_of(returned.get(call.id), call.name, self._last_ids[call.id], self._images) for call in calls
         ]
@@ -192,6 +191,6 @@ def _return_of(entry: Returned | None, name: str, wire_id: str, images: Mapping[
 
 def _say_left(number: int) -> str:
     return (
-        f"[{'an image is' if number == 1 else f'{number} images are'} not shown: this model takes none, "
-        "or it is not kept any more]"
+        f"[{'an image is' if number == 1 else f'{number} images are'} not shown: this model accepts no images, "
+        "or the content is no longer stored]"
     )

@@ -164,7 +164,7 @@ class ExternalAgent(UnsupportedMethods):
             return await self._drive(process)
         except (TimeoutError, RequestError, ConnectionError, BrokenPipeError) as error:
             raise OperatorError(
-                f"{self.name}: {_say_error(error)}; its own words are in the output of the run"
+                f"{self.name}: {_say_error(error)}; its own messages are in the output of the run"
             ) from None
         finally:
             await _end_process(process)
@@ -194,7 +194,7 @@ class ExternalAgent(UnsupportedMethods):
             return
         if wanted not in ways:
             raise OperatorError(
-                f"{self.name} knows no login {wanted!r}; it offers {_list_words(ways)}: mend acp.login in "
+                f"{self.name} has no login {wanted!r}; it offers {_list_words(ways)}: correct acp.login in "
                 f"agents/{self._agent.name}.yaml"
             )
         await connection.authenticate(method_id=wanted)
@@ -241,8 +241,8 @@ class ExternalAgent(UnsupportedMethods):
             # The program may have lost its session, or our session may have moved to another host. Our log has the
             # whole conversation.
             self._say(
-                f"[{self.name} does not have its session {known} any more ({_say_error(error)}): "
-                "it is told the conversation anew]\n"
+                f"[{self.name} no longer has its session {known} ({_say_error(error)}): "
+                "the whole conversation is sent again]\n"
             )
             return None
         finally:
@@ -256,8 +256,8 @@ class ExternalAgent(UnsupportedMethods):
                 raise
             ways = _list_words([method.id for method in found.auth_methods or ()])
             words = (
-                f"{self.name} wants to be logged in ({_say_error(error)}): give it its key, acp: {{key: NAME}}, or "
-                f"a login it offers ({ways}), acp: {{login: …}}"
+                f"{self.name} needs a login ({_say_error(error)}): give it its key, acp: {{key: NAME}}, or "
+                f"name a login that it offers ({ways}), acp: {{login: …}}"
             )
             raise OperatorError(words) from None
         self._session = opened.session_id
@@ -287,7 +287,7 @@ class ExternalAgent(UnsupportedMethods):
         if option is None:
             offered = dict.fromkeys((*modes, *(value for values in options.values() for value in values)))
             raise OperatorError(
-                f"{self.name} knows no mode {wanted!r}; it offers {_list_words(list(offered))}: mend acp.mode in "
+                f"{self.name} has no mode {wanted!r}; it offers {_list_words(list(offered))}: correct acp.mode in "
                 f"agents/{self._agent.name}.yaml"
             )
         await connection.set_config_option(config_id=option, session_id=self._session, value=wanted)
@@ -482,12 +482,14 @@ class ExternalAgent(UnsupportedMethods):
         # check the policies here too.
         if self._tools.policy_of("write") != "allow" or self._tools.policy_of("edit") == "deny":
             policies = f"write: {self._tools.policy_of('write')}, edit: {self._tools.policy_of('edit')}"
-            raise RequestError.invalid_params({"details": f"this session's policy is not to write files ({policies})"})
+            raise RequestError.invalid_params(
+                {"details": f"the policies of this session do not allow it to write files ({policies})"}
+            )
         place = await self._reach(lambda: self._bounds.place(path, "write"), path)
         if (name := await self._find_lost_secret(place, content)) is not None:
             words = (
-                f"{path} holds the value of a secret, which was shown as {name}; written like this the value would "
-                "be lost, so nothing was written"
+                f"{path} contains the value of a secret, which was shown as {name}; this text would overwrite the "
+                "value, so nothing was written"
             )
             raise RequestError.invalid_params({"details": words})
         await self._reach(lambda: replace_content(self._bounds, place, content.encode()), path)

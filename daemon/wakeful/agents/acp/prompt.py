@@ -14,7 +14,7 @@ from wakeful.core.agents import steps as work
 from wakeful.core.agents.model_text import estimate_tokens
 from wakeful.core.agents.turns import Answered, Asked, Entry, Returned
 
-_GO_ON = "Go on where you stopped."
+_GO_ON = "Continue where you stopped."
 
 
 def tell_all(beginning: work.Beginning, name: str) -> str:
@@ -49,8 +49,8 @@ def _tell_newest(entries: Sequence[Entry], name: str, most_tokens: int) -> list[
             digest = digest_piece(tell_entries(left))
             return [
                 (
-                    f"[the first {len(left)} of {len(entries)} pieces of this conversation do not fit; "
-                    f"here they are condensed without a model:]\n{digest}"
+                    f"[the first {len(left)} of {len(entries)} entries of this conversation do not fit; "
+                    f"here they are, condensed without a model:]\n{digest}"
                 ),
                 *reversed(kept),
             ]

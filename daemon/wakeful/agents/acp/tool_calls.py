@@ -103,7 +103,7 @@ class ReportedCalls:
         """When the prompt is over, end every recorded call whose end the program did not report."""
         for told in list(self._calls.values()):
             if told.is_recorded:
-                await self._end(told, is_error=True, how="its end was not told")
+                await self._end(told, is_error=True, how="the program did not report its end")
         async with self._turn:
             # When this task gets the lock, all steps that were under way are on record.
             return

@@ -76,7 +76,7 @@ def _tell_transport() -> Iterator[None]:
         # These errors occur before anything is sent, so nothing can have been spent.
         raise Trouble("unreached", "cannot be reached, and nothing was sent", _say(error)) from None
     except httpx2.TimeoutException as error:
-        raise Trouble("network", "said nothing for too long (limits.silence of its agent)", _say(error)) from None
+        raise Trouble("network", "sent nothing for too long (limits.silence of its agent)", _say(error)) from None
     except httpx2.TransportError as error:
         raise Trouble("network", "cannot be reached, or the connection broke", _say(error)) from None
     except httpx2.DecodingError as error:

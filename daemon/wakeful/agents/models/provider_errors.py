@@ -71,8 +71,8 @@ _TELLING_CODES = frozenset({"invalid_api_key", "API_KEY_INVALID", "model_not_fou
 
 _REFUSES: _Verdict = ("refused", "refuses the request")
 _KEY: _Verdict = ("key", "refuses the key")
-_MONEY: _Verdict = ("key", "says the account behind the key has nothing left to spend")
-_LONG: _Verdict = ("too_long", "cannot take in a conversation this long")
+_MONEY: _Verdict = ("key", "says the account of the key has no credit left")
+_LONG: _Verdict = ("too_long", "says the conversation is too long for it")
 _UNKNOWN: _Verdict = ("refused", "knows no such model (or base_url is wrong)")
 # The kind by status. Spent money (402) and missing permissions (403) are faults of the key, because its owner must act.
 _BY_STATUS: dict[int, _Verdict] = {
@@ -118,14 +118,14 @@ class Trouble(Exception):
         status = f" (HTTP {self.status})" if self.status is not None else ""
         return ProviderFault(
             self.kind,
-            f"{model} {self.what}{status}: {said or 'no words'}",
+            f"{model} {self.what}{status}: {said or 'no message'}",
             status=self.status,
             retry_after=self.retry_after,
         )
 
 
 def make_garbage(said: str) -> Trouble:
-    return Trouble("garbage", "answered with something that is not an answer", said)
+    return Trouble("garbage", "sent an answer that cannot be read", said)
 
 
 def judge_status(status: int, body: Any, headers: Mapping[str, str]) -> Trouble:
@@ -160,10 +160,10 @@ def _find_kind(status: int | None, codes: list[str], said: str) -> _Verdict:
     telling = next((code for code in codes if code in _TELLING_CODES), None)
     status = _STATUSES[telling] if telling is not None else status
     if status is None or status < 400:
-        return "garbage", "answered with something that is not an answer"
+        return "garbage", "sent an answer that cannot be read"
     if status in _BY_STATUS:
         return _BY_STATUS[status]
-    return ("busy", "failed on its side") if status >= 500 else _REFUSES
+    return ("busy", "reports an internal error") if status >= 500 else _REFUSES
 
 
 def _find_error(body: Any) -> Any:

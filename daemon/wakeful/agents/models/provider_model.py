@@ -61,21 +61,17 @@ def make_model(
     `exchange` has the connections to the provider. With None the model gets connections of its own.
     """
     if _MISSING is not None:
-        raise NotInstalled(
-            f"{spec.name}: the libraries that speak with models are not installed ({_MISSING}); {advise_agents()}"
-        )
+        raise NotInstalled(f"{spec.name}: the libraries for models are not installed ({_MISSING}); {advise_agents()}")
     if key is None and spec.base_url is None:
         raise ProviderFault("key", f"needs a key: {spec.name} does not answer without one; name a secret under `key`")
     if key is not None and not (key.isascii() and key.isprintable()):
         # Refuse here, because the HTTP client would quote the key in its error.
         raise ProviderFault(
-            "key", f"{spec.name}: its key has characters that no request can carry, such as a line break; set it again"
+            "key", f"{spec.name}: its key has characters that a request cannot have, such as a line break; set it again"
         )
     address = spec.base_url or ADDRESSES.get(spec.provider)
     if address is None:
-        raise OperatorError(
-            f"{spec.name}: an OpenAI-compatible endpoint has no address of its own; say where it is: base_url"
-        )
+        raise OperatorError(f"{spec.name}: an OpenAI-compatible endpoint has no default address; set its base_url")
     endpoint = Endpoint(spec.model, address.rstrip("/"), key or _NO_KEY)
     return _ProviderModel(spec, key, endpoint, exchange or Exchange(silence_seconds))
 
@@ -111,7 +107,7 @@ class _ProviderModel:
             raise trouble.tell(self.name, self._key) from None
         except Exception as error:
             # The request could not be recorded, or the HTTP client has a defect.
-            lost = Trouble("network", "was lost", f"{type(error).__name__}: {error}")
+            lost = Trouble("network", "could not be asked", f"{type(error).__name__}: {error}")
             raise lost.tell(self.name, self._key) from None
         return self._make_answer(listener.end())
 
@@ -123,9 +119,9 @@ class _ProviderModel:
         answered = Answered(model=self.name, text=answer.text, calls=calls, stop=stop, raw=write_raw(answer))
         made = ModelAnswer(answered=answered, usage=heard.usage)
         if heard.reason is None:
-            raise ProviderFault("garbage", f"{self.name} broke off in the middle of its answer", useless=made)
+            raise ProviderFault("garbage", f"{self.name} stopped in the middle of its answer", useless=made)
         if stop == "done" and not answer.text.strip():
-            raise ProviderFault("garbage", f"{self.name} answered with nothing at all", useless=made)
+            raise ProviderFault("garbage", f"{self.name} sent an empty answer", useless=made)
         return made
 
 

@@ -152,7 +152,7 @@ class Bounds(Struct, frozen=True):
         if not any(self.may(access, name) for name in names or [real]):
             leads = self.name((names or [real])[0])
             raise Refused(
-                f"{self.name(path)} is, or lies behind, a symbolic link that leads to {leads}, "
+                f"{self.name(path)} is, or is below, a symbolic link that leads to {leads}, "
                 f"which is not bound for {_say(access)}"
             )
         return real
@@ -196,11 +196,11 @@ class Bounds(Struct, frozen=True):
         name = self.name(path)
         excluded = next((words for bound in self._of(access) if (words := bound.find_exclude(path)) is not None), None)
         if excluded is not None:
-            return f"{name} is left out of what is bound by the exclude {excluded!r}"
+            return f"{name} is not bound, because the exclude {excluded!r} matches it"
         if access == "write" and self.may("read", path):
-            return f"{name} is bound for reading only; bound are: {self.describe()}"
+            return f"{name} is bound for reading only; bound files: {self.describe()}"
         near = self.suggest(name) if access == "read" else []
-        return f"{name} is not bound for {_say(access)}; bound are: {self.describe()}" + (
+        return f"{name} is not bound for {_say(access)}; bound files: {self.describe()}" + (
             f"; did you mean {' or '.join(near)}?" if near else ""
         )
 
@@ -274,7 +274,7 @@ def open_bound(bounds: Bounds, path: str, access: Access, flags: int) -> int:
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.EXDEV):
             raise Refused(
-                f"{bounds.name(path)} was changed while it was opened: a symbolic link lies on its way now"
+                f"{bounds.name(path)} was changed while it was opened: its path has a symbolic link now"
             ) from None
         raise
     mode = os.fstat(fd).st_mode

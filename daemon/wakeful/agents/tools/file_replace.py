@@ -44,14 +44,14 @@ def read_content(bounds: Bounds, path: str, access: Access = "read") -> bytes:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name) from None
         near = [one for one in bounds.suggest(name) if one != name]
         raise Refused(
-            f"{name} is bound, but not there"
-            + (f"; did you mean {' or '.join(near)}?" if near else "; list shows what is")
+            f"{name} is bound, but does not exist"
+            + (f"; did you mean {' or '.join(near)}?" if near else "; list shows the bound files")
         ) from None
     with open(fd, "rb") as file:
         # Read one byte more than allowed to notice a larger file. Its size from `stat` may have changed.
         content = file.read(LARGEST_FILE_BYTES + 1)
     if len(content) > LARGEST_FILE_BYTES:
-        raise Refused(f"{name} is larger than {LARGEST_FILE_BYTES} bytes, which is the most that can be used here")
+        raise Refused(f"{name} is larger than {LARGEST_FILE_BYTES} bytes, the most that can be used here")
     return content
 
 
@@ -121,7 +121,7 @@ def _swap_in(folder_fd: int, beside: str, name: str, base: Base) -> bool:
         return False
     if problem in (errno.EEXIST, errno.ENOENT):
         raise Refused(
-            f"{name} was {'made' if base is None else 'removed'} by somebody else in this very moment; nothing was "
+            f"{name} was {'created' if base is None else 'removed'} by somebody else just now; nothing was "
             "written: look again, then decide"
         )
     if problem:
@@ -131,9 +131,7 @@ def _swap_in(folder_fd: int, beside: str, name: str, base: Base) -> bool:
     if _read_beside(folder_fd, beside) == base:
         return True
     rename_at(folder_fd, beside, folder_fd, name, EXCHANGE)
-    raise Refused(
-        f"{name} was changed by somebody else in this very moment; nothing was written: read it again, then decide"
-    )
+    raise Refused(f"{name} was changed by somebody else just now; nothing was written: read it again, then decide")
 
 
 def _read_beside(folder_fd: int, name: str) -> bytes | None:
@@ -153,7 +151,7 @@ def _find_mode(folder_fd: int, name: str) -> int | None:
     except FileNotFoundError:
         return None
     if not stat.S_ISREG(found):
-        raise Refused(f"{name} is no longer a plain file; nothing was written")
+        raise Refused(f"{name} is no longer a regular file; nothing was written")
     return found & 0o777
 
 
@@ -162,7 +160,7 @@ def _write_in_place(bounds: Bounds, path: str, content: bytes, cause: OSError) -
         fd = open_bound(bounds, path, "write", os.O_WRONLY)
     except FileNotFoundError:
         raise PermissionError(
-            cause.errno, f"the run's isolation lets nothing be made here ({cause.strerror})", bounds.name(path)
+            cause.errno, f"the run's isolation does not allow new files here ({cause.strerror})", bounds.name(path)
         ) from None
     try:
         os.ftruncate(fd, 0)

@@ -48,15 +48,15 @@ _Path = Annotated[str, Meta(description="relative to the session's root, or abso
 
 class ReadArguments(Arguments, frozen=True):
     path: _Path
-    offset: Annotated[int, Meta(ge=1, description="the first line wanted")] = 1
-    limit: Annotated[int, Meta(ge=1, le=_MOST_LINES, description="how many lines")] = _MOST_LINES
+    offset: Annotated[int, Meta(ge=1, description="the first line to show")] = 1
+    limit: Annotated[int, Meta(ge=1, le=_MOST_LINES, description="the most lines to show")] = _MOST_LINES
     column: Annotated[
-        int, Meta(ge=1, description="the first character wanted of the first line, for one that was cut")
+        int, Meta(ge=1, description="the first character to show of the first line, if that line was cut")
     ] = 1
 
 
 class ListArguments(Arguments, frozen=True):
-    path: Annotated[str, Meta(description="a folder or a pattern such as src/**/*.py; empty: everything")] = ""
+    path: Annotated[str, Meta(description="a folder or a pattern such as src/**/*.py; empty: all files")] = ""
 
 
 class WriteArguments(Arguments, frozen=True):
@@ -67,16 +67,16 @@ class WriteArguments(Arguments, frozen=True):
 class EditArguments(Arguments, frozen=True):
     path: _Path
     old: Annotated[
-        str, Meta(min_length=1, description="the exact text to replace, with enough around it to occur once")
+        str, Meta(min_length=1, description="the exact text to replace, with enough context to occur only once")
     ]
-    new: Annotated[str, Meta(description="what takes its place")]
+    new: Annotated[str, Meta(description="the text that replaces it")]
     all: Annotated[bool, Meta(description="replace every occurrence")] = False
 
 
 class DiffArguments(Arguments, frozen=True):
     path: _Path
     against: Annotated[
-        str, Meta(description="another bound file, taken as the older one; empty: the file as the last run saw it")
+        str, Meta(description="another bound file, as the older version; empty: the file as the last run saw it")
     ] = ""
 
 
@@ -106,9 +106,9 @@ class FileTools:
         self._known: dict[str, str] = {}
 
     def list_tools(self) -> Iterable[Tool]:
-        bound = f"Bound are: {self._bounds.describe()}."
+        bound = f"Bound files: {self._bounds.describe()}."
         yield CheckedTool(
-            "read", "Read a bound file, by lines; an image is shown.", ReadArguments, self._read, is_look=True
+            "read", "Read a bound file by lines. An image is shown.", ReadArguments, self._read, is_look=True
         )
         yield CheckedTool(
             "list", f"List bound files with their sizes. {bound}", ListArguments, self._list, is_look=True
@@ -122,13 +122,13 @@ class FileTools:
         if self._bounds.writes:
             yield CheckedTool(
                 "write",
-                "Write a whole file that is bound for writing; missing folders are made.",
+                "Write the whole content of a file that is bound for writing. Missing folders are created.",
                 WriteArguments,
                 self._write,
             )
             yield CheckedTool(
                 "edit",
-                "Replace one exact piece of text in a file that is bound for writing.",
+                "Replace an exact text in a file that is bound for writing.",
                 EditArguments,
                 self._edit,
             )
@@ -180,7 +180,7 @@ class FileTools:
     async def _edit(self, given: EditArguments, call_id: str) -> str:
         def edit(content: bytes | None) -> bytes:
             if content is None:
-                raise Refused(f"{given.path} is not there yet; write makes it")
+                raise Refused(f"{given.path} does not exist yet; create it with write")
             return edit_content(given, content)
 
         return await self._change_by_rules(given.path, call_id, edit)
@@ -217,14 +217,14 @@ class FileTools:
         new = make(old)
         digest = digest_content(new)
         if old == new:
-            return f"{name} holds exactly that already; nothing was written"
+            return f"{name} already has this content; nothing was written"
         replace_content(self._bounds, path, new, old)
         self._known[path] = digest
         if self._bounds.scratch is None or not contains(self._bounds.scratch, path):
             wrote = WroteFile(path=name, base=digest_content(old) if old is not None else None, digest=digest)
             self.written.setdefault(call_id, []).append(wrote)
         return (
-            f"{name} {'made' if old is None else 'written'}: {say_change(old or b'', new)}, "
+            f"{name} {'created' if old is None else 'written'}: {say_change(old or b'', new)}, "
             f"{count(len(new), 'byte')} now"
         )
 
@@ -239,7 +239,7 @@ class FileTools:
             found = await self._before(path) if self._before is not None else None
             if found is None:
                 raise Refused(
-                    f"nobody kept what {name} held when the last run saw it; give another bound file as `against`, "
+                    f"the content of {name} at the last run was not kept; give another bound file as `against`, "
                     "or read it"
                 )
             old, label = found, f"{name} (as the last run saw it)"
@@ -297,11 +297,11 @@ def show_lines(
     if lines[-1] == "":
         lines.pop()
     if offset > len(lines):
-        raise Refused(f"{name} has {count(len(lines), 'line')}; offset {offset} lies behind its end")
+        raise Refused(f"{name} has {count(len(lines), 'line')}; offset {offset} is after its end")
     if column > len(lines[offset - 1]) + 1:
         raise Refused(
             f"line {offset} of {name} has {count(len(lines[offset - 1]), 'character')}; "
-            f"column {column} lies behind its end"
+            f"column {column} is after its end"
         )
     shown: list[str] = []
     room, longest = page_bytes, find_longest_line(page_bytes)
@@ -329,7 +329,9 @@ def show_lines(
         + (f", line {offset} from column {column}" if column > 1 else "")
         + (f" ({'; '.join(notes)})" if notes else "")
     )
-    rest = [f"[lines {last + 1}-{len(lines)} are left; read on with offset {last + 1}]"] if last < len(lines) else []
+    rest = (
+        [f"[lines {last + 1}-{len(lines)} are not shown; read on with offset {last + 1}]"] if last < len(lines) else []
+    )
     text = "\n".join([f"{head}:", *shown, *rest])
     if column > 1 or any(len(line) > longest for line in lines[offset - 1 : last]):
         return Shown(text, is_whole=False)
@@ -356,9 +358,9 @@ def cut_line(line: str, number: int, column: int, longest: int) -> str:
 
 def list_files(bounds: Bounds, under: str) -> str:
     walk = bounds.walk(under or None)
-    whole = "" if walk.is_whole else ", and maybe more: the walk was stopped, it took too long"
+    whole = "" if walk.is_whole else ", and maybe more: listing took too long and was stopped"
     if not walk.files:
-        return f"no bound file is there{f' under {under}' if under else ''}{whole}; bound are: {bounds.describe()}"
+        return f"there is no bound file{f' under {under}' if under else ''}{whole}; bound files: {bounds.describe()}"
     lines: list[str] = []
     room = _ROOM_BYTES
     for found in walk.files[:_MOST_LISTED]:
@@ -393,13 +395,13 @@ def edit_content(given: EditArguments, content: bytes) -> bytes:
     found = text.count(old)
     if found == 0:
         raise Refused(
-            f"{given.path} does not hold the text to replace{_say_nearest(old, text)}; it must be exact, "
+            f"{given.path} does not contain the text to replace{_say_nearest(old, text)}; it must be exact, "
             "spaces and line ends included"
         )
     if found > 1 and not given.all:
         raise Refused(
             f"the text to replace occurs {found} times in {given.path}, on lines {_say_places(old, text)}; give more "
-            "of what is around it, or all: true"
+            "context, or all: true"
         )
     return encode_text(text.replace(old, new), "new")
 
@@ -409,10 +411,10 @@ def encode_text(text: str, what: str) -> bytes:
         content = text.encode()
     except UnicodeEncodeError as error:
         raise Refused(
-            f"{what} holds half of a character at {error.start} (a lone surrogate); give whole characters"
+            f"{what} has half of a character at {error.start} (a lone surrogate); give whole characters"
         ) from None
     if len(content) > LARGEST_FILE_BYTES:
-        raise Refused(f"{what} has {len(content)} bytes; at most {LARGEST_FILE_BYTES} are written at once")
+        raise Refused(f"{what} has {len(content)} bytes; at most {LARGEST_FILE_BYTES} can be written")
     return content
 
 
@@ -425,14 +427,14 @@ def say_change(old: bytes, new: bytes) -> str:
 def show_difference(old_name: str, old: bytes, new_name: str, new: bytes) -> str:
     """Return a unified diff, cut if it is too long."""
     if old == new:
-        return f"{new_name} and {old_name} hold the same"
+        return f"{new_name} and {old_name} have the same content"
     if is_binary(old) or is_binary(new):
         return f"{new_name} differs from {old_name}, and is binary: {len(old)} bytes then, {len(new)} now"
     before, after = (content.decode(errors="replace").split("\n") for content in (old, new))
     if max(len(before), len(after)) > _MOST_COMPARED_LINES:
         return (
-            f"{new_name} differs from {old_name}: {say_change(old, new)}; more than {_MOST_COMPARED_LINES} lines "
-            "are not compared one by one"
+            f"{new_name} differs from {old_name}: {say_change(old, new)}; files of more than {_MOST_COMPARED_LINES} "
+            "lines are not compared line by line"
         )
     shown: list[str] = []
     room = _ROOM_BYTES
@@ -444,7 +446,7 @@ def show_difference(old_name: str, old: bytes, new_name: str, new: bytes) -> str
         )
         room -= len(cut.encode(errors="replace")) + 1
         if room < 0:
-            shown.append(f"[cut here; in all {say_change(old, new)}: read the file for the rest]")
+            shown.append(f"[cut here; in total {say_change(old, new)}: read the file for the rest]")
             break
         shown.append(cut)
     return "\n".join(shown)
@@ -475,10 +477,10 @@ def _say_nearest(old: str, text: str) -> str:
     first = next((line for line in old.splitlines() if line.strip()), "")
     lines = [line for line in text.splitlines()[:_MOST_COMPARED_LINES] if line.strip()]
     near = difflib.get_close_matches(first[:200], [line[:200] for line in lines[:2_000]], 1, 0.6)
-    return f"; the line most like its first is {near[0]!r}" if near else ""
+    return f"; the line most similar to its first is {near[0]!r}" if near else ""
 
 
-_RULES_HEAD = "These rules of the project count for the files below them:"
+_RULES_HEAD = "These rules of the project apply to the files below their folders:"
 
 
 class NestedRules:

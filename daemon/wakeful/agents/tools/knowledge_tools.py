@@ -27,7 +27,7 @@ from wakeful.core.spec.agent import Skill
 _MOST_RECORDS = 200
 _ROOM_BYTES = RESULT_BYTES - 1_024
 TODO_WORDS = (
-    "Keep the to-do list of this session: set its items, mark them. It lasts, and stands before every later run. "
+    "Keep the to-do list of this session: set its items, mark them. It is kept, and every later run sees it. "
     "Without arguments: read it."
 )
 _HAND_OFF_PART = re.compile(r"^(done|next|blocked): ", re.MULTILINE)
@@ -36,7 +36,7 @@ _HAND_OFF_PART = re.compile(r"^(done|next|blocked): ", re.MULTILINE)
 class RememberArguments(Arguments, frozen=True):
     key: Annotated[str, Meta(min_length=1, description="a short name, such as currency")]
     value: str
-    because: Annotated[str, Meta(description="why this is so, kept with it")] = ""
+    because: Annotated[str, Meta(description="the reason, kept with the fact")] = ""
     for_now: Annotated[bool, Meta(description="only for this conversation: a fresh start clears it")] = False
 
 
@@ -45,22 +45,24 @@ class RecallArguments(Arguments, frozen=True):
 
 
 class HistoryArguments(Arguments, frozen=True):
-    most: Annotated[int, Meta(ge=1, le=_MOST_RECORDS, description="how many records, the newest of those meant")] = 30
-    before: Annotated[int, Meta(ge=0, description="only records older than this number; 0: all")] = 0
+    most: Annotated[int, Meta(ge=1, le=_MOST_RECORDS, description="the most records to show; the newest are shown")] = (
+        30
+    )
+    before: Annotated[int, Meta(ge=0, description="only records before this number; 0: all")] = 0
     kind: Annotated[str, Meta(description="only of this kind, such as run_finished")] = ""
-    record: Annotated[int, Meta(ge=0, description="instead, one record whole, by its number")] = 0
+    record: Annotated[int, Meta(ge=0, description="instead: the number of one record, to show all of it")] = 0
 
 
 class SendArguments(Arguments, frozen=True):
     session: Annotated[str, Meta(min_length=1, description="the name of another session")]
     text: Annotated[str, Meta(min_length=1)]
-    wake: Annotated[bool, Meta(description="false: it waits until something else wakes that session")] = True
+    wake: Annotated[bool, Meta(description="false: the message waits until something else wakes that session")] = True
 
 
 class HandOffArguments(Arguments, frozen=True):
     done: Annotated[str, Meta(description="what this run has done")] | UnsetType = UNSET
     next: Annotated[str, Meta(description="what the next run should do")] | UnsetType = UNSET
-    blocked: Annotated[str, Meta(description="what stands in the way, and who can change that")] | UnsetType = UNSET
+    blocked: Annotated[str, Meta(description="what blocks the work, and who can change that")] | UnsetType = UNSET
 
 
 class TodoArguments(Arguments, frozen=True):
@@ -68,14 +70,15 @@ class TodoArguments(Arguments, frozen=True):
         Annotated[
             list[str],
             Meta(
-                description="a new list, in order; an item whose text stays keeps its status. Without it the list stays"
+                description="the new list, in order; an item with the same text keeps its status; "
+                "without items the list stays"
             ),
         ]
         | UnsetType
     ) = UNSET
-    doing: Annotated[list[int], Meta(description="numbers of items, from 1: in progress")] = []
-    done: Annotated[list[int], Meta(description="numbers of items: done")] = []
-    open: Annotated[list[int], Meta(description="numbers of items: to be done after all")] = []
+    doing: Annotated[list[int], Meta(description="the numbers, from 1, of items in progress")] = []
+    done: Annotated[list[int], Meta(description="the numbers of items that are done")] = []
+    open: Annotated[list[int], Meta(description="the numbers of items to open again")] = []
 
 
 class KnowledgeTools:
@@ -95,12 +98,12 @@ class KnowledgeTools:
     def list_tools(self) -> Iterable[Tool]:
         yield CheckedTool(
             "remember",
-            "Keep a fact of this session. Facts last, and stand before every later run.",
+            "Keep a fact of this session. Facts are kept, and every later run sees them.",
             RememberArguments,
             self._remember,
         )
         yield CheckedTool(
-            "recall", "Read this session's facts, with who said so and why.", RecallArguments, self._recall
+            "recall", "Read this session's facts, with their authors and reasons.", RecallArguments, self._recall
         )
         yield CheckedTool(
             "history",
@@ -130,7 +133,9 @@ class KnowledgeTools:
         found = next((fact for fact in facts if fact["key"] == given.key), None)
         if found is None:
             known = ", ".join(fact["key"] for fact in facts[:50])
-            raise Refused(f"there is no fact {given.key!r}; " + (f"there are {known}" if known else "none is kept yet"))
+            raise Refused(
+                f"there is no fact {given.key!r}; " + (f"the facts are {known}" if known else "none is kept yet")
+            )
         return _say_fact(found)
 
     async def _history(self, given: HistoryArguments, _: str) -> str:
@@ -151,7 +156,7 @@ class KnowledgeTools:
         parts = {**(self._kept or {}), **{word: text for word, text in told.items() if text is not UNSET}}
         text = "\n".join(f"{word}: {parts[word]}" for word in told if parts.get(word))
         if not text:
-            raise Refused("a hand-off has words: give done, and next and blocked where there is something to say")
+            raise Refused("a hand-off needs a text: give done, and next and blocked if there is something to say")
         answered = await self._call("note", {"text": text}, call_id)
         self._kept = parts if self._kept is not None else None
         return answered
@@ -196,7 +201,7 @@ def _show_records(records: list[dict[str, Any]]) -> str:
             break
         lines.insert(0, line)
     first = records[-len(lines)]["seq"] if lines else records[-1]["seq"]
-    older = [f"[for older ones: before {first}]"] if first > 1 else []
+    older = [f"[for older records: before {first}]"] if first > 1 else []
     return "\n".join([*older, *lines])
 
 
@@ -213,7 +218,7 @@ def _fit(lines: list[str], how: str) -> str:
 
 class SkillArguments(Arguments, frozen=True):
     name: Annotated[str, Meta(min_length=1, description="the name of a skill")]
-    file: Annotated[str, Meta(description="another file of the skill, by its path there; empty: its instructions")] = ""
+    file: Annotated[str, Meta(description="the path of another file in the skill; empty: its instructions")] = ""
 
 
 class SkillTools:

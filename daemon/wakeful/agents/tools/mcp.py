@@ -158,8 +158,8 @@ class _ServerTool:
             if not self._name:
                 listed = await self._server.list_anew()
                 return ToolResult(
-                    f"{self._server.name} is up, with {', '.join(name for name, *_ in listed) or 'no tools'}: "
-                    "these can be called now"
+                    f"{self._server.name} is up; its tools can be called now: "
+                    f"{', '.join(name for name, *_ in listed) or 'it has none'}"
                 )
             result = await self._server.call(self._name, dict(arguments))
         except ServerDown as down:
@@ -204,7 +204,7 @@ class _Server:
         if not self._beginning.done():
             words = (
                 f"MCP server {self.name} did not start within {seconds:g} s (start_timeout): "
-                "the run went on without its tools"
+                "the run continued without its tools"
             )
             self._put_down(failed or DownServer(name=self.name, words=words, is_slow=True))
 
@@ -221,7 +221,7 @@ class _Server:
         """
         if self._listed is not None:
             return self._listed
-        return [("", f"The MCP server {self.name} is down. Calling this tells why, and tries again.", _ANY_OBJECT)]
+        return [("", f"The MCP server {self.name} is down. Call this tool to see why, and to try again.", _ANY_OBJECT)]
 
     async def list_anew(self, start_seconds: float = AGAIN_SECONDS) -> list[_Listed]:
         async def ask(client: Any) -> list[Any]:
@@ -278,8 +278,7 @@ class _Server:
                 return await what(client)
         except TimeoutError:
             raise ServerDown(
-                f"MCP server {self.name} did not answer within {seconds:g} s; "
-                "whether it did what it was asked is not known"
+                f"MCP server {self.name} did not answer within {seconds:g} s; whether the call took effect is not known"
             ) from None
         except Exception as error:
             # Every error that a server can cause is a result, not our defect. The library has many types for them.
@@ -397,8 +396,8 @@ def _read_content(result: Any) -> str:
     if not parts and result.structured_content is not None:
         parts = [msgspec.json.encode(result.structured_content).decode()]
     if sum(part.type == "image" for part in result.content) > MOST_IMAGES:
-        parts.append(f"[of the images the first {MOST_IMAGES} are shown]")
-    return "\n".join(parts) or "done, without words"
+        parts.append(f"[only the first {MOST_IMAGES} images are shown]")
+    return "\n".join(parts) or "done, with an empty result"
 
 
 def _read_images(result: Any) -> tuple[bytes, ...]:
@@ -452,4 +451,4 @@ def _say_error(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     words = " ".join(str(error).split())[:500]
-    return words if isinstance(error, OperatorError) else f"{words or 'it left'} ({type(error).__name__})"
+    return words if isinstance(error, OperatorError) else f"{words or 'it ended'} ({type(error).__name__})"

@@ -42,13 +42,15 @@ _Lines = list[tuple[int, str]]
 
 
 class SearchArguments(Arguments, frozen=True):
-    text: Annotated[str, Meta(min_length=1, max_length=_LONGEST_PATTERN, description="what a line must hold")]
+    text: Annotated[
+        str, Meta(min_length=1, max_length=_LONGEST_PATTERN, description="the text that a line must contain")
+    ]
     regex: Annotated[bool, Meta(description="text is a Python regular expression")] = False
     ignore_case: bool = False
     path: Annotated[
-        str, Meta(description="a file, folder or pattern such as src/**/*.py to look in; empty: everything")
+        str, Meta(description="a file, folder or pattern such as src/**/*.py to look in; empty: all files")
     ] = ""
-    most: Annotated[int, Meta(ge=1, le=_MOST_MATCHES, description="how many lines to show")] = 50
+    most: Annotated[int, Meta(ge=1, le=_MOST_MATCHES, description="the most lines to show")] = 50
 
 
 class SearchTool:
@@ -61,7 +63,7 @@ class SearchTool:
     def list_tools(self) -> Iterable[Tool]:
         yield CheckedTool(
             "search",
-            "Find lines of bound files that hold a text or a regular expression.",
+            "Find lines of bound files that contain a text or match a regular expression.",
             SearchArguments,
             self._search,
             is_look=True,
@@ -75,13 +77,12 @@ class SearchTool:
             expression = re.compile(pattern, re.IGNORECASE if given.ignore_case else 0)
         except (re.error, RecursionError, OverflowError) as error:
             raise Refused(
-                f"{given.text!r} is not a regular expression: {error}; without regex: "
-                "true it is looked for as it stands"
+                f"{given.text!r} is not a regular expression: {error}; without regex: true it is searched for literally"
             ) from None
         walk = await asyncio.to_thread(self._bounds.walk, given.path or None)
         if not walk.files:
             raise Refused(
-                f"no bound file is there to search{f' under {given.path}' if given.path else ''}; bound are: "
+                f"there is no bound file to search{f' under {given.path}' if given.path else ''}; bound files: "
                 f"{self._bounds.describe()}"
             )
         hunt = _Hunt(self._bounds, given.most, self._redact, is_whole=walk.is_whole)
@@ -174,7 +175,7 @@ class _Hunt:
             self._skipped.append(name)
             return True
         if monotonic() > self._deadline or self._left_bytes < 0:
-            self._notes.append(f"stopped before {name}: too much to go through at once; give a narrower path")
+            self._notes.append(f"stopped before {name}: too much to search at once; give a narrower path")
             return False
         try:
             content = await asyncio.to_thread(read_content, self._bounds, found.path)
@@ -214,12 +215,12 @@ class _Hunt:
     def tell(self) -> str:
         if self._skipped:
             self._notes.append(
-                f"{count(len(self._skipped), 'file')} above {_LARGEST_FILE_BYTES} bytes left out, "
+                f"{count(len(self._skipped), 'file')} above {_LARGEST_FILE_BYTES} bytes were left out, "
                 f"such as {self._skipped[0]}"
             )
         head = (
             f"{count(len(self._lines), 'line')} in {count(self._files, 'file')}:"
             if self._lines
-            else "no bound file holds it"
+            else "no bound file contains it"
         )
         return "\n".join([head, *self._lines, *(f"[{note}]" for note in self._notes)])

@@ -46,8 +46,8 @@ _SOURCE = str(Path(keeper.__file__).parents[3])
 
 
 class ShellArguments(Arguments, frozen=True):
-    line: Annotated[str, Meta(description="for sh -c")] = ""
-    argv: Annotated[list[str], Meta(description="instead, a program and its arguments, without a shell")] = []
+    line: Annotated[str, Meta(description="a command line for sh -c")] = ""
+    argv: Annotated[list[str], Meta(description="instead of `line`: a program and its arguments, without a shell")] = []
     timeout_seconds: Annotated[int, Meta(ge=1, le=_MOST_SECONDS)] = 120
 
 
@@ -81,7 +81,7 @@ class ShellTool:
         network = "" if self._narrowing is None or self._narrowing.network else " It has no network."
         yield CheckedTool(
             "shell",
-            f"Run a command in the session's root. It sees what is bound and programs of the system.{network}",
+            f"Run a command in the session's root. It sees the bound files and the programs of the system.{network}",
             ShellArguments,
             self._run,
         )
@@ -91,7 +91,7 @@ class ShellTool:
             raise Refused("give either line or argv")
         argv = ["/bin/sh", "-c", given.line] if given.line else given.argv
         if any("\0" in word for word in argv):
-            raise Refused("a command cannot hold a NUL character")
+            raise Refused("a command cannot contain a NUL character")
         command = Command(argv, self._root, self._environment, self._narrowing, given.timeout_seconds)
         return await tell(await command.run(), self._redact)
 
@@ -201,7 +201,7 @@ async def tell(ended: Ended, redact: Redact = redact_nothing) -> str:
     code = ended.code if ended.code >= 0 else 128 - ended.code
     how = f"exit code {code}" if code <= 128 else f"exit code {code} ({_say_signal(code - 128)})"
     if ended.is_timed_out:
-        how = "its time was over: it and all it had started were ended"
+        how = "its time was over: it and all processes it had started were ended"
     output = await _tell_output(ended, redact)
     return f"{how}, after {ended.seconds:.1f} s" + (f":\n{output}" if output else ", without output")
 

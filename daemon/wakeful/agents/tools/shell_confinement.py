@@ -129,8 +129,8 @@ def find_obstacle() -> str | None:
     """Return the reason why a shell cannot be confined further than the run, or None if it can."""
     if probe_abi() == 0:
         return (
-            "this kernel has no Landlock: a shell could read the run's token and keys (Linux 5.13 can keep them "
-            "from it)"
+            "this kernel has no Landlock: a shell could read the run's token and keys (Linux 5.13 and newer "
+            "can prevent that)"
         )
     return None
 

@@ -159,7 +159,7 @@ def read_arguments(call: ToolCall, offer: ToolOffer) -> dict[str, Any] | ToolRes
     """
     if (half := find_lone_half(call.arguments)) is not None:
         return ToolResult(
-            f"{call.name}: the arguments hold half of a character (a lone surrogate) in {half[:100]!r}; nothing was "
+            f"{call.name}: the arguments have half of a character (a lone surrogate) in {half[:100]!r}; nothing was "
             "done: write whole characters",
             is_error=True,
         )

@@ -66,9 +66,11 @@ async def request_page(url: str, allowed: Sequence[str]) -> Page:
         async with asyncio.timeout(MOST_SECONDS):
             return await _follow(url, allowed)
     except TimeoutError:
-        raise FetchRefused(f"{url[:200]} did not come within {MOST_SECONDS:g} s; nothing of it was taken") from None
+        raise FetchRefused(
+            f"{url[:200]} did not arrive within {MOST_SECONDS:g} s; the partial answer was dropped"
+        ) from None
     except ssl.SSLError as error:
-        raise FetchRefused(f"{url[:200]}: its certificate was not taken ({error.reason or error})") from None
+        raise FetchRefused(f"{url[:200]}: its certificate was not accepted ({error.reason or error})") from None
     except (OSError, h11.RemoteProtocolError) as error:
         raise FetchRefused(f"{url[:200]}: {error or type(error).__name__}") from None
 
@@ -89,7 +91,7 @@ async def _follow(url: str, allowed: Sequence[str]) -> Page:
                 is_cut=hop.is_cut,
             )
         url = urljoin(url, target)
-    raise FetchRefused(f"it was sent on more than {_MOST_HOPS} times, last to {url[:200]}")
+    raise FetchRefused(f"it was redirected more than {_MOST_HOPS} times, last to {url[:200]}")
 
 
 # -- allowed addresses ----------------------------------------------------------------------------
@@ -112,7 +114,7 @@ def split_url(url: str) -> tuple[SplitResult, str, int]:
     if parts.scheme not in _PORTS or not host or port is None:
         raise FetchRefused(f"{url[:200]!r} is not the address of a page; write https://HOST/PATH")
     if parts.username is not None or parts.password is not None:
-        raise FetchRefused("an address with a name or password in it is not asked for")
+        raise FetchRefused("an address with a user name or password is not fetched")
     return parts, host, port
 
 
@@ -256,7 +258,7 @@ async def _hear(peer: h11.Connection, reader: asyncio.StreamReader) -> _Hop:
                 body.end()
                 break
             case h11.ConnectionClosed():
-                raise FetchRefused("it closed the connection without an answer")
+                raise FetchRefused("the server closed the connection without an answer")
             case h11.InformationalResponse():
                 continue
             case other:
@@ -276,17 +278,17 @@ class _Body:
             case "gzip" | "x-gzip" | "deflate":
                 self._unpacking = zlib.decompressobj(_ANY_HEADER)
             case other:
-                raise FetchRefused(f"it came packed as {other[:40]!r}, which was not asked for")
+                raise FetchRefused(f"the answer is compressed as {other[:40]!r}, which was not requested")
 
     def add(self, data: bytes) -> None:
         room = MOST_BYTES - len(self.content)
         try:
             plain = data if self._unpacking is None else self._unpacking.decompress(data, room + 1)
         except zlib.error as error:
-            raise FetchRefused(f"it cannot be unpacked ({error})") from None
+            raise FetchRefused(f"the answer cannot be decompressed ({error})") from None
         self.content += plain[:room]
         self.is_cut = len(plain) > room
 
     def end(self) -> None:
         if self._unpacking is not None and not self._unpacking.eof:
-            raise FetchRefused("it came packed, and its end is missing")
+            raise FetchRefused("the end of the compressed answer is missing")
