@@ -21,13 +21,13 @@ from wakeful.cli.client import Client, Options
 from wakeful.cli.exit_codes import Failure
 from wakeful.cli.progress import Tally
 from wakeful.cli.selection import is_several
-from wakeful.cli.text import columns, count, escape, fit, measure, pad, paint, parse_time
+from wakeful.cli.text import Colour, columns, count, escape, find_colour, fit, measure, pad, paint, parse_time
 from wakeful.client.wire import quote_name
 
 # The number of digits of a hash on the screen. --json prints all digits.
 _HASH_DIGITS = 12
 _DAEMON = "wakeful"
-_KIND_COLOURS = {
+_KIND_COLOURS: dict[str, Colour] = {
     "run_started": "running",
     "wake_requested": "bold",
     "session_slept": "sleeping",
@@ -218,9 +218,9 @@ def _say_author(record: dict[str, Any]) -> str:
     return "" if record["author"] == _DAEMON else f"  ({record['author']})"
 
 
-def _colour(record: dict[str, Any]) -> str:
+def _colour(record: dict[str, Any]) -> Colour:
     if record["kind"] == "run_finished" and record["payload"]:
-        return str(record["payload"]["outcome"])
+        return find_colour(record["payload"]["outcome"])
     return _KIND_COLOURS.get(record["kind"], "")
 
 

@@ -19,9 +19,11 @@ import click
 from wakeful.cli.client import Options
 from wakeful.cli.exit_codes import FAILED, Failure
 from wakeful.cli.text import (
+    Colour,
     columns,
     count,
     escape,
+    find_colour,
     fit,
     format_bytes,
     format_exact,
@@ -64,7 +66,7 @@ def timeline_verb(
         print(f"no run since {format_exact(found['since'])}")
         return
     cells = [row[1:] for row in rows]
-    colours = [("dim", "", "", "", row[4], "") for row in cells]
+    colours: list[tuple[Colour, ...]] = [("dim", "", "", "", find_colour(row[4]), "") for row in cells]
     print("\n".join(format_table(("WHEN", "SESSION", "RUN", "TOOK", "ENDED", "WHY"), cells, colours)))
     if found["is_cut"]:
         print(paint("older ones are not shown; ask for more with --limit, or for a shorter time with --since", "dim"))

@@ -20,7 +20,7 @@ from wakeful.cli.agent_text import TEXT_LEAD, THOUGHT_LEAD, AgentWordsPrinter, L
 from wakeful.cli.client import Client, Options
 from wakeful.cli.daemon_location import find_history
 from wakeful.cli.exit_codes import Failure
-from wakeful.cli.text import columns, escape, escape_lines, is_coloured, paint, wrap
+from wakeful.cli.text import Colour, columns, escape, escape_lines, is_coloured, paint, wrap
 from wakeful.cli.verbs.ask import AnswerCost, RunFollower
 from wakeful.client.refusals import DaemonUnreachable
 from wakeful.client.wire import quote_name
@@ -238,6 +238,6 @@ def _write(text: str) -> None:
     sys.stdout.flush()
 
 
-def _print(words: str, colour: str = "dim") -> None:
+def _print(words: str, colour: Colour = "dim") -> None:
     for line in wrap(escape(words)):
         print(paint(line, colour), flush=True)

@@ -17,10 +17,8 @@ import click
 
 from wakeful.cli.client import Client, Options
 from wakeful.cli.exit_codes import FAILED, Failure
-from wakeful.cli.text import count, escape, paint
+from wakeful.cli.text import count, escape, paint, paint_diff
 from wakeful.client.wire import quote_name
-
-_TURNS = {"+": "good", "-": "bad", "@": "dim"}
 
 
 def trust_verb(options: Options, what: str | None, is_sure: bool, is_all: bool, is_pinned: bool) -> None:
@@ -184,4 +182,4 @@ def _print_file(file: dict[str, Any]) -> None:
         return
     print(f"  {escape(file['file'])}: {'changed' if file['state'] == 'changed' else 'new'}")
     for line in file["diff"]:
-        print("    " + paint(escape(line), _TURNS.get(line[:1], "")))
+        print(paint_diff(escape(line), "    "))
