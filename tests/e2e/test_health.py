@@ -77,7 +77,7 @@ def test_a_failed_session_is_told_with_what_to_do_until_it_succeeds(box: Box) ->
     assert failed["session"] == "payroll" and failed["level"] == "wrong" and failed["since"] is not None
     assert failed["words"] == "payroll failed: exit code 1" and failed["mend"] == "wakeful why payroll"
     done = box.run("health")
-    assert done.returncode == 1 and done.stdout.startswith("somebody should look: 1 session, 1 failed; ")
+    assert done.returncode == 1 and done.stdout.startswith("needs attention: 1 session, 1 failed; ")
     assert "payroll failed: exit code 1, since " in done.stdout and "wakeful why payroll" in done.stdout
     box.write("in.txt", "good again\n")
     eventually(lambda: read_health(box)["healthy"])

@@ -35,7 +35,7 @@ def diff_verb(options: Options, a: str, b: str, contents: bool) -> None:
     lines = [*format_differences(found), *(_format_contents(found["contents"]) if contents else ())]
     print("\n".join(lines) if lines else "no difference")
     if not contents and (found["bindings"] or found["files"]):
-        print(paint("\n--contents shows what changed in the files", "dim"))
+        print(paint("\n--contents shows the changes in the files", "dim"))
 
 
 def _say_side(side: dict[str, Any], colour: Colour, mark: str) -> str:
@@ -127,7 +127,8 @@ def _format_contents(contents: dict[str, Any]) -> Iterator[str]:
     missing = [side for side, is_known in contents["known"].items() if not is_known]
     if missing:
         yield from _block(
-            "CONTENTS", [[f"  of {' and '.join(missing)} no run's files are recorded, so there is nothing to compare"]]
+            "CONTENTS",
+            [[f"  no files of a run are recorded for {' and '.join(missing)}, so there is nothing to compare"]],
         )
         return
     entries = [list(_format_content(file)) for file in contents["files"]]

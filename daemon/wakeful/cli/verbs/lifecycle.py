@@ -119,7 +119,7 @@ def _ask_to_terminate(wanted: str, names: list[str]) -> None:
     shown = ", ".join(map(escape, names[:_NAMES_SHOWN])) + (
         f" and {len(names) - _NAMES_SHOWN:,} more" if len(names) > _NAMES_SHOWN else ""
     )
-    told = f"{escape(wanted)} means {count(len(names), 'session')}: {shown}"
+    told = f"{escape(wanted)} matches {count(len(names), 'session')}: {shown}"
     if not sys.stdin.isatty():
         raise Failure(f"{told}; none was terminated: repeat with --yes to close them all", FAILED)
     print("\n".join(wrap(told)), file=sys.stderr)

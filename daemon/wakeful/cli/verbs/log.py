@@ -252,7 +252,7 @@ def _format_find(head: str, find: dict[str, Any], kinds: int) -> str:
 def export_verb(options: Options, output: str | None, **asked: Any) -> None:
     file = Path(output) if output is not None else None
     if file is not None and file.exists():
-        raise Failure(f"{escape(str(file))} is there already; choose another, or remove it first")
+        raise Failure(f"{escape(str(file))} already exists; choose another file, or remove it first")
     pieces = options.client().stream("/export", **asked)
     if file is None:
         for piece in pieces:
@@ -284,7 +284,7 @@ def write_whole(file: Path, pieces: Iterator[bytes], tell: Callable[[int], None]
         os.rename(part, file)
     except FileExistsError:
         raise Failure(
-            f"{escape(str(part))} is there already: another export writes it, or one was cut off; remove it first"
+            f"{escape(str(part))} already exists: another export writes it, or was interrupted; remove it first"
         ) from None
     except OSError as error:
         part.unlink(missing_ok=True)

@@ -118,7 +118,7 @@ def _say_confinement(confinement: dict[str, Any]) -> str:
     """Format the isolation, such as `standard, network api.example.com:443, may also read ~/.netrc`."""
     network, allow = confinement["network"], confinement["allow"]
     parts = [
-        f"{confinement['isolation']}: its runs reach whatever you do"
+        f"{confinement['isolation']}: its runs reach everything that you can"
         if confinement["isolation"] in ("none", "observe")
         else confinement["isolation"]
     ]

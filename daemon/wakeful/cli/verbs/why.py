@@ -70,7 +70,7 @@ def _format_waves(found: dict[str, Any]) -> list[str]:
     for path in found["unmatched"]:
         lines += _indent(f"{path}: wakes no session; `wakeful why {path}` says what nearly matches")
     if len(found["waves"]) > 1:
-        lines.append("Output that comes out unchanged ends the wave there.")
+        lines.append("The wave ends at an output that does not change.")
     return lines
 
 
