@@ -209,7 +209,7 @@ def test_a_notification_that_reaches_nobody_is_told_and_counted(box: Box) -> Non
     box.start()
     untold = find(box, "notify")
     assert untold["level"] == "wrong" and untold["mend"] == "wakeful notify test ops"
-    assert untold["words"] == "notifier ops reaches nobody, tried 1 time: false ended with 1"
+    assert untold["words"] == "a message of notifier ops is not delivered after 1 attempt: false ended with 1"
     (failed,) = (record["at"] for record in box.log("payroll") if record["kind"] == "run_finished")
     assert failed < untold["since"] < read_health(box)["at"]
     numbers = read_metrics(box)
