@@ -268,7 +268,7 @@ def _describe_answers(verb: Verb | None, route: Route) -> dict[str, Schema]:
         answers[str(status)] = {"$ref": f"#/components/responses/{names[0]}"}
     if route.path == "/health":
         # A monitoring probe reads only the status, so an unhealthy daemon answers 503 with the same content.
-        answers["503"] = {"description": "something needs attention", "headers": headers, "content": content}
+        answers["503"] = {"description": "the daemon is unhealthy", "headers": headers, "content": content}
     return answers
 
 
