@@ -115,7 +115,7 @@ DAMAGES = {
     ),
     "an author that is no text": (
         "UPDATE event SET author = CAST(x'f062' AS TEXT) WHERE id = 10",
-        "its author is no text",
+        "its author is not text",
         0,
         "b",
     ),

@@ -35,7 +35,7 @@ def test_nobody_answers_an_agent_and_its_call_is_denied_after_a_kill_of_the_daem
         "no",
         True,
     )
-    assert "denied: nobody answered in time" in box.words("log", "docs")
+    assert "denied: no answer came in time" in box.words("log", "docs")
 
 
 @pytest.mark.long

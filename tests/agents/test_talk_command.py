@@ -141,7 +141,7 @@ def test_a_conversation_in_a_terminal(box: Box, provider: Provider, talk: Any) -
     The next terminal continues the conversation and has the history.
     """
     screen: Terminal = talk("talk", "docs")
-    screen.wait_for("docs: agent docs, suspended. /help lists what you can type; Ctrl-D ends.", "docs >")
+    screen.wait_for("docs: agent docs, suspended. /help lists the commands; Ctrl-D ends.", "docs >")
     screen.type("When is the audit?")
     screen.wait_for("docs > When is the audit?", "┊ They want a date.", "│ In May.")
     assert re.fullmatch(r"docs · 0\.\d{4} USD >", screen.wait_for_prompt())
@@ -196,7 +196,7 @@ def test_a_conversation_in_a_terminal(box: Box, provider: Provider, talk: Any) -
     screen.wait_for("│ The page is true.")
     assert "which month else?" in provider.requests[-1].text
     screen.type("/nothing")
-    screen.wait_for("there is no /nothing; /help lists what there is, and // begins a message with a")
+    screen.wait_for("there is no /nothing; /help lists the commands, and // begins a message with a")
     screen.type("/quit")
     assert screen.wait_for_end() == 0
     shown = box.json("show", "docs")

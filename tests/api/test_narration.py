@@ -25,9 +25,9 @@ EVERY: list[tuple[ev.Event, str]] = [
     (ev.SpecRemoved(), "gone"),
     (
         ev.SpecTrusted(digest="1", files=("sessions.d/words.yaml", "words.py")),
-        "trusted as it stands: sessions.d/words.yaml, words.py",
+        "trusted as it is now: sessions.d/words.yaml, words.py",
     ),
-    (ev.SessionAdopted(versions={"a": "1"}), "takes what is there as seen, without a run: 1 version"),
+    (ev.SessionAdopted(versions={"a": "1"}), "takes the present versions as seen, without a run: 1 version"),
     (ev.ActivationRequested(position=1), "activation requested"),
     (ev.ActivationRequested(position=1, note="month end", fresh=True), "activation requested, fresh: month end"),
     (ev.MessageAdded(position=1, sender="person:x", text="hi"), "message from person:x: hi"),
@@ -54,7 +54,7 @@ EVERY: list[tuple[ev.Event, str]] = [
     (ev.RunStopRequested(run=1, why="cancel"), "run 1"),
     (ev.RunReadopted(run=1, incarnation="j"), "run 1 goes on: it outlived the daemon that started it"),
     (ev.OutputsStaged(run=1, outputs=(STAGED,)), "run 1 has succeeded; 1 output to be put in place"),
-    (ev.OutputsLanded(run=1), "what run 1 wrote is in place"),
+    (ev.OutputsLanded(run=1), "the outputs of run 1 are in place"),
     (
         ev.OutputsLanded(run=1, kept=(KEPT,)),
         "run 1: out/a.csv not put in place: others changed it; kept in /state/a.csv",
@@ -80,7 +80,7 @@ EVERY: list[tuple[ev.Event, str]] = [
         ev.PromptAssembled(
             run=2, agent="docs", model="anthropic:m", instructions="blake2b-1", tokens={"rules": 2, "objective": 3}
         ),
-        "run 2: agent docs with anthropic:m is told about 5 tokens",
+        "run 2: agent docs with anthropic:m gets about 5 tokens",
     ),
     (
         ev.TurnRequested(run=2, turn=1, model="anthropic:m", input_tokens=5, max_output_tokens=9),
@@ -127,7 +127,7 @@ EVERY: list[tuple[ev.Event, str]] = [
     (ev.SessionBraked(words="the printer burns"), "sleeps: the printer burns"),
     (ev.SessionReleased(), "may go on: the brake is released"),
     (ev.QuestionAnswered(wake=1, text="yes"), "answered: yes"),
-    (ev.QuestionAnswered(wake=1, text="no", call="c1", is_unanswered=True), "denied: nobody answered in time"),
+    (ev.QuestionAnswered(wake=1, text="no", call="c1", is_unanswered=True), "denied: no answer came in time"),
     (ev.SessionTerminated(), "terminated"),
     (ev.SessionReopened(reason="again"), "opened again: again"),
     (

@@ -114,7 +114,7 @@ def test_many_are_terminated_only_with_yes_where_nobody_can_be_asked(tickets: Ru
     done = wakeful("terminate", "ticket@*")
     assert (
         done.returncode == 1
-        and "ticket@* means 3 sessions: ticket@1, ticket@2, ticket@3; none was terminated: repeat with --yes"
+        and "ticket@* matches 3 sessions: ticket@1, ticket@2, ticket@3; none was terminated: repeat with --yes"
         in done.stderr
     )
     assert list_terminated(tickets) == []
@@ -140,7 +140,7 @@ def test_a_person_is_asked_before_many_are_terminated(
     os.close(ours)
     assert (
         done.returncode == code
-        and "ticket@ means 3 sessions: ticket@1, ticket@2, ticket@3" in done.stderr
+        and "ticket@ matches 3 sessions: ticket@1, ticket@2, ticket@3" in done.stderr
         and "terminate them all?" in done.stderr
     )
     assert list_terminated(tickets) == closed

@@ -152,7 +152,7 @@ def test_a_folder_of_another_user_is_passed_over_with_words(project: Path, priva
     os.chown(theirs, NOBODY, NOBODY)
     done = run_wakeful("list")
     assert done.returncode == 3 and str(project / ".wakeful") in done.stderr
-    assert f"passed over: {theirs} belongs to user {NOBODY}, and you are user 0" in done.stderr
+    assert f"skipped a state folder: {theirs} belongs to user {NOBODY}, and you are user 0" in done.stderr
     theirs.rmdir()
     # A link of the other user to a folder of ours.
     theirs.symlink_to(private_environment)
@@ -168,7 +168,7 @@ def test_a_folder_that_a_checkout_brought_is_passed_over(project: Path) -> None:
     brought.chmod(0o755)
     done = run_wakeful("list")
     assert (
-        f"passed over: {brought} is open to others (mode 0755)" in done.stderr
+        f"skipped a state folder: {brought} is open to others (mode 0755)" in done.stderr
         and str(project / ".wakeful") in done.stderr
     )
 

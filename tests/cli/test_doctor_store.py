@@ -98,8 +98,8 @@ def test_each_damage_is_named_with_what_mends_it(state: Path) -> None:
     checks = {check["name"]: check for check in ask(state)[1]}
     assert checks["search"]["mend"] == mend and checks["archive"]["verdict"] == "bad"
     assert [words.split(":")[0] for _, words, _ in lines(state, "archive")] == [
-        f"session old is archived in {state / 'archive' / 'old-1.bundle'}, and that is not whole",
-        "what old runs left",
+        f"session old is archived in {state / 'archive' / 'old-1.bundle'}, which is damaged",
+        "the outputs of old runs",
     ]
     assert "1 of 1 blob" in checks["blobs"]["words"] and str(state / "blobs") in checks["blobs"]["mend"]
 
@@ -142,7 +142,7 @@ def test_a_blob_whose_content_is_another_is_named(state: Path) -> None:
     blob.write_bytes(b"prinTed")
     ((verdict, words, mend),) = lines(state, "blobs")
     assert verdict == "bad"
-    assert words.startswith(f"blake2b-{blob.parent.name}{blob.name}: its content is not what its name says")
+    assert words.startswith(f"blake2b-{blob.parent.name}{blob.name}: its content does not match its name")
     assert f"a backup of {state / 'blobs'}" in mend
     blob.unlink()
     ((verdict, words, _),) = lines(state, "blobs")
@@ -161,7 +161,7 @@ def test_a_write_ahead_log_that_a_reader_holds_open_is_told(tmp_path: Path) -> N
         record(log, "a", "note_added", {"text": f"{number}" + "x" * 1_000_000})
         assert not told or number > 60
     assert len(told) == 1
-    assert "because a process reads the log and does not let go of it" in told[0]
+    assert "because a process keeps a read of the log open" in told[0]
     held = [(verdict, mend) for verdict, words, mend in lines(state, "log") if "write-ahead log has 7" in words]
     assert held == [
         ("warn", f"fuser -v {state / 'log' / 'events.db-wal'}        # end the process that is not the daemon")
@@ -195,4 +195,4 @@ def test_a_log_whose_making_was_cut_short_is_told_in_words(tmp_path: Path, words
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     told = " ".join((done.stdout + done.stderr).split())
-    assert "was not finished when it was made, and holds nothing; the next start of the daemon makes it anew" in told
+    assert "is empty, because its creation was interrupted; the next start of the daemon creates it again" in told

@@ -271,7 +271,7 @@ def test_output_finds_lines_and_gives_them_as_grep_does(rested: RunningDaemon, w
     rested.small.kept[(session.id, 1)] = (b"red \x1b[31mTax\xff\nno\n", b"cut\ntax\n", 1000)
     whole = wakeful("output", "payroll").stdout.splitlines()
     found = wakeful("output", "payroll", "--find", "TAX")
-    assert found.stdout == "1:red \\x1b[31mTax\\xff\n6:tax\n" and "line 4 stands for output" in found.stderr
+    assert found.stdout == "1:red \\x1b[31mTax\\xff\n6:tax\n" and "line 4 replaces output" in found.stderr
     assert "not kept" in whole[3] and whole[5] == "tax"
     told = json.loads(wakeful("output", "payroll", "--find", "tax", "--json").stdout)
     assert (told["found_lines"], told["gap_line"], told["lines"][1]) == (2, 4, {"number": 6, "text": "tax"})

@@ -33,7 +33,7 @@ def test_new_writes_a_spec_that_checks(project: Path) -> None:
     (project / "notes.txt").write_text("one\n")
     made = run_wakeful("new", "hello", "--file", "*.txt", "--command", "wc -l notes.txt", cwd=project)
     assert made.returncode == 0 and made.stdout.startswith(
-        f"{project / 'sessions.d' / 'hello.yaml'} is written; its paths begin at {project};"
+        f"{project / 'sessions.d' / 'hello.yaml'} is written; its paths are relative to {project};"
     )
     checked = run_wakeful("check", cwd=project)
     assert checked.returncode == 0 and checked.stdout == "1 session: all good\n"
@@ -335,10 +335,10 @@ def test_check_tells_which_files_are_read_and_wake_nobody(project: Path) -> None
     file.write_text(text)
     told = run_wakeful("check", cwd=project).stdout
     assert (
-        'rates.csv is read, because its run names it, and wakes no session; add to bindings: rates-2: {file: "rates.csv"} (a warning)'
+        'the run reads rates.csv, but a change of it wakes no session; add to bindings: rates-2: {file: "rates.csv"} (a warning)'
         in told
     )
-    assert 'lib: {file: "lib.sh"}' in told and "build.sh is read" not in told and "data.csv is read" not in told
+    assert 'lib: {file: "lib.sh"}' in told and "reads build.sh" not in told and "reads data.csv" not in told
     assert "/home is named as an interpreter, and is not a regular executable file" in told
     assert "build: its programs also reach tools/e.sh" in told and told.endswith("1 session: all good\n")
     file.write_text(

@@ -34,7 +34,7 @@ def test_context_shows_what_would_be_sent_and_records_nothing(tmp_path: Path) ->
         )
         assert found["tokens"]["total"] == sum(found["tokens"]["parts"].values()) > 0
         text = box.run("context", "words", "--for-agent", "reader").stdout
-        assert "Nothing is owed to words" in text and max(map(len, text.splitlines())) <= 80
+        assert "words is owed no run" in text and max(map(len, text.splitlines())) <= 80
         refused = box.run("context", "words")
         assert refused.returncode == 1 and "no agent works in" in refused.stderr
         assert box.json("show", "words")["seq"] == before

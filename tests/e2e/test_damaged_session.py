@@ -54,7 +54,7 @@ def test_a_session_with_a_damaged_record_is_read_only_and_the_others_work(box: B
         assert "wakeful restore BACKUP" in refused.stderr
     saved = box.run("save", "hurt", "-o", "hurt.bundle")
     assert (saved.returncode, "is damaged" in saved.stderr) == (1, True), saved.stderr
-    assert "Nothing it waits for is looked at, since it cannot run." in box.words("why", "hurt")
+    assert "Its bindings are not looked at, because it cannot run." in box.words("why", "hurt")
     # Every verb that only reads gives an answer.
     for look in (
         ("why", "hurt"),

@@ -42,7 +42,10 @@ def test_a_daemon_whose_state_folder_is_deleted_acknowledges_nothing_ends_its_ru
     assert called.returncode != 0, "a call was acknowledged into a file that nobody will find"
     assert daemon.wait(PATIENCE_SECONDS) == 1
     words = box.output.read_text()
-    assert f"stopping at once: the log was taken away from under the daemon: {box.state} is gone" in words
+    assert (
+        f"stopping at once: the log's files were deleted, moved or replaced while the daemon ran: {box.state} is gone"
+        in words
+    )
     assert "start the daemon again" in words
     assert "Traceback" not in words
     assert not box.state.exists()
@@ -73,13 +76,13 @@ def test_a_state_folder_that_lost_its_log_is_refused_until_a_person_decides(box:
     shutil.rmtree(box.state / "log")
     refused = box.once()
     assert refused.returncode == 1
-    assert f"{box.state} has no log, but holds what the runs of one left" in refused.stderr
+    assert f"{box.state} has no log, but has files of its runs" in refused.stderr
     assert "wakeful restore BACKUP" in refused.stderr
     assert f"mv {box.state} {box.state}.old" in refused.stderr
     assert not (box.state / "log" / "events.db").exists()
     doctor = box.run("doctor", "--state", str(box.state))
     assert doctor.returncode == 1
-    assert "has no log, but holds" in " ".join(doctor.stdout.split())
+    assert "has no log, but has files" in " ".join(doctor.stdout.split())
     box.ask("restore", str(box.folder / "kept"), "--state", str(box.state))
     assert box.once().returncode == 0
     subprocess.run(["mv", str(box.state), f"{box.state}.old"], check=True)

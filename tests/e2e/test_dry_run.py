@@ -64,7 +64,7 @@ def test_compress_and_erase_are_previewed_in_words(box: Box) -> None:
     start(box)
     for number in range(4):
         box.ask("send", "sum", f"message {number} of many", "--no-wake")
-    assert "SUMMARY that would stand for them\n" in preview(box, "compress", "sum", "--keep", "1")
+    assert "SUMMARY that would replace them\n" in preview(box, "compress", "sum", "--keep", "1")
     box.ask("note", "sum", "the password is swordfish")
     box.ask("note", "sum", "the password is swordfish")
     first = next(record["seq"] for record in box.log("sum") if record["kind"] == "note_added")

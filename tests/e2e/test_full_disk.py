@@ -66,7 +66,7 @@ def test_once_ends_with_words_where_there_is_no_room(box: Box, small_disk: tuple
     box.wrap = (*small_disk, str(box.state), "sh", "-c", fill, str(box.state))
     done = box.once()
     assert done.returncode == 1
-    assert "waits for disk space" in done.stdout + done.stderr
+    assert "owed runs wait for disk space" in done.stdout + done.stderr
 
 
 def test_doctor_says_that_runs_wait_for_room(tmp_path: Path, small_disk: tuple[str, ...]) -> None:

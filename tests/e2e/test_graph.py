@@ -151,7 +151,7 @@ def test_a_loop_behind_our_back_is_slowed_down(box: Box) -> None:
     guarded = [check for check in checks if check["name"] == "loop guard"]
     assert guarded and all(check["verdict"] in ("warn", "bad") for check in guarded)
     told = box.words("why", held["name"])
-    assert "makes it calmer" in told or "`access: write`, or exclude it" in told
+    assert "makes it calmer" in told or "`access: write`, or exclude them" in told
     assert all(box.lines("ledger").count(name) <= 30 for name in ("ping", "pong"))
 
 

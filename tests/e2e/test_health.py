@@ -77,7 +77,7 @@ def test_a_failed_session_is_told_with_what_to_do_until_it_succeeds(box: Box) ->
     assert failed["session"] == "payroll" and failed["level"] == "wrong" and failed["since"] is not None
     assert failed["words"] == "payroll failed: exit code 1" and failed["mend"] == "wakeful why payroll"
     done = box.run("health")
-    assert done.returncode == 1 and done.stdout.startswith("somebody should look: 1 session, 1 failed; ")
+    assert done.returncode == 1 and done.stdout.startswith("needs attention: 1 session, 1 failed; ")
     assert "payroll failed: exit code 1, since " in done.stdout and "wakeful why payroll" in done.stdout
     box.write("in.txt", "good again\n")
     eventually(lambda: read_health(box)["healthy"])
@@ -209,7 +209,7 @@ def test_a_notification_that_reaches_nobody_is_told_and_counted(box: Box) -> Non
     box.start()
     untold = find(box, "notify")
     assert untold["level"] == "wrong" and untold["mend"] == "wakeful notify test ops"
-    assert untold["words"] == "notifier ops reaches nobody, tried 1 time: false ended with 1"
+    assert untold["words"] == "a message of notifier ops is not delivered after 1 attempt: false ended with 1"
     (failed,) = (record["at"] for record in box.log("payroll") if record["kind"] == "run_finished")
     assert failed < untold["since"] < read_health(box)["at"]
     numbers = read_metrics(box)

@@ -77,7 +77,7 @@ def test_a_failure_is_told_once_and_so_is_its_end(box: Box) -> None:
         assert [one["payload"]["delivery"] for one in records] == [
             one.headers["webhook-id"] for one in receiver.requests
         ]
-        assert "told ops of record" in box.words("log", "payroll")
+        assert "notified ops of record" in box.words("log", "payroll")
 
 
 def test_what_a_kill_left_untold_is_told_by_the_next_daemon(box: Box) -> None:

@@ -22,7 +22,7 @@ def test_a_daemon_whose_socket_was_removed_is_named_by_doctor_and_listens_anew(b
     told = box.run("doctor", "--json", "--state", str(box.state))
     (daemon,) = [check for check in json.loads(told.stdout) if check["name"] == "daemon"]
     assert daemon["verdict"] == "bad"
-    assert f"process {box.daemon.pid} is a daemon that has {box.state}" in daemon["words"]
+    assert f"process {box.daemon.pid} is a daemon that uses {box.state}" in daemon["words"]
     assert daemon["mend"] != "wakeful daemon"
     eventually(box.socket.exists)
     assert box.socket.stat().st_mode & 0o777 == 0o600

@@ -136,7 +136,7 @@ def test_diff_shows_what_changed_in_the_files(words: Box) -> None:
     words.save("notes/a.md", "one two\n")
     words.wait_at_rest("words", runs=2)
     wait_until_kept(words, "words", 2)
-    assert "--contents shows what changed" in words.ask("diff", "words@first", "words")
+    assert "--contents shows the changes" in words.ask("diff", "words@first", "words")
     shown = words.ask("diff", "words@first", "words", "--contents")
     assert (
         "\n  changed  notes/a.md\n" in shown and "\n    -one\n    +one two\n" in shown and "\n    -1\n    +2\n" in shown
@@ -156,4 +156,4 @@ def test_diff_shows_what_changed_in_the_files(words: Box) -> None:
     assert changes("words@first", "words") == {}
     words.spec("desk", "objective: nothing\n")
     eventually(lambda: any(row["name"] == "desk" for row in words.rows()))
-    assert "of b no run's files are recorded" in words.ask("diff", "words", "desk", "--contents")
+    assert "no files of a run are recorded for b," in words.ask("diff", "words", "desk", "--contents")

@@ -13,7 +13,7 @@ from wakeful.cli.client import Client
 
 FACTS = 320
 FACT_BYTES = 250_000
-GROWN = "the write-ahead log of the log has grown to"
+GROWN = "the write-ahead log has grown to"
 
 
 def find_held(box: Box) -> list[str]:

@@ -47,13 +47,14 @@ def test_one_that_is_disabled_or_undeclared_says_so_with_what_changed(box: Box) 
     box.wait_for("s", state="sleeping")
     box.write("a.txt", "2\n")
     eventually(lambda: changed(box, "a"))
-    assert "Changed meanwhile: a; that is kept for it. It runs when its spec says `enabled: true` again." in box.words(
-        "why", "s"
+    assert (
+        "Changed meanwhile: a; these changes are kept for it. It runs when its spec says `enabled: true` again."
+        in box.words("why", "s")
     )
     (box.specs / "s.yaml").unlink()
     eventually(lambda: "undeclared" in (box.row("s")["reason"] or ""))
     words = box.words("why", "s")
-    assert "what changes meanwhile is found when the file is back" in words and "Nothing it waits for" not in words
+    assert "Changes from this time are found when the file is back" in words and "Nothing it waits for" not in words
 
 
 def test_one_that_is_paced_or_outside_its_window_says_when_it_goes_on(box: Box) -> None:

@@ -75,7 +75,7 @@ def test_a_log_whose_files_are_gone_or_replaced_acknowledges_nothing(tmp_path: P
         left = sorted(files.state_dir.rglob("*"))
     rest, words = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 1
-    assert "the log was taken away from under the daemon" in words
+    assert "the log's files were deleted, moved or replaced while the daemon ran" in words
     assert "nothing is acknowledged any more" in words
     heads = acknowledged([*lines, *rest.splitlines(keepends=True)])
     assert sum(heads.values()) >= FEW
@@ -198,7 +198,7 @@ def test_a_state_folder_with_blobs_and_no_log_does_not_start_empty(
             shutil.copytree(tmp_path / "other" / "log", remains.folder)
     with pytest.raises(
         StoreBehindAnchor,
-        match=r"has no log, but holds .*\(blobs\).*wakeful restore BACKUP.*begin anew.*mv .*state .*state\.old",
+        match=r"has no log, but has files .*\(blobs\).*wakeful restore BACKUP.*start with an empty log.*mv .*state .*state\.old",
     ):
         open_log(remains.state_dir)
     assert "has no log" in (judge_state(remains.state_dir) or "")
@@ -217,7 +217,7 @@ def test_no_room_for_the_lock_is_told_in_words(tmp_path: Path) -> None:
         pytest.skip(f"cannot mount a small disk, A FULL DISK WAS NOT TRIED: {mounted.stderr.strip()}")
     try:
         (folder / "ballast").write_bytes(bytes(16 * 1024))
-        with pytest.raises(StoreFull, match="cannot be locked: No space left on device.*make room"):
+        with pytest.raises(StoreFull, match="cannot be locked: No space left on device.*free some space"):
             lock_state(folder / "state")
         assert (folder / "state" / "lock").exists(), "the disk was full before the lock was written"
         (folder / "ballast").unlink()

@@ -110,7 +110,7 @@ def is_unfinished(state: Path) -> bool:
     try:
         open_reader(state).close()
     except StoreUnfinished as words:
-        assert "the next start of the daemon makes it anew" in str(words)
+        assert "the next start of the daemon creates it again" in str(words)
         return True
     except StoreDamaged:
         return False

@@ -292,7 +292,7 @@ def change(files: StoreFiles, sql: str) -> Report:
         (
             "UPDATE event SET author = CAST(x'f062' AS TEXT) WHERE id = 25",
             "session b, seq 5",
-            "its author is no text: b'\\xf0b'",
+            "its author is not text: b'\\xf0b'",
         ),
         (
             "INSERT INTO idempotency VALUES (2, CAST(x'f062' AS TEXT), 19, 21, NULL)",
@@ -312,14 +312,14 @@ def change(files: StoreFiles, sql: str) -> Report:
             "session z, seq 1 to 20",
             "each of the 20: its hash does not follow",
         ),
-        ("UPDATE flush SET roll = randomblob(32) WHERE number = 1", "flush 1", "are not those it was made of"),
+        ("UPDATE flush SET roll = randomblob(32) WHERE number = 1", "flush 1", "do not match its hash"),
         ("DELETE FROM flush WHERE number = 2", "flushes", "records after the last flush"),
         (
             "INSERT INTO idempotency VALUES (1, 'k', 19, 21, NULL)",
             "session a, key 'k'",
             "which the session does not have",
         ),
-        ("INSERT INTO clock_step VALUES (1, 3)", "session a, seq 3", "recorded wrongly"),
+        ("INSERT INTO clock_step VALUES (1, 3)", "session a, seq 3", "records wrongly"),
         ("INSERT INTO session VALUES (9, 'ghost')", "session ghost", "has no records"),
         ("INSERT INTO payload VALUES (999, x'00')", "store", "refers to a row of event that does not exist"),
         (

@@ -333,7 +333,7 @@ async def test_an_import_queued_behind_an_append_of_its_session_is_refused_and_t
     await eventually_async(lambda: len(queued) == 3, what="both calls in the queue")
     is_free.set()
     assert [one.first_seq for one in await appended] == [2]
-    with pytest.raises(Conflict, match="another record stands here"):
+    with pytest.raises(Conflict, match="there is already another record here"):
         await importing
     holding.join()
     append(log, "a", "goes on")

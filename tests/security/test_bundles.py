@@ -114,7 +114,7 @@ def test_what_is_shown_is_what_is_trusted_and_load_can_ask_at_once(stranger: Hos
     bundle = str(stranger.folder / "helper.bundle")
     asked = home.run("load", bundle, "--as", "one", "--trust")
     assert (
-        asked.returncode == 1 and "nobody is there to be asked" in asked.stderr and "evil.example:443" in asked.stdout
+        asked.returncode == 1 and "cannot ask without a terminal" in asked.stderr and "evil.example:443" in asked.stdout
     )
     assert "needs trust" in home.row("one")["reason"]
     assert "trusted" in home.ask("load", bundle, "--as", "two", "--trust", "--yes")

@@ -13,7 +13,7 @@ def test_who_is_not_isolated_is_seen_at_a_glance(attack: Attack) -> None:
     attack.carry_out(do="read", path=str(attack.project / "letter.txt"))
     assert "not isolated" in next(line for line in attack.ask("list").splitlines() if line.startswith("open"))
     assert "not isolated" not in next(line for line in attack.ask("list").splitlines() if line.startswith("shut"))
-    assert "reach whatever you do" in attack.words("show", "open")
+    assert "reach everything that you can" in attack.words("show", "open")
     confinement = attack.json("show", "shut")["confinement"]
     # The places that a run reads, and the line of the spec that grants each.
     assert {one["by"] for one in confinement.pop("reads")} >= {"binding mail", "output result"}

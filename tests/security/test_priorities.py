@@ -143,6 +143,6 @@ def test_a_daemon_that_was_moved_to_one_core_takes_its_cores_back(ordinary_box: 
     box.ask("activate", "pin")
     box.wait_at_rest("pin", runs=1)
     assert box.row("pin")["last_run"]["outcome"] == "succeeded", box.ask("output", "pin")
-    eventually(lambda: "moved the daemon to other cores" in box.output.read_text())
+    eventually(lambda: "the daemon was moved to other cores" in box.output.read_text())
     threads = [int(name) for name in os.listdir(f"/proc/{pid}/task")]
     assert {frozenset(os.sched_getaffinity(thread)) for thread in threads} == {frozenset(before)}

@@ -98,7 +98,7 @@ def test_a_project_is_shown_before_it_is_attached_and_then_runs(shop: Shop) -> N
     """The command shows what the project runs, reads and writes. Without a person to answer, it attaches nothing."""
     shop.start()
     refused = shop.run("add", str(shop.project))
-    assert refused.returncode == 1 and "nobody is there to be asked" in refused.stderr
+    assert refused.returncode == 1 and "cannot ask without a terminal" in refused.stderr
     assert "runs: sh count.sh" in refused.stdout and "writes: out/counts.txt" in refused.stdout
     assert shop.rows() == []
     shop.ask("add", str(shop.project), "--yes")
@@ -504,5 +504,5 @@ def test_check_and_doctor_say_who_else_can_write_and_what_mends_it(shop: Shop) -
     assert (
         "everybody can write" in doctor
         and "chmod o-w" in doctor
-        and "sleeping until somebody looks at their specs: own" in doctor
+        and "sleeping until a person trusts their specs: own" in doctor
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from wakeful.cli.text import escape_lines, measure, paint
+from wakeful.cli.text import Colour, escape_lines, measure, paint
 
 TEXT_LEAD, THOUGHT_LEAD = "│ ", "┊ "
 BROKE_OFF = "the answer broke off and starts again"
@@ -26,7 +26,7 @@ class LineWrapper:
     """
 
     def __init__(
-        self, write: Callable[[str], None], *, lead: str = "", width: int | None = None, colour: str = ""
+        self, write: Callable[[str], None], *, lead: str = "", width: int | None = None, colour: Colour = ""
     ) -> None:
         self._write = write
         self._lead = lead

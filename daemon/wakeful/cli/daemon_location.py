@@ -128,7 +128,7 @@ def _find_project(*, is_quiet: bool = False) -> str:
     for words in () if is_quiet else found.passed_over:
         if words not in _told:
             _told.add(words)
-            print(f"wakeful: passed over: {escape(words)}", file=sys.stderr)
+            print(f"wakeful: skipped a state folder: {escape(words)}", file=sys.stderr)
     return found.folder or ""
 
 

@@ -14,7 +14,17 @@ from typing import Any
 from wakeful.cli.client import Options
 from wakeful.cli.exit_codes import FAILED, Failure
 from wakeful.cli.selection import TEMPLATE_MARK, find_template, is_meant, refuse_empty
-from wakeful.cli.text import count, escape, format_age, format_table, paint, show_local_times, wrap
+from wakeful.cli.text import (
+    Colour,
+    count,
+    escape,
+    find_colour,
+    format_age,
+    format_table,
+    paint,
+    show_local_times,
+    wrap,
+)
 
 HEAD = ("NAME", "STATE", "RUNS", "LAST RUN", "REASON")
 MIXED = "mixed"
@@ -141,7 +151,7 @@ def _sum_up(name: str, rows: list[Row]) -> Row:
 
 def _format_rows(rows: list[Row]) -> Iterator[str]:
     now = time.time()
-    colours = [("bold", row[1], "", row[3] or "", "dim") for row in rows]
+    colours: list[tuple[Colour, ...]] = [("bold", find_colour(row[1]), "", find_colour(row[3]), "dim") for row in rows]
     return format_table(HEAD, [_format_row(row, now) for row in rows], colours)
 
 

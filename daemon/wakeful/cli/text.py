@@ -12,7 +12,7 @@ import sys
 import unicodedata
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 from wakeful.text.display import count as count
 from wakeful.text.display import escape as escape
@@ -20,11 +20,17 @@ from wakeful.text.display import escape_lines as escape_lines
 from wakeful.text.display import escape_output as escape_output
 
 NARROWEST = 40
-COLOURS = {
-    "running": "36", "succeeded": "32", "suspended": "", "sleeping": "33", "failed": "31", "lost": "31",
+# A name of a colour. mypy refuses any other name.
+Colour = Literal[
+    "", "running", "succeeded", "suspended", "sleeping", "failed", "lost", "cancelled", "interrupted", "terminated",
+    "dim", "bold", "good", "bad", "warn",
+]  # fmt: skip
+COLOURS: dict[Colour, str] = {
+    "": "", "running": "36", "succeeded": "32", "suspended": "", "sleeping": "33", "failed": "31", "lost": "31",
     "cancelled": "33", "interrupted": "33", "terminated": "2", "dim": "2", "bold": "1", "good": "32", "bad": "31",
     "warn": "33",
 }  # fmt: skip
+_DIFF_COLOURS: dict[str, Colour] = {"+": "good", "-": "bad", "@": "dim", "\\": "dim"}
 # A time in UTC as a separate word, not inside a path or a name such as backup/2026-01-31T06:00:00Z.tar.
 _MOMENT = r"(?<![\w./:@+-])\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z(?![\w/@:+-]|\.\w)"
 _SECONDS = ((86400, "d"), (3600, "h"), (60, "min"))
@@ -34,9 +40,19 @@ def is_coloured() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def paint(text: str, colour: str) -> str:
-    code = COLOURS.get(colour, "")
+def paint(text: str, colour: Colour) -> str:
+    code = COLOURS[colour]
     return f"\x1b[{code}m{text}\x1b[0m" if code and is_coloured() else text
+
+
+def find_colour(word: str | None) -> Colour:
+    """Return the colour of a word that the daemon sent, such as a state or an outcome. Most words have none."""
+    return word if word in COLOURS else ""
+
+
+def paint_diff(line: str, indent: str = "") -> str:
+    """Paint an escaped line of a unified diff by its first character."""
+    return paint(f"{indent}{line}", _DIFF_COLOURS.get(line[:1], ""))
 
 
 def columns() -> int:
@@ -77,7 +93,7 @@ def pad(text: str, width: int) -> str:
 
 
 def format_table(
-    head: Sequence[str], rows: Sequence[Sequence[str]], colours: Sequence[Sequence[str]] | None = None
+    head: Sequence[str], rows: Sequence[Sequence[str]], colours: Sequence[Sequence[Colour]] | None = None
 ) -> Iterator[str]:
     """Yield the lines of a table that fits the screen.
 

@@ -132,7 +132,8 @@ class Group:
         head, first = (tip.seq if tip is not None else 0), records[0].seq
         if not 1 <= first <= head + 1:
             raise BadImport(
-                f"session {session}: records from seq {first} on, but its log ends at {head}; bring those between first"
+                f"session {session}: records from seq {first} on, but its log ends at {head}; "
+                "import the records in between first"
             )
         held = self._known.read_hashes(session, first - 1, first + len(records) - 1)
         previous = chain.NOTHING if first == 1 else held.pop(0)
@@ -171,7 +172,7 @@ class Group:
         if tip.seq != append.expected_seq:
             raise Conflict(
                 f"session {session}: the append expected head {append.expected_seq}, the log is at {tip.seq}; "
-                "read again and decide anew"
+                "read again and decide again"
             )
         self.tips[session] = self._add_drafts(append, tip, at)
         if append.finishes_import:

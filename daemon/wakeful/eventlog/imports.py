@@ -45,16 +45,17 @@ def judge_import(wanted: Import, here: Head, begun: Import | None, held: bytes |
     if here.seq >= last_seq:
         if held != wanted.head:
             raise Conflict(
-                f"session {session}: another record has seq {last_seq} already; these are two histories of one session"
+                f"session {session}: there is already another record at seq {last_seq}; "
+                "these are two histories of one session"
             )
         return Beginning.COMPLETE
     if begun is not None:
         return Beginning.RESUMED
     if here.seq and not extend:
         raise Conflict(
-            f"session {session}: it is here already, up to seq {here.seq}, and the bundle goes on to {last_seq}: "
-            "it holds a later past of the same session; "
-            "if the session moved there, bring it home with `wakeful migrate` there and `wakeful load --move` here"
+            f"session {session}: this session is already here, up to seq {here.seq}; the bundle has newer records of "
+            f"it, up to seq {last_seq}; if the session moved to another host, move it back: `wakeful migrate` there, "
+            "then `wakeful load --move` here"
         )
     return Beginning.NEW
 
@@ -98,7 +99,7 @@ def check_records(
         if hash_record(previous, record) != record.hash:
             raise BadImport(f"{where}: {BROKEN_LINK}; the copy is damaged, fetch it again")
         if place < len(held) and held[place] != record.hash:
-            raise Conflict(f"{where}: another record stands here already; these are two histories of one session")
+            raise Conflict(f"{where}: there is already another record here; these are two histories of one session")
         previous = record.hash
 
 
@@ -106,7 +107,7 @@ def check_finished(begun: Import | None, here: Head) -> None:
     """Raise BadImport unless the import has reached the head that it announced."""
     if begun is not None and (begun.last_seq, begun.head) != (here.seq, here.hash):
         raise BadImport(
-            f"session {begun.session}: its import has come to seq {here.seq} of {begun.last_seq}; bring the rest first"
+            f"session {begun.session}: its import has reached seq {here.seq} of {begun.last_seq}; import the rest first"
         )
 
 

@@ -153,7 +153,7 @@ def _explain(state_dir: Path, error: OSError) -> StoreFull | StoreUnsafe:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StoreFull(
             f"{state_dir} cannot be locked: {error.strerror}; nothing was changed in it: "
-            "make room on its disk and start again"
+            "free some space on its disk and start again"
         )
     return StoreUnsafe(
         f"{state_dir} cannot be used as state folder: {error}; make it writable or choose another with --state"

@@ -107,7 +107,7 @@ def find_in_output(output: RunOutput, text: str) -> Found:
 def find_lines(output: bytes, text: str) -> Found:
     """Find the lines that contain a text. Case and colour codes are ignored."""
     if not text or "\n" in text:
-        raise CallerError("find: expected some text of one line")
+        raise CallerError("find: expected text of one line")
     wanted = text.casefold()
     # Fold the case of the whole output at once, and number only the lines found. An output may have a million lines.
     folded = _COLOURS.sub("", output.decode(errors="replace")).casefold()

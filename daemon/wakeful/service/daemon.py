@@ -343,7 +343,7 @@ class Daemon:
             lambda: self._ending.stopping.is_set() or not self._is_wave_going() or self._find_shortage() is not None
         )
         if not self._ending.stopping.is_set() and (shortage := self._find_shortage()) is not None:
-            self._printer.say(f"what is owed waits for {shortage}; make room and start again")
+            self._printer.say(f"owed runs wait for {shortage}; free some disk space and start again")
             return 1
         await self._reactor.recorded_so_far()
         if self._ending.abandoned is not None:
@@ -434,8 +434,8 @@ class Daemon:
         A disk that hangs must not keep the daemon alive. Every acknowledged record is already on disk.
         """
         words = (
-            f"stopping took more than {_LONGEST_END_SECONDS} s, perhaps a disk or a network mount hangs; what was "
-            "acknowledged is on record"
+            f"stopping took more than {_LONGEST_END_SECONDS} s, perhaps a disk or a network mount hangs; all "
+            "acknowledged records are on disk"
         )
         signal.signal(signal.SIGALRM, lambda number, frame: self._ending.end_at_once(OperatorError(words)))
         signal.alarm(_LONGEST_END_SECONDS)
@@ -546,7 +546,7 @@ class Daemon:
             if self._affinity.restore():
                 # A person who wants other cores sets CPUAffinity= in the unit, or uses taskset at the start.
                 self._printer.say(
-                    "somebody moved the daemon to other cores, perhaps a run; it has its own again", priority=WARNING
+                    "the daemon was moved to other cores, perhaps by a run; it has its own again", priority=WARNING
                 )
             self._supervisor.alive()
             self._supervisor.status(self._summary())
@@ -574,7 +574,7 @@ class Daemon:
                 if number % ARCHIVINGS_A_DAY == 0:
                     await archive_outputs(work, await find_outputs(work))
             except (WakefulError, OSError) as problem:
-                self._printer.say(f"archiving what is due failed: {problem}", priority=ERROR)
+                self._printer.say(f"archiving of due sessions and outputs failed: {problem}", priority=ERROR)
 
     def _summary(self) -> str:
         state = self.core.state

@@ -218,7 +218,7 @@ class LogPrinter:
             self._dropped += 1
             return
         if self._dropped:
-            words = f"({count(self._dropped, 'line')} not printed: nobody read; wakeful log has all)"
+            words = f"({count(self._dropped, 'line')} not printed: the output was not read; wakeful log has all)"
             self._lines.put(Line(words, words, WARNING))
             self._dropped = 0
         self._lines.put(line._replace(text=self._redact(line.text), message=self._redact(line.message)))

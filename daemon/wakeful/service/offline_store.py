@@ -75,7 +75,7 @@ def read_stored_output(state_dir: Path, name: str, run: int | None) -> RunOutput
     try:
         session = find_session(log, name)
         if session.run is not None and run == session.run.run:
-            raise CallerError(f"run {run} was under way when its daemon ended: what it printed was not kept")
+            raise CallerError(f"run {run} was under way when its daemon ended: its output was not kept")
         blobs = Blobs(str(state_dir / "blobs"), BlobArchive(state_dir / "archive" / "outputs"))
         return read_output(log, blobs, session, check_run(session, run))
     finally:
@@ -98,7 +98,7 @@ def find_session(log: VerifiableLog, name: str) -> Session:
     if found is not None:
         return found
     unread = sum(isinstance(session, DamagedSession) for session in sessions)
-    damaged = f"; {count(unread, 'session')} cannot be read to the end, wakeful verify tells why" if unread else ""
+    damaged = f"; {count(unread, 'session')} cannot be read to the end, wakeful verify says why" if unread else ""
     raise CallerError(f"no session in this log is called {name!r}{damaged}")
 
 

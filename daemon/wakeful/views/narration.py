@@ -86,16 +86,16 @@ def _tell_session(event: ev.Event) -> str | None:
         case ev.SessionReleased():
             return "may go on: the brake is released"
         case ev.QuestionAnswered(is_unanswered=True):
-            return "denied: nobody answered in time"
+            return "denied: no answer came in time"
         case ev.QuestionAnswered(text=text, rationale=rationale):
             return f"answered: {visible(text, 60)}" + (f", because {visible(rationale, 60)}" if rationale else "")
         case ev.SessionTerminated():
             return "terminated"
         case ev.NotificationDelivered(notifier=notifier, event=what, about=about):
-            return f"told {visible(notifier)} of record {about} ({what})"
+            return f"notified {visible(notifier)} of record {about} ({what})"
         case ev.NotificationAbandoned(notifier=notifier, event=what, about=about, attempts=attempts, words=words):
             return (
-                f"could not tell {visible(notifier)} of record {about} ({what}), "
+                f"could not notify {visible(notifier)} of record {about} ({what}), "
                 f"given up after {count(attempts, 'attempt')}: {visible(words)}"
             )
         case ev.SpecDeclared():
@@ -246,9 +246,9 @@ def tell(event: ev.Event) -> str:
         case ev.SessionReopened(reason=reason):
             return "opened again" + (f": {reason}" if reason else "")
         case ev.SessionAdopted(versions=versions):
-            return f"takes what is there as seen, without a run: {count(len(versions), 'version')}"
+            return f"takes the present versions as seen, without a run: {count(len(versions), 'version')}"
         case ev.SpecTrusted(files=files):
-            return "trusted as it stands" + (f": {', '.join(files)}" if files else "")
+            return "trusted as it is now" + (f": {', '.join(files)}" if files else "")
         case ev.ActivationRequested(note=note, fresh=is_fresh):
             return "activation requested" + (", fresh" if is_fresh else "") + (f": {note}" if note else "")
         case ev.MessageSent(receiver=receiver, position=position, text=text):
@@ -274,7 +274,7 @@ def tell(event: ev.Event) -> str:
         case ev.OutputsStaged(run=run, outputs=outputs):
             return f"run {run} has succeeded; {count(len(outputs), 'output')} to be put in place"
         case ev.OutputsLanded(run=run):
-            return f"what run {run} wrote is in place"
+            return f"the outputs of run {run} are in place"
         case ev.PayloadErased(erased=erased, kind=kind, reason=reason):
             return f"the payload of record {erased} ({kind}) was erased" + (f": {reason}" if reason else "")
         case ev.ClockRebased(binding=binding, old=old, new=new):
@@ -298,7 +298,7 @@ def _tell_work(event: ev.Event) -> str | None:
         case ev.PromptAssembled(agent=agent, model=model, tokens=tokens, window_tokens=window, window_source=source):
             taken_in = f" of {window:,}" + (f" ({source})" if source else "") if window is not None else ""
             return (
-                f"{name_actor(event.run, event.sub)}: agent {agent} with {model} is told about "
+                f"{name_actor(event.run, event.sub)}: agent {agent} with {model} gets about "
                 f"{count(sum(tokens.values()), 'token')}{taken_in}"
             )
         case ev.TurnRequested(turn=turn, model=model, input_tokens=tokens):

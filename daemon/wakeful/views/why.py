@@ -132,7 +132,7 @@ def _say_now(core: Core, session: Session, moment: Moment, row: dict[str, Any]) 
     if row["queued"]:
         return [f"It waits: {row['queued']}."]
     if isinstance(session, DamagedSession):
-        return ["Nothing it waits for is looked at, since it cannot run."]
+        return ["Its bindings are not looked at, because it cannot run."]
     if not session.is_shut and (said := explain_no_wake(core, session, moment, row)):
         return said
     if has_failed(session):
@@ -449,9 +449,8 @@ def say_guard(core: Core, session: Session, moment: Moment) -> list[str]:
         name = session.name
         return [
             (
-                f"`wakeful resume {name}` lets it go on. If its run writes what wakes it, bind that with `access: "
-                "write`, "
-                "or exclude it."
+                f"`wakeful resume {name}` lets it go on. If its run writes the files that wake it, bind them with "
+                "`access: write`, or exclude them."
             )
         ]
     queued = find_queue_words(core, session, moment) if session.wake is not None else None
@@ -463,8 +462,7 @@ def say_guard(core: Core, session: Session, moment: Moment) -> list[str]:
         return [
             (
                 f"wakeful waits to see whether {bound} changes while nothing runs: if it does not, "
-                "the run itself changes "
-                "what wakes it. Bind what it writes with `access: write`, or exclude it."
+                "the run itself changes its input. Bind the files that it writes with `access: write`, or exclude them."
             )
         ]
     is_agent = find_acting(core, session)[0] is not None

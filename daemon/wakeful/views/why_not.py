@@ -27,8 +27,8 @@ def explain_no_wake(core: Core, session: Session, moment: Moment, row: dict[str,
     if not session.declaration.is_declared:
         return [
             (
-                "Its file is gone from sessions.d: nothing is looked at for it, "
-                "and what changes meanwhile is found when the file is back."
+                "Its file is gone from sessions.d, so its bindings are not looked at. "
+                "Changes from this time are found when the file is back."
             )
         ]
     changed = [bound.name for bound in find_changed(core, session)]
@@ -37,7 +37,7 @@ def explain_no_wake(core: Core, session: Session, moment: Moment, row: dict[str,
     assert spec is not None
     if not spec.enabled:
         news = (
-            f"Changed meanwhile: {', '.join(changed)}; that is kept for it."
+            f"Changed meanwhile: {', '.join(changed)}; these changes are kept for it."
             if changed
             else "Nothing it waits for has changed meanwhile."
         )
@@ -115,7 +115,9 @@ def say_binding(core: Core, session: Session, bound: Bound, moment: Moment) -> s
     if is_new(core.state, core.looked, session, bound):
         return "It changed, and the session has not dealt with that yet."
     if clock is not None:
-        return "No slot is to come." if clock.next_due is None else f"Its next slot is at {say_time(clock.next_due)}."
+        return (
+            "It has no further slot." if clock.next_due is None else f"Its next slot is at {say_time(clock.next_due)}."
+        )
     seen = session.marks.seen.get(bound.key)
     return "Nothing came yet." if seen is None else f"Nothing new: the session has dealt with {shorten(seen)}."
 

@@ -188,7 +188,7 @@ def _restore_files(
 ) -> list[dict[str, Any]]:
     plan = _plan_files(service, session, to, until)
     unknown = [
-        {"path": say_write(run), "ending": "failed", "reason": "what it wrote was not kept", "kept": None}
+        {"path": say_write(run), "ending": "failed", "reason": "its files were not kept", "kept": None}
         for run in plan.unrecorded
     ]
     return view_done(carry_out(service.blobs, plan, is_forced=is_forced)) + unknown

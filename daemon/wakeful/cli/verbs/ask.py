@@ -42,7 +42,7 @@ def ask_verb(
     if answer.get("held") is not None:
         # Do not wait: no answer comes before a person lifts the hold or a budget's period ends.
         raise Failure(
-            f"{escape(name)} sleeps: {escape(answer['held'])}; what you asked waits in its mailbox", code=FAILED
+            f"{escape(name)} sleeps: {escape(answer['held'])}; your message waits in its mailbox", code=FAILED
         )
     printer = None if options.is_json else make_words_printer(with_thoughts=with_thoughts)
     found = RunFollower(

@@ -89,7 +89,7 @@ def load_from_input(options: Options, new: str | None, root: str | None, is_move
 
 def archive_verb(options: Options, name: str | None, is_due: bool, dry_run: bool) -> None:
     if (name is None) != is_due or (dry_run and not is_due):
-        raise click.UsageError("give a NAME, or --due (and with it perhaps --dry-run)")
+        raise click.UsageError("give a NAME, or --due, with or without --dry-run")
     answer = carry(options, "archive", name=name) if name is not None else carry(options, "due", dry_run=dry_run)
     say(options, answer)
     for one in (*answer.get("sessions", ()), *answer.get("outputs", ())) if not options.is_json else ():
@@ -106,7 +106,7 @@ def migrate_verb(
         raise click.UsageError("give an agent or model, or --to, or --receipt, or --give-up: these are different calls")
     if is_trusted and not (to or "").startswith("ssh://"):
         raise click.UsageError(
-            "--trust goes with --to ssh://HOST; a bundle that is carried there is trusted there: "
+            "--trust goes with --to ssh://HOST; to trust a bundle that you carry there, use there: "
             "wakeful load --move FILE --trust"
         )
     if to is None:
@@ -138,11 +138,11 @@ def read_receipt(path: str) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise Failure(
             f"{escape(path)}: no receipt can be read there ({error}); "
-            "expected what `wakeful load --move FILE --json` printed"
+            "expected the output of `wakeful load --move FILE --json`"
         ) from None
     found = found.get("receipt", found) if isinstance(found, dict) else None
     if not isinstance(found, dict) or "move" not in found:
-        raise Failure(f"{escape(path)} holds no receipt; expected what `wakeful load --move FILE --json` printed")
+        raise Failure(f"{escape(path)} holds no receipt; expected the output of `wakeful load --move FILE --json`")
     return found
 
 
@@ -154,7 +154,7 @@ def move_by_ssh(options: Options, name: str, to: str, *, is_trusted: bool) -> No
     target = urlsplit(to)
     host = target.hostname
     if not host or target.path not in ("", "/") or host.startswith("-"):
-        raise Failure(f"{escape(to)} names no host; expected such as ssh://laptop or ssh://user@laptop:2222")
+        raise Failure(f"{escape(to)} names no host; expected for example ssh://laptop or ssh://user@laptop:2222")
     words = ["ssh", "-T", "-o", "BatchMode=yes", *(["-p", str(target.port)] if target.port else [])]
     words += [
         "--",
@@ -195,7 +195,7 @@ def move_by_ssh(options: Options, name: str, to: str, *, is_trusted: bool) -> No
 def _what_now(name: str) -> str:
     shown = escape(name)
     return (
-        f"look there whether it arrived, then: wakeful migrate {shown} --receipt FILE, or: "
+        f"check there whether it arrived, then: wakeful migrate {shown} --receipt FILE, or: "
         f"wakeful migrate {shown} --give-up"
     )
 
@@ -210,7 +210,7 @@ def carry(options: Options, what: str, **body: Any) -> dict[str, Any]:
             if "words" in found:
                 return found
             tell(found["done"], found["total"])
-    raise Failure("the daemon went away before it was done; ask for it again")
+    raise Failure("the daemon stopped before this was finished; repeat the command")
 
 
 def say(options: Options, answer: dict[str, Any]) -> None:

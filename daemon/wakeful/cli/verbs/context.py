@@ -28,7 +28,7 @@ def format_context(found: dict[str, Any], *, is_brief: bool) -> Iterator[str]:
     for part in found["opening"]:
         yield from _format_part(f"opening: {part['name']}", part["tokens"], part["text"], is_brief)
     if not found["opening"]:
-        yield from wrap("No opening: it goes on in the middle, and nothing is new.")
+        yield from wrap("No opening: the run goes on in the middle, and nothing is new.")
     yield from _format_tools(found["tools"], is_brief)
     yield ""
     yield from wrap(_say_total(found))
@@ -38,11 +38,11 @@ def _say_whose(found: dict[str, Any]) -> str:
     name, model = escape(found["session"]), f" ({escape(found['model'])})" if found["model"] else ""
     who = f"agent {escape(found['agent'])}{model}"
     if found["state"] == "running":
-        return f"{name} runs: run {found['run']} by {who}. This is what a process that took it over now would be given."
+        return f"{name} runs: run {found['run']} by {who}. A process that takes it over now would get this."
     if found["wanted"]:
         new = dict.fromkeys(escape(cause["binding"]) for cause in found["causes"])
         return f"{name}, as {who} would see it in run {found['run']} (new: {', '.join(new) or 'nothing'})."
-    return f"Nothing is owed to {name}: so {who} would see it if it were activated now."
+    return f"{name} is owed no run. If it were activated now, {who} would see this."
 
 
 def _format_part(head: str, tokens: int, text: str, is_brief: bool) -> Iterator[str]:
@@ -70,7 +70,7 @@ def _format_talk(found: dict[str, Any], is_brief: bool) -> Iterator[str]:
 def _format_tools(tools: dict[str, Any] | None, is_brief: bool) -> Iterator[str]:
     """List the tools that the last run offered its model."""
     if tools is None:
-        yield from wrap("Tools: their definitions are on record from the first run of an agent on.")
+        yield from wrap("Tools: their definitions are recorded from the agent's first run on.")
         return
     if is_brief:
         yield from _format_part(

@@ -10,7 +10,19 @@ from collections.abc import Iterator
 from typing import Any
 
 from wakeful.cli.client import Options
-from wakeful.cli.text import count, escape, escape_lines, format_bytes, format_exact, measure, pad, paint, wrap
+from wakeful.cli.text import (
+    Colour,
+    count,
+    escape,
+    escape_lines,
+    format_bytes,
+    format_exact,
+    measure,
+    pad,
+    paint,
+    paint_diff,
+    wrap,
+)
 from wakeful.views.times import shorten
 
 
@@ -23,10 +35,10 @@ def diff_verb(options: Options, a: str, b: str, contents: bool) -> None:
     lines = [*format_differences(found), *(_format_contents(found["contents"]) if contents else ())]
     print("\n".join(lines) if lines else "no difference")
     if not contents and (found["bindings"] or found["files"]):
-        print(paint("\n--contents shows what changed in the files", "dim"))
+        print(paint("\n--contents shows the changes in the files", "dim"))
 
 
-def _say_side(side: dict[str, Any], colour: str, mark: str) -> str:
+def _say_side(side: dict[str, Any], colour: Colour, mark: str) -> str:
     return paint(f"{mark} {escape(side['name'])}, seq {side['seq']}", colour) + paint(
         f"  {format_exact(side['at'])}", "dim"
     )
@@ -77,7 +89,8 @@ def _say_fact(fact: dict[str, Any] | None) -> str | None:
 
 def _format_sides(a: str | None, b: str | None) -> Iterator[str]:
     """Format a person's text, and keep its line breaks: the old text, then the new one."""
-    for text, mark, colour in ((a, "-", "bad"), (b, "+", "good")):
+    sides: tuple[tuple[str | None, str, Colour], ...] = ((a, "-", "bad"), (b, "+", "good"))
+    for text, mark, colour in sides:
         for line in escape_lines(text).strip("\n").split("\n") if text is not None else ():
             first, *rest = wrap(line, "    ")
             yield from (paint(part, colour) for part in (f"  {mark} {first[4:]}", *rest))
@@ -86,8 +99,9 @@ def _format_sides(a: str | None, b: str | None) -> Iterator[str]:
 def _format_binding(entry: dict[str, Any], width: int) -> Iterator[str]:
     head = f"  {pad(escape(entry['name']), width)}"
     if entry["change"] != "moved":
-        mark, colour = ("+", "good") if entry["change"] == "added" else ("-", "bad")
-        yield paint(f"  {mark} {escape(entry['name'])}  {escape(entry['what'])}".rstrip(), colour)
+        is_added = entry["change"] == "added"
+        line = f"  {'+' if is_added else '-'} {escape(entry['name'])}  {escape(entry['what'])}".rstrip()
+        yield paint(line, "good" if is_added else "bad")
         return
     marks = {mark: _say_step(entry[mark]) for mark in ("seen", "good") if entry[mark]["a"] != entry[mark]["b"]}
     if len(marks) == 2 and marks["seen"] == marks["good"]:
@@ -113,7 +127,8 @@ def _format_contents(contents: dict[str, Any]) -> Iterator[str]:
     missing = [side for side, is_known in contents["known"].items() if not is_known]
     if missing:
         yield from _block(
-            "CONTENTS", [[f"  of {' and '.join(missing)} no run's files are recorded, so there is nothing to compare"]]
+            "CONTENTS",
+            [[f"  no files of a run are recorded for {' and '.join(missing)}, so there is nothing to compare"]],
         )
         return
     entries = [list(_format_content(file)) for file in contents["files"]]
@@ -123,9 +138,9 @@ def _format_contents(contents: dict[str, Any]) -> Iterator[str]:
 
 
 def _format_content(file: dict[str, Any]) -> Iterator[str]:
-    colour = {"added": "good", "removed": "bad"}.get(file["change"], "bold")
+    colours: dict[str, Colour] = {"added": "good", "removed": "bad"}
     note = f"  ({file['note']})" if file["note"] and file["diff"] is None else ""
-    yield paint(f"  {file['change']:<7}  {escape(file['path'])}", colour) + paint(
+    yield paint(f"  {file['change']:<7}  {escape(file['path'])}", colours.get(file["change"], "bold")) + paint(
         escape(f"{_say_sizes(file) if note else ''}{note}"), "dim"
     )
     yield from format_diff(file["diff"])
@@ -140,9 +155,8 @@ def _say_sizes(file: dict[str, Any]) -> str:
 
 def format_diff(diff: str | None, indent: str = "    ") -> Iterator[str]:
     """Make each line of a unified diff safe to print. Split it at newlines only, as the text itself was split."""
-    colours = {"+": "good", "-": "bad", "@": "dim", "\\": "dim"}
     for line in diff.removesuffix("\n").split("\n") if diff else ():
-        yield paint(f"{indent}{escape_lines(line)}", colours.get(line[:1], ""))
+        yield paint_diff(escape_lines(line), indent)
 
 
 def _say_step(sides: dict[str, Any]) -> str:

@@ -93,16 +93,16 @@ def _explain_silence(socket: str, state: Path, words: str) -> Check:
     holder = find_holder(state)
     if holder is None:
         return Check("daemon", "bad", words, "wakeful daemon")
-    lives = f"but process {holder} is a daemon that has {state}"
+    lives = f"but process {holder} is a daemon that uses {state}"
     if os.path.lexists(socket):
         return Check(
             "daemon",
             "bad",
-            f"nobody answers at {socket}, {lives}: it is stopped, or listens elsewhere",
+            f"no daemon answers at {socket}, {lives}: it is stopped, or listens elsewhere",
             f"ps -o stat,args -p {holder}",
         )
     words = (
-        f"there is no socket at {socket}, {lives}: the file was removed, and it listens anew within seconds; "
+        f"there is no socket at {socket}, {lives}: the file was removed, and it listens again within seconds; "
         "or it listens elsewhere"
     )
     return Check("daemon", "bad", words, f"wakeful doctor --socket PATH, or: kill {holder}, then wakeful daemon")
@@ -196,7 +196,7 @@ def _check_limits(limits: dict[str, Any]) -> Iterator[Check]:
         verdict: Literal["warn", "bad"] = "bad" if one["level"] == "hard" else "warn"
         yield Check("limit", verdict, f"{one['session']}, {one['words']}", one["mend"])
     if (more := limits["over_count"] - len(limits["over"])) > 0:
-        yield Check("limit", "warn", f"{count(more, 'more session')} above a level that warns")
+        yield Check("limit", "warn", f"{count(more, 'more session')} above a warning level")
 
 
 def _say_levels(name: LimitName, levels: dict[str, Any]) -> str:
@@ -211,7 +211,7 @@ def _say_levels(name: LimitName, levels: dict[str, Any]) -> str:
 def _check_blobs(blobs: dict[str, Any]) -> Check:
     """Check the blobs: outputs and contents of runs. Files that a crash left half written do no harm."""
     left = (
-        f"; {count(blobs['unfinished'], 'file')} half written when a daemon was killed, which nobody needs"
+        f"; {count(blobs['unfinished'], 'file')} half written when a daemon was killed, and not needed"
         if blobs["unfinished"]
         else ""
     )
@@ -227,10 +227,12 @@ def _check_trust(trust: dict[str, Any]) -> Iterator[Check]:
     for one in trust["folders"]:
         if one["others"] is not None:
             words, _, mend = one["others"].rstrip(")").rpartition(" (")
-            yield Check("trust", "warn", f"{words}: what changes in {one['folder']} sleeps until it is trusted", mend)
+            yield Check(
+                "trust", "warn", f"{words}: changed specs in {one['folder']} sleep until they are trusted", mend
+            )
     if trust["waiting"]:
         names = ", ".join(one["name"] for one in trust["waiting"])
-        yield Check("trust", "warn", f"sleeping until somebody looks at their specs: {names}", "wakeful trust")
+        yield Check("trust", "warn", f"sleeping until a person trusts their specs: {names}", "wakeful trust")
 
 
 def _check_notifiers(notifiers: Iterable[dict[str, Any]]) -> Iterator[Check]:
@@ -252,7 +254,7 @@ def _check_notifiers(notifiers: Iterable[dict[str, Any]]) -> Iterator[Check]:
 def _check_isolation(isolation: dict[str, Any]) -> Iterator[Check]:
     """Report the parts of isolation that work here, those that do not, and the sessions that run without isolation."""
     if not isolation["landlock"]:
-        words = "this kernel has no Landlock: no session runs, but those that say isolation: none"
+        words = "this kernel has no Landlock: only sessions with isolation: none run"
         yield Check(
             "isolation", "bad", words, "add landlock to lsm= of the kernel's command line (Linux 5.13 or newer)"
         )
@@ -265,7 +267,7 @@ def _check_isolation(isolation: dict[str, Any]) -> Iterator[Check]:
     yield from _check_kernel(isolation)
     if not isolation["shielding"]:
         words = (
-            "no namespaces for you here: specs beside an output are within that run's reach, and an output beside "
+            "you cannot make user namespaces here: a run can change specs next to its output, and an output next to "
             ".git or the state folder cannot be replaced by renaming"
         )
         yield Check(
@@ -289,18 +291,18 @@ def _check_kernel(isolation: dict[str, Any]) -> Iterator[Check]:
     for gap in isolation["gaps"]:
         yield Check("kernel", "warn", f"cannot enforce {gap['what']}: {gap['means']}", f"needs {gap['needs']}")
     if not isolation["gaps"]:
-        yield Check("kernel", "good", "enforces all that wakeful asks of one")
+        yield Check("kernel", "good", "enforces everything that wakeful needs")
     if not isolation["bounding"]:
         words = (
             "no control group bounds the memory and processes of runs: "
-            "`limits` of a run as a whole are looked at ten times a second"
+            "`limits` of a run as a whole are checked ten times a second"
         )
         yield Check("limits of runs", "good", f"{words} (under systemd 254: DelegateSubgroup=daemon in a drop-in)")
     if isolation["kept_closed"]:
         paths = ", ".join(isolation["kept_closed"])
         words = (
-            f"{paths}: closed to others when first seen, and readable by everybody since; closed to runs all the "
-            "same, for a run may have changed that"
+            f"{paths}: closed to others when first seen, and now readable by everybody; still closed to runs, "
+            "because a run may have changed the mode"
         )
         first = shlex.quote(isolation["kept_closed"][0])
         yield Check(
@@ -358,7 +360,7 @@ def _check_health(health: dict[str, Any]) -> Iterator[Check]:
     for place, words in sorted(health["problems"].items()):
         yield Check("spec", "bad", f"{place}: {words}", "wakeful check")
     if not health["problems"]:
-        yield Check("specs", "good", f"all of {health['specs']} are taken")
+        yield Check("specs", "good", f"all of {health['specs']} are accepted")
     for words, times in sorted(health.get("defects", {}).items()):
         yield Check(
             "defect",
@@ -374,7 +376,7 @@ def _check_health(health: dict[str, Any]) -> Iterator[Check]:
         mend = f"wakeful {'resume' if one['is_stopped'] else 'why'} {one['session']}"
         yield Check("loop guard", "bad" if one["is_stopped"] else "warn", f"{one['session']}: {one['words']}", mend)
     for one in health["unfinished_merges"]:
-        words = f"the merge of {one['fork']} into {one['session']} is recorded, and its files are not all written"
+        words = f"the merge of {one['fork']} into {one['session']} is recorded, but not all of its files are written"
         yield Check("merge", "warn", words, f"wakeful merge {one['session']} {one['fork']}")
     for one in health["workspaces"]:
         words = f"{one['folder']} of {one['session']}, which was terminated, takes {one['bytes'] / 1e6:.1f} MB"

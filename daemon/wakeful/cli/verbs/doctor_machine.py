@@ -81,7 +81,7 @@ def check_service(pid: int | None) -> Iterator[Check]:
             "linger", "warn", "your service ends when you log out, and does not start at boot", "loginctl enable-linger"
         )
     elif user.exists():
-        yield Check("linger", "good", "your service lives on when you log out")
+        yield Check("linger", "good", "your service keeps running when you log out")
 
 
 def _check_supervision(environ: dict[str, str], *, is_installed: bool) -> Check:
@@ -91,10 +91,10 @@ def _check_supervision(environ: dict[str, str], *, is_installed: bool) -> Check:
         return Check(
             "service",
             "good",
-            f"the daemon was started by hand: nobody starts it anew should it end; as a service: {mend}",
+            f"the daemon was started by hand: it is not restarted if it ends; as a service: {mend}",
         )
     watchdog = environ.get("WATCHDOG_USEC", "")
-    lacking = [] if watchdog.isdigit() else ["no watchdog ends it should it hang (WatchdogSec=)"]
+    lacking = [] if watchdog.isdigit() else ["no watchdog ends it if it hangs (WatchdogSec=)"]
     if "LISTEN_FDS" not in environ:
         lacking.append("no socket unit lets commands wait during a restart (wakeful.socket)")
     if lacking:
@@ -132,13 +132,13 @@ def check_git() -> Check:
     words = _run("git", "--version")[1].strip().removeprefix("git version ")
     found = re.match(r"(\d+)\.(\d+)", words)
     if found is None:
-        return Check("git", "bad", f"does not tell its version: {words or 'no words'}", "git --version")
+        return Check("git", "bad", f"prints no version: {words or 'no output'}", "git --version")
     if (int(found[1]), int(found[2])) < OLDEST_GIT:
         oldest = ".".join(map(str, OLDEST_GIT))
         return Check(
             "git",
             "warn",
-            f"{words} is older than {oldest}: a person's git configuration reaches looks at repositories",
+            f"{words} is older than {oldest}: a person's git configuration affects how wakeful reads repositories",
             "sudo apt install git",
         )
     return Check("git", "good", words)
@@ -165,7 +165,7 @@ def check_strace() -> Check:
         return Check(
             "strace",
             "good",
-            "is not installed; `wakeful trace` and `isolation: observe` alone need it",
+            "is not installed; only `wakeful trace` and `isolation: observe` need it",
             "sudo apt install strace",
         )
     code, words = _run("strace", "-f", "-qq", "-o", "/dev/null", "/bin/true")
@@ -182,9 +182,9 @@ def check_strace() -> Check:
 def check_agents() -> Check:
     """Check the libraries of agents, which are optional. If they are missing, the sessions that need them say so."""
     if has_agents():
-        return Check("agents", "good", "the libraries of sessions that think are installed")
+        return Check("agents", "good", "the libraries of agents are installed")
     return Check(
-        "agents", "good", "their libraries are not installed; sessions with a `prompt` alone need them", offer_agents()
+        "agents", "good", "their libraries are not installed; only sessions with a `prompt` need them", offer_agents()
     )
 
 
@@ -230,7 +230,8 @@ def check_clock(state: Path) -> Check:
         return Check(
             "clock",
             "bad",
-            f"says {time.strftime('%Y-%m-%d', time.gmtime(now))}, which is over: no slot is due at its time",
+            f"says {time.strftime('%Y-%m-%d', time.gmtime(now))}, which is in the past: "
+            "slots are not due at the right time",
             SET_CLOCK,
         )
     ahead = _find_latest(state / "log") - now
@@ -238,7 +239,7 @@ def check_clock(state: Path) -> Check:
         return Check(
             "clock",
             "bad",
-            f"went back: the log was written {ahead / 60:.0f} min from now; slots and pauses wait until then",
+            f"was set back: the log was written {ahead / 60:.0f} min from now; slots and pauses wait until then",
             SET_CLOCK,
         )
     slept = (
@@ -248,8 +249,8 @@ def check_clock(state: Path) -> Check:
     )
     told = f"; the machine slept {slept / 3600:.1f} h since its start" if slept > 60 else ""
     if not is_clock_kept():
-        return Check("clock", "warn", f"nobody keeps it right (no NTP){told}", SET_CLOCK)
-    return Check("clock", "good", f"kept right by NTP{told}")
+        return Check("clock", "warn", f"is not synchronised (no NTP){told}", SET_CLOCK)
+    return Check("clock", "good", f"synchronised by NTP{told}")
 
 
 def is_clock_kept() -> bool:

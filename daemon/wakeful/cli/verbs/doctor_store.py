@@ -85,13 +85,13 @@ def _check_log(found: Examined, state: Path, mend: str) -> Iterator[Check]:
         yield Check(
             "log",
             "good",
-            f"holds all that was acknowledged, {count(found.records, 'record')}; wakeful verify recomputes every hash",
+            f"holds every acknowledged record ({count(found.records, 'record')}); wakeful verify recomputes every hash",
         )
     elif found.report.is_sound:
         yield Check(
             "log",
             "good",
-            f"holds all that was acknowledged; {count(found.report.records, 'record')}, every hash recomputed",
+            f"holds every acknowledged record; {count(found.report.records, 'record')}, every hash recomputed",
         )
     else:
         yield from check_findings(found.report, state, mend)
@@ -114,7 +114,7 @@ def check_findings(report: Report, state: Path, mend: str) -> Iterator[Check]:
 def _check_finding(finding: Finding, state: Path, mend: str, *, is_index_wrong: bool) -> Check:
     words = f"{finding.where}: {finding.what}"
     if finding.is_derived:
-        return Check("log", "bad", f"{words}; it is told from the records and can be made anew", mend)
+        return Check("log", "bad", f"{words}; it is computed from the records and can be rebuilt", mend)
     if is_index_wrong and finding.where != "anchor":
         return Check("log", "bad", f"{words}; perhaps only because an index is damaged", mend)
     return Check("log", "bad", f"{words}; this is lost here, only a backup has it", restore_words(state))
@@ -122,12 +122,10 @@ def _check_finding(finding: Finding, state: Path, mend: str, *, is_index_wrong: 
 
 def _check_surroundings(found: Examined, state: Path, mend: str) -> Iterator[Check]:
     if found.search_wrong is not None:
-        yield Check(
-            "search", "warn", f"its index is damaged: {found.search_wrong}; the next search makes it anew", mend
-        )
+        yield Check("search", "warn", f"its index is damaged: {found.search_wrong}; the next search rebuilds it", mend)
     yield from map(_check_import, found.imports)
     for broken in found.archives:
-        words = f"session {broken.session} is archived in {broken.bundle}, and that is not whole: {broken.wrong}"
+        words = f"session {broken.session} is archived in {broken.bundle}, which is damaged: {broken.wrong}"
         yield Check(
             "archive",
             "bad",
@@ -138,14 +136,14 @@ def _check_surroundings(found: Examined, state: Path, mend: str) -> Iterator[Che
         yield Check(
             "archive",
             "bad",
-            f"what old runs left: {wrong}",
+            f"the outputs of old runs: {wrong}",
             f"put the file back from a backup of {state / 'archive' / 'outputs'}",
         )
     yield from _check_blobs(found, state)
     if found.wal_bytes > WAL_KEPT_BYTES:
         words = (
-            f"its write-ahead log has {format_bytes(found.wal_bytes)}: a process reads the log and does not let go "
-            "of it, so that no record can be put away"
+            f"its write-ahead log has {format_bytes(found.wal_bytes)}: a process keeps a read of the log open, so "
+            "its records cannot move into the main file"
         )
         yield Check(
             "log",
@@ -155,8 +153,8 @@ def _check_surroundings(found: Examined, state: Path, mend: str) -> Iterator[Che
         )
     for lost in found.blobs:
         words = (
-            f"session {lost.session}: {lost.missing} of {count(lost.named, 'blob')} are gone, which hold what its "
-            "runs printed, read or wrote"
+            f"session {lost.session}: {lost.missing} of {count(lost.named, 'blob')} are gone, with contents and "
+            "outputs of its runs"
         )
         yield Check(
             "blobs", "warn", words, f"put them back from a backup of {state / 'blobs'}; nothing else needs them"
@@ -166,18 +164,18 @@ def _check_surroundings(found: Examined, state: Path, mend: str) -> Iterator[Che
 def _check_blobs(found: Examined, state: Path) -> Iterator[Check]:
     damaged = found.damaged_blobs.addresses
     for address in damaged[:MOST_LINES]:
-        words = f"{address}: its content is not what its name says; what a run printed, read or wrote is lost here"
+        words = f"{address}: its content does not match its name; a content or output of a run is lost here"
         yield Check(
             "blobs", "bad", words, f"put the file back from a backup of {state / 'blobs'}; nothing else needs it"
         )
     if (more := len(damaged) - MOST_LINES) > 0:
-        yield Check("blobs", "bad", f"{count(more, 'more blob')} with a content that is not what the name says")
+        yield Check("blobs", "bad", f"{count(more, 'more blob')} whose content does not match the name")
     if found.damaged_blobs.unread_bytes:
         yield Check(
             "blobs",
             "good",
-            f"{format_bytes(found.damaged_blobs.unread_bytes)} were not read, the largest: "
-            "there are too many for a look",
+            f"{format_bytes(found.damaged_blobs.unread_bytes)} were not read, the largest blobs: "
+            "reading all of them takes too long",
         )
 
 
@@ -201,7 +199,7 @@ def mend(options: Options, state: Path) -> None:
     """
     holder = find_holder(state)
     if holder is not None:
-        raise Failure(f"process {holder} is a daemon that has {escape(str(state))}; stop it first")
+        raise Failure(f"process {holder} is a daemon that uses {escape(str(state))}; stop it first")
     if not options.is_json:
         print(f"mending the log in {escape(str(state))}", flush=True)
     with Bar(is_shown=not options.is_json) as progress:
@@ -215,10 +213,10 @@ def mend(options: Options, state: Path) -> None:
             )
         )
     else:
-        for words in mended.done or ("nothing was to be made anew",):
+        for words in mended.done or ("nothing had to be rebuilt",):
             print(escape(words))
         if mended.copy is not None:
-            print(escape(f"the store as it was is kept in {mended.copy}; delete it when you are sure"))
+            print(escape(f"a copy of the store before this is kept in {mended.copy}; delete it when you are sure"))
         for check in left:
             print(paint(escape(check.words), "bad"))
             print(f"  {paint(escape(check.mend), 'bold')}")

@@ -70,7 +70,7 @@ def answer(
     print(f"{escape(found['name'])}: {escape(found['words'])}")
     for file in found.get("files", ()):
         reason = f": {file['reason']}" if file["reason"] else ""
-        kept = f" (what was there is kept as {file['kept']})" if file["kept"] else ""
+        kept = f" (the earlier file is kept as {file['kept']})" if file["kept"] else ""
         print(f"  {file['ending']:<8}  {escape(file['path'])}{escape(reason)}{kept}")
     if "preview" in found:
         for line in show(found["preview"]):
@@ -85,10 +85,10 @@ def show_rewind(preview: dict[str, Any]) -> Iterator[str]:
     if not isinstance(files, dict):
         return
     steps = [_say_step(step) for step in files["steps"]]
-    unknown = [f"{'cannot':<8}  what {_say_writer(one)} wrote: it was not kept" for one in files["unrecorded"]]
-    yield from _block(
-        "FILES, what would become of them", (*steps, *unknown) or ("none of its runs wrote anything since",)
-    )
+    unknown = [
+        f"{'cannot':<8}  the files that {_say_writer(one)} wrote: they were not kept" for one in files["unrecorded"]
+    ]
+    yield from _block("FILES, how they would change", (*steps, *unknown) or ("none of its runs wrote anything since",))
 
 
 def _say_step(step: dict[str, Any]) -> str:
@@ -121,14 +121,14 @@ def _say_file(path: str, words: str) -> str:
 
 
 def show_compress(preview: dict[str, Any]) -> Iterator[str]:
-    yield from _quote("SUMMARY that would stand for them", preview["summary"])
+    yield from _quote("SUMMARY that would replace them", preview["summary"])
 
 
 def show_erase(preview: dict[str, Any]) -> Iterator[str]:
     yield from _block(
         "THE RECORD, as it would be left", (f"{key}: {_say_value(value)}" for key, value in preview["stand_in"].items())
     )
-    yield from _block("THE SAME WORDS stand in these records, too: wakeful erase NAME SEQ", preview["also_in"])
+    yield from _block("THE SAME WORDS are in these records, too: wakeful erase NAME SEQ", preview["also_in"])
 
 
 def _say_value(value: Any) -> str:
@@ -196,7 +196,7 @@ def _say_report(report: dict[str, Any]) -> Iterator[str]:
         yield paint(escape(report["problem"]), "bad")
     codes = {side: _say_end(report, side) for side in ("recorded", "now")}
     if codes["recorded"] != codes["now"]:
-        yield paint(f"ended with {codes['now']}; recorded was {codes['recorded']}", "bad")
+        yield paint(f"ended with {codes['now']}; the recorded run ended with {codes['recorded']}", "bad")
     for file in report["files"]:
         if file["verdict"] != "same":
             yield paint(f"{file['verdict']}  {escape(file['path'])}{_say_sizes(file)}", "bad")
@@ -207,7 +207,7 @@ def _say_report(report: dict[str, Any]) -> Iterator[str]:
     if report["kept"] is not None:
         yield f"the copy it ran in: {escape(report['kept'])}"
     same = sum(file["verdict"] == "same" for file in report["files"])
-    partial = "; something it found is missing" if report["missing"] else ""
+    partial = "; some of its inputs are missing" if report["missing"] else ""
     verdict = paint("same", "good") if report["same"] else paint("different", "bad")
     yield (
         f"{verdict}  run {report['run']} of {escape(report['name'])}, {same} of "

@@ -94,7 +94,7 @@ def install_verb(
     is_changed = _write_units(hand, service, program, *places)
     _start(hand, service, is_changed=is_changed)
     if not service.account and not is_lingering():
-        hand.say("it will stop when you log out, and not start at boot, until you say: loginctl enable-linger")
+        hand.say("it will stop when you log out, and not start at boot, until you run: loginctl enable-linger")
     hand.close()
 
 
@@ -121,8 +121,8 @@ def uninstall_verb(options: Options, is_user: bool, is_system: bool, account: st
         hand.say(f"{service.folder / SYSTEM_SERVICE} stays: it is the unit of {', '.join(others)}, too")
     for path in [] if others else own:
         hand.remove(path)
-    hand.order("daemon-reload", said="told systemd to read its units anew")
-    hand.say("specs and state are where they were")
+    hand.order("daemon-reload", said="told systemd to read its units again")
+    hand.say("specs and state were not touched")
     hand.close()
 
 
@@ -161,7 +161,7 @@ class InstallSteps:
                 "or keep it and leave install alone"
             )
         if path.exists() and path.read_text() == text:
-            self.say(f"{path} is as it should be")
+            self.say(f"{path} is up to date")
             return False
         words = f"{'replaced' if path.exists() else 'written'} {path}"
         if not self._is_dry:
@@ -218,8 +218,8 @@ class InstallSteps:
             raise Failure(f"systemd does not run this machine ({words}); let your own supervisor run: wakeful daemon")
         raise Failure(
             f"your own service manager does not answer ({words}): "
-            "log in anew by console or ssh (su and sudo start none), "
-            f"or have it started once and for all with: sudo loginctl enable-linger {_own_name()}"
+            "log in again by console or ssh (su and sudo start none), "
+            f"or have it started at every boot with: sudo loginctl enable-linger {_own_name()}"
         )
 
 
@@ -255,11 +255,11 @@ def _choose(is_user: bool, is_system: bool, account: str | None) -> Service:
     if is_user or not is_root:
         told = "sudo wakeful install --system" if is_system or account else "wakeful install --system --account NAME"
         why = (
-            "root has no daemon of its own, for runs execute what a spec says"
+            "root has no daemon of its own, because runs execute the commands of specs"
             if is_root
-            else "units of the machine are root's to write"
+            else "only root may write units of the machine"
         )
-        raise Failure(f"{why}; say: {told}")
+        raise Failure(f"{why}; run: {told}")
     name = account or os.environ.get("SUDO_USER", "")
     if name in ("", "root"):
         raise Failure(
@@ -282,7 +282,7 @@ def _choose(is_user: bool, is_system: bool, account: str | None) -> Service:
 
 def _check_program(service: Service, program: str) -> None:
     if not os.access(program, os.X_OK):
-        raise Failure(f"{escape(program)} cannot be executed; install the package, then say `wakeful install` again")
+        raise Failure(f"{escape(program)} cannot be executed; install the package, then run `wakeful install` again")
     # A service of the machine runs the program as another account, which must be able to read it.
     for path in (program, sys.executable) if service.account else ():
         if not is_open_to_all(path):
@@ -317,10 +317,10 @@ def _write_units(hand: InstallSteps, service: Service, program: str, specs: str 
 def _start(hand: InstallSteps, service: Service, *, is_changed: bool) -> None:
     names = " and ".join(service.units)
     if is_changed:
-        hand.order("daemon-reload", said="told systemd to read its units anew")
+        hand.order("daemon-reload", said="told systemd to read its units again")
         # systemd can bind a changed socket only while its service is stopped.
         if hand.is_running():
-            hand.order("stop", *reversed(service.units), said=f"stopped {names}, to start them anew")
+            hand.order("stop", *reversed(service.units), said=f"stopped {names}, to start them again")
     when = "with the machine" if service.account else "with your login"
     hand.order("enable", "--now", *service.units, said=f"enabled and started {names}: they start {when} from now on")
 

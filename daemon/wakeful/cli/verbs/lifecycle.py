@@ -17,7 +17,7 @@ import click
 from wakeful.cli.client import Client, Options
 from wakeful.cli.exit_codes import FAILED, Failure
 from wakeful.cli.selection import find_sessions, is_several
-from wakeful.cli.text import count, escape, format_exact, paint, show_local_times, wrap
+from wakeful.cli.text import count, escape, format_exact, show_local_times, wrap
 from wakeful.cli.verbs.calls import (
     call_each,
     carry_out,
@@ -28,12 +28,12 @@ from wakeful.cli.verbs.calls import (
     say_refusal,
     try_call,
 )  # fmt: skip
+from wakeful.cli.verbs.diff import format_diff
 from wakeful.client.wire import quote_name
 from wakeful.verbs.table import COMMANDS
 
 # The most names printed in a confirmation: enough to notice a session that was not meant.
 _NAMES_SHOWN = 10
-_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
 
 class Ending(NamedTuple):
@@ -119,7 +119,7 @@ def _ask_to_terminate(wanted: str, names: list[str]) -> None:
     shown = ", ".join(map(escape, names[:_NAMES_SHOWN])) + (
         f" and {len(names) - _NAMES_SHOWN:,} more" if len(names) > _NAMES_SHOWN else ""
     )
-    told = f"{escape(wanted)} means {count(len(names), 'session')}: {shown}"
+    told = f"{escape(wanted)} matches {count(len(names), 'session')}: {shown}"
     if not sys.stdin.isatty():
         raise Failure(f"{told}; none was terminated: repeat with --yes to close them all", FAILED)
     print("\n".join(wrap(told)), file=sys.stderr)
@@ -226,5 +226,4 @@ def _format_question(found: dict[str, Any]) -> Iterator[str]:
 def _format_diff(one: dict[str, Any]) -> Iterator[str]:
     if one["note"]:
         yield f"  {escape(one['path'])}: no diff: {escape(one['note'])}"
-    for line in (one["diff"] or "").splitlines():
-        yield paint(escape(line), _COLOURS.get(line[:1], ""))
+    yield from format_diff(one["diff"], "")

@@ -21,13 +21,13 @@ from wakeful.cli.client import Client, Options
 from wakeful.cli.exit_codes import Failure
 from wakeful.cli.progress import Tally
 from wakeful.cli.selection import is_several
-from wakeful.cli.text import columns, count, escape, fit, measure, pad, paint, parse_time
+from wakeful.cli.text import Colour, columns, count, escape, find_colour, fit, measure, pad, paint, parse_time
 from wakeful.client.wire import quote_name
 
 # The number of digits of a hash on the screen. --json prints all digits.
 _HASH_DIGITS = 12
 _DAEMON = "wakeful"
-_KIND_COLOURS = {
+_KIND_COLOURS: dict[str, Colour] = {
     "run_started": "running",
     "wake_requested": "bold",
     "session_slept": "sleeping",
@@ -218,9 +218,9 @@ def _say_author(record: dict[str, Any]) -> str:
     return "" if record["author"] == _DAEMON else f"  ({record['author']})"
 
 
-def _colour(record: dict[str, Any]) -> str:
+def _colour(record: dict[str, Any]) -> Colour:
     if record["kind"] == "run_finished" and record["payload"]:
-        return str(record["payload"]["outcome"])
+        return find_colour(record["payload"]["outcome"])
     return _KIND_COLOURS.get(record["kind"], "")
 
 
@@ -252,7 +252,7 @@ def _format_find(head: str, find: dict[str, Any], kinds: int) -> str:
 def export_verb(options: Options, output: str | None, **asked: Any) -> None:
     file = Path(output) if output is not None else None
     if file is not None and file.exists():
-        raise Failure(f"{escape(str(file))} is there already; choose another, or remove it first")
+        raise Failure(f"{escape(str(file))} already exists; choose another file, or remove it first")
     pieces = options.client().stream("/export", **asked)
     if file is None:
         for piece in pieces:
@@ -284,7 +284,7 @@ def write_whole(file: Path, pieces: Iterator[bytes], tell: Callable[[int], None]
         os.rename(part, file)
     except FileExistsError:
         raise Failure(
-            f"{escape(str(part))} is there already: another export writes it, or one was cut off; remove it first"
+            f"{escape(str(part))} already exists: another export writes it, or was interrupted; remove it first"
         ) from None
     except OSError as error:
         part.unlink(missing_ok=True)

@@ -59,8 +59,7 @@ def recall_verb(options: Options, words: tuple[str, ...]) -> None:
     found = next((fact for fact in facts if fact["key"] == rest[0]), None)
     if found is None:
         raise Failure(
-            f"{escape(name)} has no fact {escape(rest[0])!r}; without a key it shows those there are: "
-            f"wakeful recall {escape(name)}"
+            f"{escape(name)} has no fact {escape(rest[0])!r}; list its facts with: wakeful recall {escape(name)}"
         )
     # Print only the value. Programs get it exactly as it was set. On a terminal it is escaped, so that it cannot
     # control the terminal.

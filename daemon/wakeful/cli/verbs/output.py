@@ -54,7 +54,7 @@ def output_verb(
     if follow and state is not None:
         raise click.UsageError("--follow waits for a daemon's run; leave --state out")
     if follow and find is not None:
-        raise click.UsageError("--find searches what was written so far; leave --follow out, or pipe it through grep")
+        raise click.UsageError("--find searches the output so far; leave --follow out, or pipe it through grep")
     if find is not None:
         _print_found(options, name, find, _find_lines(options, name, run, find, state), is_raw)
         return
@@ -124,7 +124,7 @@ def _find_folder(options: Options, error: DaemonAway) -> Path:
 
 def _find_lines(options: Options, name: str, run: int | None, find: str, state: str | None) -> Lines:
     if not find or "\n" in find:
-        raise click.UsageError("--find: expected some text of one line")
+        raise click.UsageError("--find: expected text of one line")
     if state is not None:
         return _find_in_folder(Path(find_state(state)), name, run, find)
     try:
@@ -163,7 +163,7 @@ def _print_found(options: Options, name: str, find: str, found: Lines, is_raw: b
         print(paint(f"wakeful: run {found.run}: no line contains that", "dim"), file=sys.stderr)
     if found.gap is not None:
         print(
-            paint(f"wakeful: run {found.run}: line {found.gap} stands for output that was not kept", "dim"),
+            paint(f"wakeful: run {found.run}: line {found.gap} replaces output that was not kept", "dim"),
             file=sys.stderr,
         )
 

@@ -19,9 +19,11 @@ import click
 from wakeful.cli.client import Options
 from wakeful.cli.exit_codes import FAILED, Failure
 from wakeful.cli.text import (
+    Colour,
     columns,
     count,
     escape,
+    find_colour,
     fit,
     format_bytes,
     format_exact,
@@ -64,7 +66,7 @@ def timeline_verb(
         print(f"no run since {format_exact(found['since'])}")
         return
     cells = [row[1:] for row in rows]
-    colours = [("dim", "", "", "", row[4], "") for row in cells]
+    colours: list[tuple[Colour, ...]] = [("dim", "", "", "", find_colour(row[4]), "") for row in cells]
     print("\n".join(format_table(("WHEN", "SESSION", "RUN", "TOOK", "ENDED", "WHY"), cells, colours)))
     if found["is_cut"]:
         print(paint("older ones are not shown; ask for more with --limit, or for a shorter time with --since", "dim"))
@@ -108,7 +110,7 @@ def graph_verb(options: Options, focus: str | None, depth: int | None) -> None:
         return
     print("\n".join(format_graph(found)))
     if found["is_cut"]:
-        words = f"{found['all_nodes']} places in all; name a session or a file to see what is around it"
+        words = f"{found['all_nodes']} places in all; name a session or a file to see only the part around it"
         print(paint("\n".join(wrap(words)), "dim"))
 
 
@@ -181,7 +183,7 @@ def format_costs(found: dict[str, Any]) -> Iterator[str]:
     if found["total"][ESTIMATED]:
         yield paint(
             f"~ with {found['total'][ESTIMATED]:,} tokens by estimate: "
-            "their provider told no number, or no answer came",
+            "their provider reported no number, or no answer came",
             "dim",
         )
 
@@ -229,7 +231,7 @@ def health_verb(options: Options) -> None:
 def _print_health(health: dict[str, Any]) -> None:
     wrong = [one for one in health["findings"] if one["level"] == "wrong"]
     notes = [one for one in health["findings"] if one["level"] == "note"]
-    print(paint("healthy", "good") if health["healthy"] else paint("somebody should look", "bad"), end="")
+    print(paint("healthy", "good") if health["healthy"] else paint("needs attention", "bad"), end="")
     print(f": {_summarise(health)}")
     for one in (*wrong, *notes):
         _print_finding(one)

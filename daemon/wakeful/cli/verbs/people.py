@@ -31,7 +31,7 @@ def people_verb(options: Options, what: str, name: str | None, role: str | None,
     if what not in ("add", "role") and (role or session):
         raise click.UsageError(f"{what} takes neither --role nor --session")
     if what in ("add", "role") and (role is None or (what == "add" and role == "none")):
-        raise click.UsageError("say what they may do with --role: maintainer, contributor or observer")
+        raise click.UsageError("give a role with --role: maintainer, contributor or observer")
     match what:
         case "list" | "changes":
             _print_found(options, what)
@@ -52,7 +52,7 @@ def _print_found(options: Options, what: str) -> None:
     if options.is_json:
         print(json.dumps(rows))
     elif not rows:
-        print("nobody but you; let somebody in with: wakeful people add NAME --role observer")
+        print("no other people; add a person with: wakeful people add NAME --role observer")
     elif what == "list":
         print_table(_PEOPLE, [_list_cells(row) for row in rows])
     else:
@@ -77,7 +77,7 @@ def presence_verb(options: Options, name: str | None) -> None:
     if options.is_json:
         print(json.dumps(rows))
     elif not rows:
-        print("nobody looks or writes here now" if name is not None else "nobody looks at a session now")
+        print("no person is at this session now" if name is not None else "no person is at a session now")
     else:
         print_table(_PRESENT, [(row["person"], row["session"], row["doing"], format_ago(row["since"])) for row in rows])
 
@@ -123,7 +123,7 @@ def _make_token(
     note: str | None,
 ) -> None:
     if not scopes and person is None:
-        raise click.UsageError(f"say what it opens with --scope: {', '.join(SCOPES)}; or whose it is with --person")
+        raise click.UsageError(f"give its scopes with --scope: {', '.join(SCOPES)}; or its person with --person")
     seconds = read_duration(length) if length is not None else None
     made = options.client().post("/tokens", scopes=scopes, session=session, seconds=seconds, note=note, person=person)
     if options.is_json:
@@ -135,7 +135,7 @@ def _make_token(
     where = f" for {escape(made['session'])}" if made["session"] else ""
     opens = ", ".join(made["scopes"])
     if made["person"] is not None:
-        opens = f"{opens if scopes else 'everything'} as far as the role of {escape(made['person'])} reaches"
+        opens = f"{opens if scopes else 'everything'} within the role of {escape(made['person'])}"
     print(
         f"wakeful: token {made['id']} opens {opens}{where}{until}; it is not shown again",
         file=sys.stderr,

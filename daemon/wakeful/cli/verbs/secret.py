@@ -91,7 +91,7 @@ def _tell(options: Options, name: str, done: str) -> None:
         )
     elif row.get("source") not in (None, "file"):
         print(
-            f"wakeful: the daemon takes {name} from {_FROM[row['source']]}, which comes first or is all there is",
+            f"wakeful: the daemon takes {name} from {_FROM[row['source']]}, which takes precedence",
             file=sys.stderr,
         )
     elif done == "set" and row.get("problem"):

@@ -7,9 +7,11 @@ from typing import Any
 
 from wakeful.cli.client import Options
 from wakeful.cli.text import (
+    Colour,
     count,
     escape,
     escape_lines,
+    find_colour,
     format_ago,
     format_both,
     format_folded_table,
@@ -42,8 +44,8 @@ def _head(found: dict[str, Any]) -> list[str]:
     name, state = escape(found["name"]), found["state"] + (f": {found['reason']}" if found["reason"] else "")
     title, *more = wrap(f"{name}  {escape(state)}")
     lines = [
-        paint(title[: len(name)], "bold") + paint(title[len(name) :], found["state"]),
-        *(paint(line, found["state"]) for line in more),
+        paint(title[: len(name)], "bold") + paint(title[len(name) :], find_colour(found["state"])),
+        *(paint(line, find_colour(found["state"])) for line in more),
     ]
     lines += _paragraphs(found["objective"] or "")
     pairs = [
@@ -116,7 +118,7 @@ def _say_confinement(confinement: dict[str, Any]) -> str:
     """Format the isolation, such as `standard, network api.example.com:443, may also read ~/.netrc`."""
     network, allow = confinement["network"], confinement["allow"]
     parts = [
-        f"{confinement['isolation']}: its runs reach whatever you do"
+        f"{confinement['isolation']}: its runs reach everything that you can"
         if confinement["isolation"] in ("none", "observe")
         else confinement["isolation"]
     ]
@@ -206,8 +208,8 @@ def _say_look(binding: dict[str, Any]) -> str:
 def _remarks(binding: dict[str, Any]) -> list[str]:
     """List the remarks about a binding that no column shows."""
     name = escape(binding["name"])
-    told = [
-        ("new", "is new" if binding.get("owed") else None),
+    told: list[tuple[Colour, str | None]] = [
+        ("bold", "is new" if binding.get("owed") else None),
         ("bad", f"cannot be seen: {binding['problem']}" if binding.get("problem") else None),
         ("warn", binding.get("degraded")),
         ("warn", f"is held: {binding['held']}" if binding.get("held") else None),
@@ -235,7 +237,7 @@ def _runs(found: dict[str, Any]) -> list[str]:
         for run in runs
     ]
     head = ("  RUN", "OUTCOME", "STARTED", "TOOK", *(("TOKENS", "USD") if has_spent else ()), "CAUSES")
-    colours = [tuple(cell if place == 1 else "" for place, cell in enumerate(row)) for row in rows]
+    colours = [tuple(find_colour(cell if place == 1 else "") for place, cell in enumerate(row)) for row in rows]
     remarks = [line for words in _remarks_of_run(found["name"], runs[0]) for line in wrap(escape(words), "  ")]
     return [
         "",

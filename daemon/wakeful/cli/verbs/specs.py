@@ -211,8 +211,7 @@ def _look_at_programs(reading: FolderReading, names: Iterable[str]) -> tuple[lis
         if derived.places:
             reach[name] = list(name_derived(derived, spec.root))
         unbound = (
-            f"{path} is read, because its run names it, and wakes no session; "
-            f"add to bindings: {_offer_binding(spec, path)}"
+            f"the run reads {path}, but a change of it wakes no session; add to bindings: {_offer_binding(spec, path)}"
             for path in list_unbound_files(spec)
         )
         file = _file_of(reading, find_template(name) or name)
@@ -334,7 +333,7 @@ def _warn_about_writers(specs: Path, reading: FolderReading) -> list[Problem]:
             one.file,
             one.line,
             one.column,
-            f"{one.text}; until that is mended, it counts only as you trusted it: wakeful trust",
+            f"{one.text}; until this is mended, only the version that you trusted is used: wakeful trust",
         )
         for one in found
     ]
@@ -498,7 +497,8 @@ def new_verb(
         print("the command needs a shell, so it is written as a script, which sh -eu runs")
     # Print the whole path, and the folder to which the spec's paths are relative.
     print(
-        f"{escape(str(path))} is written; its paths begin at {escape(str(folder.parent))}; edit it, then: wakeful check"
+        f"{escape(str(path))} is written; its paths are relative to {escape(str(folder.parent))}; "
+        "edit it, then: wakeful check"
     )
 
 
@@ -516,7 +516,7 @@ def _begin_from(options: Options, folder: Path, name: str, origin: str) -> None:
     if options.is_json:
         print(json.dumps({"name": name, "file": str(path), "from": origin, "taken_over": words is None}))
         return
-    print(f"{escape(str(path))} is written; what {escape(origin)} writes is commented out in it")
+    print(f"{escape(str(path))} is written; the outputs of {escape(origin)} are commented out in it")
     print(escape(words or f"facts and hand-off of {origin} came with it; it sleeps until: wakeful activate {name}"))
 
 
@@ -529,7 +529,9 @@ def _write_file_of_open(options: Options, folder: Path, name: str) -> None:
     client = options.client()
     specs = client.get("/version")["specs"]
     if specs != str(folder):
-        raise Failure(f"the daemon that has {escape(name)} reads {escape(specs)}; name that folder with --specs")
+        raise Failure(
+            f"the daemon of {escape(name)} reads its specs from {escape(specs)}; name that folder with --specs"
+        )
     text = client.get(f"/sessions/{quote_name(name)}/spec")["text"]
     if text is None:
         raise Failure(f"{escape(name)} was not opened without a file; --from copies the spec of another session")

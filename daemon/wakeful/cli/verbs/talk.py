@@ -20,7 +20,7 @@ from wakeful.cli.agent_text import TEXT_LEAD, THOUGHT_LEAD, AgentWordsPrinter, L
 from wakeful.cli.client import Client, Options
 from wakeful.cli.daemon_location import find_history
 from wakeful.cli.exit_codes import Failure
-from wakeful.cli.text import columns, escape, escape_lines, is_coloured, paint, wrap
+from wakeful.cli.text import Colour, columns, escape, escape_lines, is_coloured, paint, wrap
 from wakeful.cli.verbs.ask import AnswerCost, RunFollower
 from wakeful.client.refusals import DaemonUnreachable
 from wakeful.client.wire import quote_name
@@ -28,10 +28,10 @@ from wakeful.errors import WakefulError
 
 HISTORY_LINES = 1_000
 HELP = (
-    ("/agent NAME TEXT", "put this one message to another agent"),
+    ("/agent NAME TEXT", "send this one message to another agent"),
     ("/fresh", "begin a new conversation with the next message"),
     ("/thinking", "show the agent's thoughts, or fold them away"),
-    ("/cost", "what this conversation has cost until now"),
+    ("/cost", "the cost of this conversation until now"),
     ("/help", "this list"),
     ("/quit", "end, as Ctrl-D does"),
     ("Ctrl-C", "stop the answer; at the prompt, drop the line"),
@@ -62,7 +62,7 @@ class _Conversation:
     def hold(self, shown: dict[str, Any]) -> None:
         """Hold the conversation until the person ends it."""
         _print(
-            f"{shown['name']}: agent {shown['agent'] or 'none'}, {shown['state']}. /help lists what you can type; "
+            f"{shown['name']}: agent {shown['agent'] or 'none'}, {shown['state']}. /help lists the commands; "
             "Ctrl-D ends."
         )
         hold = shown.get("hold") or {}
@@ -91,9 +91,9 @@ class _Conversation:
                     if text.strip():
                         self._ask(text.strip(), agent)
                     else:
-                        _print("who is asked, and what? /agent NAME TEXT")
+                        _print("give the agent and the message: /agent NAME TEXT")
                 case _ if line.startswith("/") and not line.startswith("//"):
-                    _print(f"there is no {command}; /help lists what there is, and // begins a message with a slash")
+                    _print(f"there is no {command}; /help lists the commands, and // begins a message with a slash")
                 case _:
                     self._ask(line[1:] if line.startswith("//") else line, None)
 
@@ -176,7 +176,7 @@ class _Conversation:
     def _offer_answer(self, words: str) -> bool:
         """Let the person answer here if the hold is a question. False if the session stays held."""
         if not words.startswith(("asks: ", "may it run?")):
-            _print(f"{self._name} sleeps: {words}; what you asked waits in its mailbox", "warn")
+            _print(f"{self._name} sleeps: {words}; your message waits in its mailbox", "warn")
             return False
         text = self._answer_question({"text": words})
         if text is None:
@@ -219,7 +219,7 @@ def _keep_history(readline: Any, path: str, lines: int) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
         readline.append_history_file(lines, path)
     except OSError as error:
-        _print(f"what you typed is not kept: {path}: {error.strerror}", "warn")
+        _print(f"your input history is not saved: {path}: {error.strerror}", "warn")
 
 
 def _say_spent(spent: AnswerCost) -> str:
@@ -238,6 +238,6 @@ def _write(text: str) -> None:
     sys.stdout.flush()
 
 
-def _print(words: str, colour: str = "dim") -> None:
+def _print(words: str, colour: Colour = "dim") -> None:
     for line in wrap(escape(words)):
         print(paint(line, colour), flush=True)

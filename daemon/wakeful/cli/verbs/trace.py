@@ -58,19 +58,22 @@ def _say(report: dict[str, Any]) -> Iterator[str]:
     elif not report["words"]:
         yield "it asked for nothing outside its reach" if report["observed"] else "nothing was denied"
     if report["lines"]:
-        yield from ("", "to its spec, if it should; a program that was fooled asks for things, too:", "")
+        yield from ("", "to allow this, add to its spec (but first check that the run needs it):", "")
         yield from (escape(line) for line in report["lines"])
         if report["paste"]["allow"] is not None or report["paste"]["network"] is not None:
-            yield from ("", paint("allow and network are told whole: they take the place of what stands there", "dim"))
+            yield from ("", paint("the lines of allow and network replace the whole present value", "dim"))
     if report["absent"]:
         yield from (
             "",
-            "and first, since what is not there is not opened:",
+            "first create these paths, because missing paths are not opened:",
             "",
             f"mkdir -p {escape(shlex.join(report['absent']))}",
         )
     if not report["observed"] and report["outcome"] != "succeeded" and report["denied"]:
-        yield from ("", paint("as far as it came: trace it again when that is allowed, or once with --observe", "dim"))
+        yield from (
+            "",
+            paint("the run ended there: trace it again with this allowed, or once with --observe", "dim"),
+        )
 
 
 def _say_denied(report: dict[str, Any]) -> Iterator[str]:

@@ -17,10 +17,8 @@ import click
 
 from wakeful.cli.client import Client, Options
 from wakeful.cli.exit_codes import FAILED, Failure
-from wakeful.cli.text import count, escape, paint
+from wakeful.cli.text import count, escape, paint, paint_diff
 from wakeful.client.wire import quote_name
-
-_TURNS = {"+": "good", "-": "bad", "@": "dim"}
 
 
 def trust_verb(options: Options, what: str | None, is_sure: bool, is_all: bool, is_pinned: bool) -> None:
@@ -59,10 +57,10 @@ def trust_one(options: Options, client: Client, name: str, *, is_sure: bool) -> 
             _print_file(file)
     if shown["reason"] is None:
         if not options.is_json:
-            print(f"{escape(name)}: trusted as it stands already")
+            print(f"{escape(name)}: already trusted as it is now")
         return
-    if not is_sure and not _ask(f"trust {escape(name)} as it stands?"):
-        raise Failure(f"{escape(name)} sleeps on, untrusted", FAILED)
+    if not is_sure and not _ask(f"trust {escape(name)} as it is now?"):
+        raise Failure(f"{escape(name)} is not trusted, and still sleeps", FAILED)
     _say(options, client.post("/trust/accept", name=name, digest=shown["digest"]))
 
 
@@ -85,14 +83,14 @@ def add_verb(options: Options, folder: str | None, project: str | None, is_sure:
         return
     if not options.is_json:
         _print_project(shown)
-    if not is_sure and not _ask(f"attach {escape(shown['project'])} and trust it as it stands?"):
+    if not is_sure and not _ask(f"attach {escape(shown['project'])} and trust it as it is now?"):
         raise Failure(f"{escape(shown['folder'])} was not attached", FAILED)
     _say(options, client.post("/trust/attach", folder=place, project=project, digest=shown["digest"]))
 
 
 def _ask(question: str) -> bool:
     if not sys.stdin.isatty():
-        raise Failure("nobody is there to be asked; --yes trusts what is shown above", FAILED)
+        raise Failure("cannot ask without a terminal; --yes trusts everything shown above", FAILED)
     return click.confirm(question, default=False)
 
 
@@ -184,4 +182,4 @@ def _print_file(file: dict[str, Any]) -> None:
         return
     print(f"  {escape(file['file'])}: {'changed' if file['state'] == 'changed' else 'new'}")
     for line in file["diff"]:
-        print("    " + paint(escape(line), _TURNS.get(line[:1], "")))
+        print(paint_diff(escape(line), "    "))

@@ -27,11 +27,11 @@ def webhook_verb(
 ) -> None:
     if what == "list":
         if name or file or binding or event or delivery:
-            raise click.UsageError("list takes no more words")
+            raise click.UsageError("list takes no other arguments")
         _print_list(options)
         return
     if name is None or file is None:
-        raise click.UsageError("say which session and what: wakeful webhook test NAME FILE")
+        raise click.UsageError("give a session and a file: wakeful webhook test NAME FILE")
     given = {"binding": binding, "event": event, "delivery": delivery}
     answer = options.client().post(
         "/webhooks/test",
@@ -47,7 +47,7 @@ def _read(file: str) -> str:
         content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
         return content.decode()
     except UnicodeDecodeError:
-        raise CallerError(f"{file} is no text in UTF-8; deliver it with curl, signed as its sender would") from None
+        raise CallerError(f"{file} is not UTF-8 text; deliver it with curl, signed as its sender would") from None
     except OSError as error:
         raise CallerError(f"{file} cannot be read: {error.strerror}") from None
 

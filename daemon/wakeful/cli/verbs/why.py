@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from wakeful.cli.client import Options
-from wakeful.cli.text import escape, paint, say_slots, show_local_times, wrap
+from wakeful.cli.text import escape, find_colour, paint, say_slots, show_local_times, wrap
 
 
 def why_verb(options: Options, x: str, run: int | None) -> None:
@@ -29,7 +29,7 @@ def _format_chain(links: list[dict[str, Any]]) -> Iterator[str]:
     for number, link in enumerate(links, 1):
         first, *rest = link["words"]
         head, *more = wrap(show_local_times(escape(f"{number}. {first}")), "   ")
-        yield from (paint(line, link["outcome"] or "") for line in (head[3:], *more))
+        yield from (paint(line, find_colour(link["outcome"])) for line in (head[3:], *more))
         for sentence in rest:
             yield from (paint(line, "dim") for line in wrap(show_local_times(escape(sentence)), "   "))
 
@@ -70,7 +70,7 @@ def _format_waves(found: dict[str, Any]) -> list[str]:
     for path in found["unmatched"]:
         lines += _indent(f"{path}: wakes no session; `wakeful why {path}` says what nearly matches")
     if len(found["waves"]) > 1:
-        lines.append("Output that comes out unchanged ends the wave there.")
+        lines.append("The wave ends at an output that does not change.")
     return lines
 
 

@@ -18,7 +18,6 @@ from pathlib import Path
 import msgspec
 
 from wakeful.system.private_files import sync_folder
-from wakeful.text.display import count
 
 _SLOT_BYTES = 4096
 _LAYOUT = struct.Struct(">8s16sQQ32s")
@@ -47,8 +46,7 @@ def judge_store(anchor: Mark | None, newest: Mark, roll_at_anchor: bytes | None)
     if anchor is None and newest.flush == 0:
         return None
     if anchor is None:
-        held = count(newest.position, "record")
-        return f"its anchor is missing or unreadable, so nothing shows that {held} is all there was"
+        return f"its anchor is missing or unreadable, so records after record {newest.position} may be missing"
     if anchor.store != newest.store:
         return f"its anchor belongs to another store ({anchor.store.hex()[:8]}, this one is {newest.store.hex()[:8]})"
     if newest.flush < anchor.flush:

@@ -214,7 +214,7 @@ def _judge_present(files: StoreFiles, connection: apsw.Connection) -> str | None
         if count_tables(connection) == 0:
             raise say_unfinished(files.database)
         raise StoreDamaged(
-            f"{files.database} is a database, but not of wakeful; put it aside and use: wakeful restore BACKUP"
+            f"{files.database} is a database, but not of wakeful; move it away and use: wakeful restore BACKUP"
         )
     wrong = _judge(files, connection)
     if wrong is None and read_mark(connection).flush == 0:
@@ -235,10 +235,10 @@ def _refuse_empty_start(files: StoreFiles) -> None:
     remains = [name for name in _REMAINS if _holds_files(files.state_dir / name)]
     if remains:
         raise StoreBehindAnchor(
-            f"{files.state_dir} has no log, but holds what the runs of one left ({', '.join(remains)}): "
+            f"{files.state_dir} has no log, but has files of its runs ({', '.join(remains)}): "
             "its log was deleted or moved away. "
             "Put it back, or go back to a backup with: wakeful restore BACKUP. "
-            "To begin anew with an empty log, move the rest out of the way: "
+            "To start with an empty log, move the folder away: "
             f"mv {shlex.quote(str(files.state_dir))} {shlex.quote(f'{files.state_dir}.old')}"
         )
 

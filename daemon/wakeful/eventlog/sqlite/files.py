@@ -244,19 +244,19 @@ def connect_reader(database: Path) -> apsw.Connection:
         if database.is_file() and _is_mounted_read_only(database.parent):
             return _connect_beside_no_writer(database)
         raise StoreUnsafe(
-            f"{database} cannot be opened: {error}; that says nothing against the log: "
-            "look at who may read it and write to its folder"
+            f"{database} cannot be opened: {error}; this does not mean that the log is damaged: "
+            "check who may read it and write to its folder"
         ) from error
     except apsw.ReadOnlyError as error:
         if read_code(error) == apsw.SQLITE_READONLY_ROLLBACK:
             raise say_unfinished(database) from error
         raise StoreUnsafe(
-            f"{database} cannot be read: {error}; that says nothing against the log: "
-            "look at who may write to its folder"
+            f"{database} cannot be read: {error}; this does not mean that the log is damaged: "
+            "check who may write to its folder"
         ) from error
     except (apsw.NotADBError, apsw.CorruptError, apsw.IOError) as error:
         raise StoreDamaged(
-            f"{database} cannot be read: {error}; put it aside and use: wakeful restore BACKUP"
+            f"{database} cannot be read: {error}; move it away and use: wakeful restore BACKUP"
         ) from error
 
 
@@ -270,7 +270,7 @@ def _refuse_hollow(database: Path) -> None:
     wal = database.with_name(f"{database.name}-wal")
     if wal.exists() and _holds_frames(wal):
         raise StoreDamaged(
-            f"{database} is empty, but {wal.name} beside it holds records; keep a copy of both, then use: "
+            f"{database} is empty, but {wal.name} next to it has records; keep a copy of both, then use: "
             "wakeful restore BACKUP"
         )
     raise say_unfinished(database)
@@ -278,7 +278,7 @@ def _refuse_hollow(database: Path) -> None:
 
 def say_unfinished(database: Path) -> StoreUnfinished:
     return StoreUnfinished(
-        f"{database} was not finished when it was made, and holds nothing; the next start of the daemon makes it anew"
+        f"{database} is empty, because its creation was interrupted; the next start of the daemon creates it again"
     )
 
 

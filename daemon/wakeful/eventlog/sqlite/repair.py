@@ -56,8 +56,8 @@ def mend_store(state_dir: Path, progress: Progress | None = None) -> Mended:
         return _mend_database(files, report, done)
     except (apsw.FullError, OSError) as error:
         raise StoreFull(
-            f"{files.folder} cannot be mended: {error}; a copy of the store and its indexes need room beside it, "
-            "nothing was lost: make room and repeat"
+            f"{files.folder} cannot be mended: {error}; a copy of the store and its indexes need space next to it; "
+            "nothing was lost: free some space and repeat"
         ) from error
     finally:
         lock.release()
@@ -107,7 +107,7 @@ def _mend_search(files: StoreFiles) -> list[str]:
     if wrong is None:
         return []
     search_index.remove(files)
-    return [f"the search index was damaged ({wrong}) and is removed; the next search builds it again"]
+    return [f"the search index was damaged ({wrong}) and was removed; the next search rebuilds it"]
 
 
 def _mend_database(files: StoreFiles, report: Report, done: list[str]) -> Mended:
@@ -121,7 +121,7 @@ def _mend_database(files: StoreFiles, report: Report, done: list[str]) -> Mended
             done += _in_one_step(connection, mend)
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     except payload_check.UNREADABLE as error:
-        done.append(f"then it could not go on: {error}")
+        done.append(f"then the repair failed: {error}")
     finally:
         connection.close()
     return Mended(tuple(done), copy, verify_store(files.database, files.anchor))
@@ -166,7 +166,7 @@ def _replace_event_index(connection: apsw.Connection) -> list[str]:
     connection.execute("VACUUM")
     with connection:
         connection.execute("REINDEX")
-    return [f"the index {_EVENT_INDEX} was damaged and is rebuilt from the records"]
+    return [f"the index {_EVENT_INDEX} was damaged and was rebuilt from the records"]
 
 
 def _in_one_step(connection: apsw.Connection, mend: Callable[[apsw.Connection], Iterator[str]]) -> list[str]:
@@ -194,7 +194,7 @@ def _mend_clock_steps(connection: apsw.Connection) -> Iterator[str]:
     if changed:
         connection.execute("DELETE FROM clock_step")
         connection.execute("INSERT INTO clock_step SELECT session, seq FROM temp.true_step")
-        yield f"the notes where the clock was set back are corrected from the records' times: {count(changed, 'note')}"
+        yield f"the table of clock changes was corrected from the records' times: {count(changed, 'row')}"
     connection.execute("DROP TABLE temp.true_step")
 
 
@@ -206,7 +206,7 @@ def _drop_snapshots(connection: apsw.Connection) -> Iterator[str]:
     damaged = [(key, name, seq) for key, name, seq, state, digest in rows if chain.hash_bytes(state) != digest]
     for key, name, seq in damaged:
         connection.execute("DELETE FROM snapshot WHERE session = ? AND seq = ?", (key, seq))
-        yield f"session {name}: the damaged snapshot at seq {seq} is dropped; a replay replaces it"
+        yield f"session {name}: the damaged snapshot at seq {seq} was dropped; a replay replaces it"
 
 
 def _drop_keys(connection: apsw.Connection) -> Iterator[str]:
@@ -219,4 +219,4 @@ def _drop_keys(connection: apsw.Connection) -> Iterator[str]:
     for session, name, key in rows:
         connection.execute("DELETE FROM idempotency WHERE session = ? AND key = ?", (session, key))
         where = f"session {name}: the key {key!r}"
-        yield f"{where} named records that are not there and is dropped; its call can be made again"
+        yield f"{where} named records that do not exist and was dropped; its call can be repeated"

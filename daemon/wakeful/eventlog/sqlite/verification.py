@@ -34,7 +34,7 @@ _UNREADABLE = payload_check.UNREADABLE
 _INDEX_DISAGREES = re.compile(r"missing from index|entries in index|values differ from index|non-unique entry in index")
 _TREE = re.compile(r"Tree (\d+) ")
 _SCHEMA_ROWS = "SELECT name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite!_%' ESCAPE '!'"
-STEP_WRONG = "whether the clock was set back before it is recorded wrongly"
+STEP_WRONG = "the log records wrongly whether the clock was set back before this record"
 
 
 class _Counts(msgspec.Struct):
@@ -186,7 +186,7 @@ def _find_undecodable(connection: apsw.Connection, session: _Session) -> Iterato
     for seq, *values in rows:
         for column, value in zip(columns, values, strict=True):
             if value is not None and value.decode(errors="replace").encode() != value:
-                yield seq, f"its {column} is no text: {value!r}"
+                yield seq, f"its {column} is not text: {value!r}"
 
 
 def _check_records(connection: apsw.Connection, session: _Session, counts: _Counts) -> Iterator[tuple[int, str]]:
@@ -299,9 +299,7 @@ def _check_flushes(connection: apsw.Connection) -> Iterator[Finding]:
         roll = chain.roll_forward(roll, hashes)
         if roll != noted:
             first = last - len(hashes) + 1
-            yield Finding(
-                f"flush {found}", f"its records {first} to {last} of all sessions are not those it was made of"
-            )
+            yield Finding(f"flush {found}", f"its records {first} to {last} of all sessions do not match its hash")
             roll = noted
     if next(records, None) is not None:
         yield Finding("flushes", f"there are records after the last flush, which ends at {position}")
@@ -310,7 +308,7 @@ def _check_flushes(connection: apsw.Connection) -> Iterator[Finding]:
 def _check_anchor(connection: apsw.Connection, anchor: Mark | None) -> Iterator[Finding]:
     wrong = judge_store(anchor, read_mark(connection), read_roll(connection, anchor.flush) if anchor else None)
     if wrong is not None:
-        yield Finding("anchor", f"the store is not what it vouches for: {wrong}")
+        yield Finding("anchor", f"the store does not match the anchor: {wrong}")
 
 
 def _check_structure_beside(database: Path) -> list[Finding]:

@@ -451,9 +451,8 @@ class Writer:
         elif wal_bytes > WAL_KEPT_BYTES and not self._has_told_held:
             self._has_told_held = True
             self._tell(
-                f"the write-ahead log of the log has grown to {wal_bytes // 1_000_000} MB, because a process reads "
-                "the log and does not let go of it; "
-                "nothing is lost, but the disk fills: wakeful doctor says how to find that process"
+                f"the write-ahead log has grown to {wal_bytes // 1_000_000} MB, because a process keeps a read of the "
+                "log open; nothing is lost, but the disk fills: wakeful doctor says how to find that process"
             )
 
     def _note_wal_pages(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
@@ -489,13 +488,13 @@ class Writer:
 
 def _make_gone(lost: Loss) -> StoreGone:
     return StoreGone(
-        f"the log was taken away from under the daemon: {lost.words}; "
+        f"the log's files were deleted, moved or replaced while the daemon ran: {lost.words}; "
         "nothing is acknowledged any more, and the daemon ends. "
         "Put the files back, or go back to a backup with: wakeful restore BACKUP; then start the daemon again"
     )
 
 
-_UNKNOWN = "what was not acknowledged is unknown and will be read again at the next start"
+_UNKNOWN = "unacknowledged records may or may not be on disk; the next start reads the log again"
 # This error is made in advance. When it is needed, there is no memory for its text.
 _NO_MEMORY = StoreFailed(
     f"the log could not be written: there was no memory for it; {_UNKNOWN}; "

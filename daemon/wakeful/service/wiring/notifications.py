@@ -83,8 +83,8 @@ class NotificationReport:
                 yield Finding(what="notify", words=words, mend=mend)
             elif ledger.delivery is not None and ledger.delivery.problem is not None:
                 delivery = ledger.delivery
-                tried = count(delivery.attempts, "time")
-                words = f"notifier {notifier.name} reaches nobody, tried {tried}: {delivery.problem}"
+                tried = count(delivery.attempts, "attempt")
+                words = f"a message of notifier {notifier.name} is not delivered after {tried}: {delivery.problem}"
                 yield Finding(what="notify", words=words, since=delivery.made_at, mend=mend)
             elif ledger.ended and ledger.ended[-1].problem is not None:
                 last = ledger.ended[-1]
@@ -98,7 +98,7 @@ class NotificationReport:
         yield Family(
             "wakeful_notifications_total",
             "counter",
-            "Messages to people, delivered or given up, since the notifier is there.",
+            "Messages to people, delivered or given up, since the notifier was added.",
             [
                 Sample(count, {"notifier": name, "result": result})
                 for name, ledger in posts
