@@ -115,3 +115,17 @@ def test_every_colour_that_is_painted_exists() -> None:
 def test_a_word_of_the_daemon_without_a_colour_is_plain(word: str | None, colour: Colour) -> None:
     """States and outcomes may be of a newer daemon, so an unknown one has no colour."""
     assert find_colour(word) == colour
+
+
+@pytest.mark.parametrize(
+    ("words", "is_shown_for_people"),
+    [
+        ("looked at 2026-01-31T06:00:00Z: nothing there", True),
+        ("until 2026-01-31T06:00:00Z, then again", True),
+        ("backup/2026-01-31T06:00:00Z.tar", False),
+        ("name@2026-01-31T06:00:00Z:part", False),
+    ],
+)
+def test_a_time_that_is_a_word_of_its_own_is_shown_like_all_others(words: str, is_shown_for_people: bool) -> None:
+    """A colon after the time ends it, unless a name goes on there."""
+    assert ("T06:00:00Z" not in text.show_local_times(words)) is is_shown_for_people

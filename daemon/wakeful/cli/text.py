@@ -32,7 +32,7 @@ COLOURS: dict[Colour, str] = {
 }  # fmt: skip
 _DIFF_COLOURS: dict[str, Colour] = {"+": "good", "-": "bad", "@": "dim", "\\": "dim"}
 # A time in UTC as a separate word, not inside a path or a name such as backup/2026-01-31T06:00:00Z.tar.
-_MOMENT = r"(?<![\w./:@+-])\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z(?![\w/@:+-]|\.\w)"
+_MOMENT = r"(?<![\w./:@+-])\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z(?![\w/@+-]|[:.]\w)"
 _SECONDS = ((86400, "d"), (3600, "h"), (60, "min"))
 
 
