@@ -68,7 +68,7 @@ docs: $(READY) ## write what the pages have from the code: commands, lifecycle, 
 	$(BIN)/python scripts/write_rules_page.py
 	$(BIN)/python scripts/write_walk_page.py
 
-test: $(READY) ## the suite, in about nine minutes on two cores
+test: $(READY) ## the suite, in three to nine minutes on two cores
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST)
 
 test-long: $(LONG_READY) ## the tests that take longer, and other random examples than those of `make test`
