@@ -44,7 +44,7 @@ from wakeful.specs.templates import Glob
 from wakeful.specs.value_parsers import find_local_zone
 from wakeful.specs.yaml_text import MAX_BYTES, read_mapping, read_marks, shorten
 from wakeful.system.state_folder import SOCKET_FILE
-from wakeful.text.display import ReportProgress, tell_nobody
+from wakeful.text.display import ReportProgress, ignore_progress
 
 SETTINGS_FILE = "wakeful.yaml"
 SPECS_FOLDER = "sessions.d"
@@ -344,7 +344,7 @@ class ProjectReading:
     warnings: tuple[Problem, ...] = ()
     globs: tuple[Glob, ...] = ()
     # Files outside the specs' folders that specs depend on, as (folder, name). A change of one needs a new reading.
-    outposts: frozenset[tuple[str, str]] = frozenset()
+    outside_files: frozenset[tuple[str, str]] = frozenset()
     # Folders in which every change needs a new reading.
     attached: tuple[str, ...] = ()
     agents: Mapping[str, AgentSpec] = field(default_factory=dict)
@@ -355,7 +355,7 @@ class ProjectReading:
 
     def is_news(self, folder: str, name: str) -> bool:
         """Does a change of this name in this folder need a new reading? True if a template or a spec depends on it."""
-        if (folder, name) in self.outposts or any(f"{folder}/".startswith(f"{one}/") for one in self.attached):
+        if (folder, name) in self.outside_files or any(f"{folder}/".startswith(f"{one}/") for one in self.attached):
             return True
         return any(glob.is_news(folder, name) for glob in self.globs)
 
@@ -374,7 +374,7 @@ class ProjectReader:
         kept: Path | None = None,
         pools: frozenset[str] | None = None,
         accept: Callable[[Path], bytes | None] = lambda path: None,
-        report_progress: ReportProgress = tell_nobody,
+        report_progress: ReportProgress = ignore_progress,
     ) -> None:
         """`accept` returns the text to use instead of the settings file, or None to use the file itself."""
         self._specs_dir = Path(os.path.abspath(specs_dir))
@@ -389,7 +389,7 @@ class ProjectReader:
         self._kept = kept
         # The readings that the file `kept` holds already.
         self._left: Mapping[str, FileReading] = {}
-        self._tell_far = report_progress
+        self._report_progress = report_progress
 
     def read(self) -> ProjectReading:
         settings, defaults, problems = self._read_accepted()
@@ -409,7 +409,9 @@ class ProjectReader:
             self._left = load_readings(self._kept, self.defaults, around)
         # The saved readings are valid only with the defaults of the first reading.
         kept = self._left if self._folder is None else None
-        folder = self._folder = read_folder(self._specs_dir, around, self.defaults, self._folder, kept, self._tell_far)
+        folder = self._folder = read_folder(
+            self._specs_dir, around, self.defaults, self._folder, kept, self._report_progress
+        )
         refused = dict(folder.refused)
         if problems:
             refused[SETTINGS_FILE] = "\n".join(map(str, problems))
@@ -420,7 +422,7 @@ class ProjectReader:
             folders=self._watched_folders(folder),
             warnings=tuple(folder.warnings),
             globs=tuple(expansion.glob for expansion in folder.expansions.values()),
-            outposts=frozenset(os.path.split(one) for one in (*folder.agent_files, *folder.skill_folders)),
+            outside_files=frozenset(os.path.split(one) for one in (*folder.agent_files, *folder.skill_folders)),
             attached=folder.skill_folders,
             agents=folder.agents,
             agent_problems={

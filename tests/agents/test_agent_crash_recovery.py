@@ -181,7 +181,7 @@ def judge_told(provider: Provider) -> None:
 PAID = Usage(100, 10)
 PAGES = 6
 # The summariser refuses longer requests. So it has to read in pieces and merge the summaries.
-MOST_TOLD = 6_500
+MOST_REPORTED = 6_500
 
 
 def answer_by_what_is_shown(asked: Asked) -> Any:
@@ -195,7 +195,7 @@ def answer_by_what_is_shown(asked: Asked) -> Any:
     }
     pages = max((int(number) for number in re.findall(r"""(?:['"]offset['"]: ?|READ-)(\d+)""", told)), default=0)
     if "summarise" in asked.tool_names:
-        if len(asked.messages[0].text) > MOST_TOLD:
+        if len(asked.messages[0].text) > MOST_REPORTED:
             return Fail(400, message="prompt is too long: 9000 tokens > 1000 maximum", times=None)
         seen = [f"DONE-{text}" for text, was_sent in is_sent.items() if was_sent] + [f"READ-{pages}"]
         return Reply(

@@ -18,7 +18,7 @@ from cli.conftest import run_wakeful
 from wakeful import __version__
 from wakeful.eventlog.contract import Append, Draft
 from wakeful.eventlog.sqlite import open_log
-from wakeful.specs.folder_reading import FILES_A_TELL
+from wakeful.specs.folder_reading import FILES_PER_REPORT
 
 ASK = "import sys; from wakeful.cli.client import Client; print(Client(sys.argv[1]).get('/version'))"
 WAIT = "import sys; from wakeful.cli.progress import Waiting\nwith Waiting('asking', is_shown=True): open(sys.argv[1]).read()\nprint('done')"
@@ -137,10 +137,13 @@ def test_check_shows_how_far_it_is_in_a_folder_of_many(tmp_path: Path) -> None:
     specs.mkdir()
     wakeful = (sys.executable, "-m", "wakeful")
     (tmp_path / "a.txt").write_text("one\n")
-    for number in range(FILES_A_TELL + 1):
+    for number in range(FILES_PER_REPORT + 1):
         (specs / f"s{number}.yaml").write_text("objective: x\nbindings: {f: {file: a.txt}}\nrun: {command: ['true']}\n")
     said, seen = on_terminal(*wakeful, "check", "sessions.d", cwd=tmp_path)
-    assert said == f"{FILES_A_TELL + 1} sessions: all good\n" and f"{FILES_A_TELL} of {FILES_A_TELL + 1}" in seen
+    assert (
+        said == f"{FILES_PER_REPORT + 1} sessions: all good\n"
+        and f"{FILES_PER_REPORT} of {FILES_PER_REPORT + 1}" in seen
+    )
     (specs / "s0.yaml").unlink()
     (specs / "s1.yaml").unlink()
     assert on_terminal(*wakeful, "check", cwd=tmp_path)[1].strip() == ""

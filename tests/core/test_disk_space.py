@@ -6,7 +6,7 @@ from core.simulated_world import World
 from core.spec_builders import read, session, write
 from wakeful.core.calls import call_types as calls
 from wakeful.core.record.observations import DiskSpaceSeen
-from wakeful.core.spec.limits import HOLD_BELOW_BYTES, find_mark, judge_room
+from wakeful.core.spec.limits import HOLD_BELOW_BYTES, find_mark, judge_disk_space
 
 SHORT = DiskSpaceSeen("disk space: 1.0 MB free on the disk of the log, 100 MB needed")
 
@@ -85,5 +85,5 @@ def test_the_mark_is_a_twentieth_and_never_more_than_100_mb(free: int, total: in
 
     A file system that does not report its size holds none.
     """
-    assert (judge_room(free, total, is_short=is_short) is not None) == waits
+    assert (judge_disk_space(free, total, is_short=is_short) is not None) == waits
     assert find_mark(total) <= HOLD_BELOW_BYTES

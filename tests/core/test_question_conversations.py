@@ -10,7 +10,7 @@ from core.test_agent_runs import DOCS, answer, end, make_world, post, request, t
 from wakeful.core.agents import steps as work
 from wakeful.core.calls import call_types as calls
 from wakeful.core.deciding.acting_agent import find_hand_off_rule
-from wakeful.core.record.fold_runs import MOST_TALKS, OWN
+from wakeful.core.record.fold_runs import MOST_CONVERSATIONS, OWN
 from wakeful.core.record.knowledge import RecordRange
 from wakeful.core.record.state import OpenRun
 
@@ -175,11 +175,11 @@ def test_an_agent_s_question_is_answered_in_the_conversation_it_was_asked_in() -
 
 def test_only_so_many_conversations_are_kept() -> None:
     world = rested()
-    for number in range(MOST_TALKS + 3):
+    for number in range(MOST_CONVERSATIONS + 3):
         ask(world, "?", f"person:{number}")
         say(world)
     assert (
-        len(the(world).knowledge.talks) == MOST_TALKS
+        len(the(world).knowledge.talks) == MOST_CONVERSATIONS
         and OWN in the(world).knowledge.talks
         and "person:0" not in the(world).knowledge.talks
     )

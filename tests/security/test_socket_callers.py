@@ -25,7 +25,7 @@ from ordinary_user import OrdinaryBox, OrdinaryUser
 from wait_conditions import eventually
 from wakeful.api.gate.callers import GONE, Unknown, find_absence, judge_peer
 from wakeful.runners.isolation.bubblewrap import find_obstacle
-from wakeful.runners.process.process_mark import OWN, mark_of, read_sign
+from wakeful.runners.process.process_mark import OWN, mark_of, read_mark_of
 
 HERE = Path(__file__).parent
 OBSTACLE = find_obstacle()
@@ -313,7 +313,7 @@ def test_every_sign_of_a_run_counts_by_itself() -> None:
             process.stdin.write(b"there\n")
             process.stdin.flush()
             assert process.stdout.readline() == b"there\n"
-            sign = read_sign(process.pid, state)
+            sign = read_mark_of(process.pid, state)
             process.communicate()
         return None if sign is None else sign.words
 
@@ -324,7 +324,7 @@ def test_every_sign_of_a_run_counts_by_itself() -> None:
     assert "WAKEFUL_RUN is set" in (look(["cat"], env={**os.environ, "WAKEFUL_RUN": "anything"}) or "")
     assert "daemon's own processes" in (look(own) or "")
     with pytest.raises(ProcessLookupError):
-        read_sign(2**22 + 1, state)
+        read_mark_of(2**22 + 1, state)
 
 
 def test_the_control_group_of_a_run_is_a_sign() -> None:
@@ -351,7 +351,7 @@ def test_the_control_group_of_a_run_is_a_sign() -> None:
     try:
         with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
             (group / "cgroup.procs").write_text(str(process.pid))
-            sign = read_sign(process.pid, "/var/lib/wakeful")
+            sign = read_mark_of(process.pid, "/var/lib/wakeful")
             process.communicate()
         assert sign is not None and sign.mark == mark and "control group" in sign.words
     finally:

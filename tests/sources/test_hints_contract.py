@@ -348,9 +348,9 @@ async def test_inotify_reports_a_burst_in_few_batches(tmp_path: Path) -> None:
         (tmp_path / f"{number}").touch()
         await asyncio.sleep(0)
     await heard.hears(tmp_path / "1999")
-    breaths = (loop.time() - began) / inotify.BREATH_SECONDS + 2
+    breaths = (loop.time() - began) / inotify.SPAN_SECONDS + 2
     assert len({name for dirt in heard.dirt if isinstance(dirt, Dirty) for name in dirt.names or ()}) == 2000
-    assert len(heard.batches) <= breaths * inotify.TURNS_PER_BREATH
+    assert len(heard.batches) <= breaths * inotify.READS_PER_SPAN
     heard.hints.close()
 
 

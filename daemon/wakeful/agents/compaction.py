@@ -187,7 +187,7 @@ class Summariser:
         self._pause = pause
         # The names of the models that made parts of the summary.
         self._models_used: dict[str, None] = {}
-        self._has_ruled = False
+        self._has_summarised_by_rule = False
         self._open = read_summary(beginning.summary).open_questions
         self._told_tokens = estimate_tokens(INSTRUCTIONS) + estimate_tokens(str(OFFER.parameters))
         around = (
@@ -197,7 +197,9 @@ class Summariser:
 
     @property
     def by(self) -> str:
-        return " and ".join((*self._models_used, *(["rule"] if self._has_ruled or not self._models_used else [])))
+        return " and ".join(
+            (*self._models_used, *(["rule"] if self._has_summarised_by_rule or not self._models_used else []))
+        )
 
     async def summarise(self, entries: Sequence[Entry]) -> Summary | None:
         """Summarise a conversation. None if no model summarised any part of it."""
@@ -237,7 +239,7 @@ class Summariser:
             except _TooLong:
                 pieces.extendleft(reversed(split_pieces(piece, self._room)))
                 continue
-            parts.append(made or self._tell_by_rule(piece))
+            parts.append(made or self._summarise_by_rule(piece))
         return parts
 
     async def _ask_part(self, piece: Piece, number: int, of: int) -> Summary | None:
@@ -246,8 +248,8 @@ class Summariser:
             "\n\n".join((_PART.format(number=number, of=of), *open_before, "The record:", tell_piece(piece)))
         )
 
-    def _tell_by_rule(self, piece: Piece) -> Summary:
-        self._has_ruled = True
+    def _summarise_by_rule(self, piece: Piece) -> Summary:
+        self._has_summarised_by_rule = True
         return read_told(digest_piece(piece))
 
     # -- reduce -------------------------------------------------------------------------------

@@ -111,7 +111,7 @@ class SessionSurvey:
 
     def __init__(self) -> None:
         self._kept: dict[str, Surveyed] = {}
-        self._leaned_on: tuple[object, ...] = ()
+        self._inputs_then: tuple[object, ...] = ()
 
     def survey(self, core: Core, moment: Moment) -> Survey | None:
         """Survey the sessions. None if too many sessions have changed for one turn of the loop. The next call continues
@@ -144,7 +144,7 @@ class SessionSurvey:
         return found
 
     def _forget_outdated(self, core: Core) -> None:
-        leaning_on = (
+        inputs_now = (
             core.settings.allow_unisolated,
             core.settings.limits,
             core.looked.strict_problem,
@@ -153,9 +153,9 @@ class SessionSurvey:
             tuple(map(id, core.agents.values())),
             tuple(core.agent_problems.items()),
         )
-        if leaning_on != self._leaned_on:
+        if inputs_now != self._inputs_then:
             self._kept.clear()
-            self._leaned_on = leaning_on
+            self._inputs_then = inputs_now
 
 
 def _look_at(core: Core, session: Session, moment: Moment) -> Surveyed:

@@ -16,7 +16,7 @@ import msgspec
 from wakeful.core.deciding.working_state import Core
 from wakeful.core.looking.observed_state import Looked
 from wakeful.core.record.observations import Moment
-from wakeful.core.spec.limits import FEW_BYTES, judge_room
+from wakeful.core.spec.limits import FEW_BYTES, judge_disk_space
 from wakeful.monitoring.findings import Finding, Level, Survey, What
 from wakeful.monitoring.last_verification import Verified
 from wakeful.text.display import count
@@ -124,7 +124,7 @@ def measure_disk(folder: Path) -> DiskFacts:
     system."""
     found = os.statvfs(folder)
     free, total = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
-    return DiskFacts(free, total, judge_room(free, total, is_short=False))
+    return DiskFacts(free, total, judge_disk_space(free, total, is_short=False))
 
 
 def _judge_watches(core: Core) -> tuple[Watches, list[Finding]]:

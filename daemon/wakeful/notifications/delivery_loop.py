@@ -118,7 +118,7 @@ class Notifications:
         self._may_be_held = True
         self._heard.set()
 
-    async def open_posts(self) -> None:
+    async def open_notifiers(self) -> None:
         """Adapt the active notifiers to the settings. A new ledger is on disk when this returns."""
         for name in self._posts.keys() - self._wanted.keys():
             gone = self._posts.pop(name)
@@ -180,7 +180,7 @@ class Notifications:
 
     async def _turn(self) -> None:
         """Do one round: settings, records, messages."""
-        await self.open_posts()
+        await self.open_notifiers()
         await self._read_news()
         self._look_at_holds()
         for post in self._posts.values():
@@ -463,7 +463,7 @@ class Notifications:
                     raise
                 post.saved = ledger
 
-    def list_posts(self) -> list[tuple[Notifier, Ledger | None]]:
+    def list_ledgers(self) -> list[tuple[Notifier, Ledger | None]]:
         """List every notifier with its ledger. The ledger is None until it has been opened."""
         opened = self._posts
         return [(one, opened[name].ledger if name in opened else None) for name, one in self._wanted.items()]

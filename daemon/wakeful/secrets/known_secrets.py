@@ -86,7 +86,7 @@ class KnownSecrets:
         self._seen: SecretsSeen | None = None
         self._lacking = asyncio.Event()
         # The sessions whose specs, as last read, contain the value of a secret.
-        self._outspoken: set[str] = set()
+        self._specs_with_secrets: set[str] = set()
 
     def look(self, more: Iterable[str] = ()) -> None:
         """Read all secrets again. `more` has further names that sessions are about to need."""
@@ -210,8 +210,8 @@ class KnownSecrets:
             for one in read.declared
             if self.redactor and (name := self.redactor.find(_pack(one.spec))) is not None
         }
-        self._outspoken -= {*read.removed, *(one.spec.name for one in read.declared)}
-        self._outspoken |= told.keys()
+        self._specs_with_secrets -= {*read.removed, *(one.spec.name for one in read.declared)}
+        self._specs_with_secrets |= told.keys()
         refused = {
             spec: f"its spec holds the value of the secret {name}: list the name under secrets, read it from the "
             f"file in ${name_variable(name)}, and change the secret"
@@ -233,9 +233,9 @@ class KnownSecrets:
         )
 
     @property
-    def has_outspoken_specs(self) -> bool:
+    def has_specs_with_secrets(self) -> bool:
         """Does a spec, as last read, contain the value of a secret? If so, the specs must not be saved to disk."""
-        return bool(self._outspoken)
+        return bool(self._specs_with_secrets)
 
     def _look_at(self, name: str) -> Known:
         try:

@@ -37,7 +37,7 @@ from wakeful.system.journal import ERROR, WARNING
 from wakeful.system.process_tuning import Affinity
 from wakeful.system.state_folder import remove_address, write_address
 from wakeful.system.systemd import Supervisor, is_restarting
-from wakeful.text.display import count, tell_nobody
+from wakeful.text.display import count, ignore_progress
 
 # The kinds of holds after failed runs. A session with such a hold sleeps until a newer version comes or a person acts.
 FAILED_HOLDS = ("failed", "crashing", "loop")
@@ -518,7 +518,7 @@ class Daemon:
     async def _open_notifying(self) -> None:
         """Save a new notifier to disk before anything happens that it must report."""
         try:
-            await self._edges.notifications.open_posts()
+            await self._edges.notifications.open_notifiers()
         except OSError as error:
             words = f"the ledgers of notifiers cannot be written: {error.strerror or error}; it is tried again"
             self._printer.say(words, priority=WARNING)
@@ -565,7 +565,7 @@ class Daemon:
 
     async def _keep_archiving(self) -> None:
         """Archive the sessions that are due, every hour until cancelled. A failed round is reported."""
-        work = BundleWork(self._api_service, DAEMON, tell_nobody)
+        work = BundleWork(self._api_service, DAEMON, ignore_progress)
         for number in itertools.count():
             await asyncio.sleep(ARCHIVING_SECONDS)
             try:

@@ -210,7 +210,7 @@ class SpecReports:
 
         Nothing is saved if a spec contains the value of a secret.
         """
-        if not self._known.has_outspoken_specs:
+        if not self._known.has_specs_with_secrets:
             self._spec_reader.keep()
 
     def report(self, observation: SpecsRead | SettingsRead | AgentsRead) -> None:

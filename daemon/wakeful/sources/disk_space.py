@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 
 from wakeful.core.record.observations import DiskSpaceSeen
-from wakeful.core.spec.limits import find_mark, judge_room
+from wakeful.core.spec.limits import find_mark, judge_disk_space
 
 LOOK_SECONDS = 2.0
 # The disk is checked more often if its free space is less than this many times the limit, because runs can fill it
@@ -39,7 +39,7 @@ class DiskSpaceWatch:
             # The state folder was deleted. The log notices this, and ends the daemon with a message.
             return LOOK_SECONDS
         free, total = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
-        words = judge_room(free, total, is_short=self._words is not None)
+        words = judge_disk_space(free, total, is_short=self._words is not None)
         if words != self._words:
             self._words = words
             self._report(DiskSpaceSeen(words))

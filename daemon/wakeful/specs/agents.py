@@ -72,7 +72,7 @@ class BuiltAgent:
 def build_agent(name: str, keys: AgentKeys, around: Surroundings) -> BuiltAgent:
     built = BuiltAgent()
     prompt = _take_prompt(keys, around, built)
-    _check_mind(keys, built)
+    _check_model_source(keys, built)
     models = _build_models(keys, built)
     window = _build_window(keys.context, models, built)
     servers = tuple(_build_server(server, found, built) for server, found in keys.mcp.items())
@@ -132,7 +132,7 @@ def _take_skills(keys: AgentKeys, around: Surroundings, built: BuiltAgent) -> tu
 # -- models ---------------------------------------------------------------------------------------
 
 
-def _check_mind(keys: AgentKeys, built: BuiltAgent) -> None:
+def _check_model_source(keys: AgentKeys, built: BuiltAgent) -> None:
     """Refuse `model` together with `acp`, which has a model of its own, and keys about a model without `model`."""
     if keys.model is not None and keys.acp is not None:
         built.refuse(("acp",), "acp brings a model of its own; keep either model or acp", is_key=True)

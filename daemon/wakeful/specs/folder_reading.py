@@ -45,13 +45,13 @@ from wakeful.specs.templates import (
 )
 from wakeful.specs.value_parsers import find_name_problem, parse_pattern
 from wakeful.specs.yaml_text import MAX_BYTES, Marks, Path, Value, read_mapping, read_marks, shorten
-from wakeful.text.display import ReportProgress, tell_nobody
+from wakeful.text.display import ReportProgress, ignore_progress
 
 AGENTS = "agents"
 SUFFIX = ".yaml"
 DEEPEST_FOLDER = 16
 # The number of files between two reports of progress.
-FILES_A_TELL = 250
+FILES_PER_REPORT = 250
 
 UNREAD: StatKey = (0, 0, 0, 0)
 # The separator between a template's file and the path of one of its sessions. No file name contains it.
@@ -151,7 +151,7 @@ def read_folder(
     defaults: Defaults = NO_DEFAULTS,
     previous: FolderReading | None = None,
     kept: Mapping[str, FileReading] | None = None,
-    report_progress: ReportProgress = tell_nobody,
+    report_progress: ReportProgress = ignore_progress,
 ) -> FolderReading:
     """Read every spec under `specs_dir`.
 
@@ -169,7 +169,7 @@ def read_folder(
     now = time.time_ns()
     found = list(_walk(top, folders, links, unlisted))
     for done, (path, relative) in enumerate(found):
-        if done and done % FILES_A_TELL == 0:
+        if done and done % FILES_PER_REPORT == 0:
             report_progress(done, len(found))
         if not relative.endswith(SUFFIX):
             words = f"ignored, because its name does not end in {SUFFIX}; rename it"
@@ -524,7 +524,7 @@ def _assemble(
             continue
         warnings += reading.warnings
         if spec is not None:
-            warnings += _warn_about_strangers(spec, names, partial(_make_problem, reading, file, basis[0]))
+            warnings += _warn_about_undeclared_sessions(spec, names, partial(_make_problem, reading, file, basis[0]))
             sessions[reading.name] = spec
             digests[reading.name] = reading.digest
     return FolderReading(
@@ -582,7 +582,7 @@ def _judge_servers(spec: SessionSpec, agent: AgentSpec, make: MakeProblem) -> It
         yield make(("bindings", binding.name, "service"), words)
 
 
-def _warn_about_strangers(spec: SessionSpec, names: set[str], make: MakeProblem) -> Iterator[Problem]:
+def _warn_about_undeclared_sessions(spec: SessionSpec, names: set[str], make: MakeProblem) -> Iterator[Problem]:
     """Warn about a bound session that is not declared: it may come later, or be misspelt."""
     for binding in spec.bindings:
         if isinstance(binding, SessionBinding) and binding.session not in names:

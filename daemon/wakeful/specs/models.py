@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, GetJsonSchemaHandler, Tag
 from pydantic_core import CoreSchema
 
-from wakeful.core.spec.agent import Effort, FileHands, ToolPolicy
+from wakeful.core.spec.agent import Effort, FileAccess, ToolPolicy
 from wakeful.core.spec.bindings import (
     CatchUp,
     CommitLine,
@@ -481,7 +481,7 @@ class AcpKeys(Keys):
     mode: FilledText | None = describe(
         None, "The mode the program works in, by its own name for it, such as read-only. Default: the program's."
     )
-    files: FileHands | None = describe(
+    files: FileAccess | None = describe(
         None,
         "ours: it is offered our file tools, which keep to the bindings; own: it opens files itself. Default: ours.",
     )

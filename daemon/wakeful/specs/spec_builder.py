@@ -159,7 +159,7 @@ def build_spec(name: str, keys: SessionKeys, around: Surroundings) -> Built:
         tools=dict(keys.tools),
         notify=keys.notify,
     )
-    _refuse_three_legs(built.spec, built)
+    _refuse_rule_of_two_breach(built.spec, built)
     if built.findings:
         built.spec = None
         return built
@@ -535,7 +535,7 @@ def _check_reach(keys: SessionKeys, root: str, around: Surroundings, built: Buil
             )
 
 
-def _refuse_three_legs(spec: SessionSpec, built: Built) -> None:
+def _refuse_rule_of_two_breach(spec: SessionSpec, built: Built) -> None:
     """Apply the rule of two.
 
     Refuse a session that acts on untrusted text, has secrets and can send them out, because the text could make it do
@@ -580,7 +580,7 @@ def _warn_about(spec: SessionSpec, keys: SessionKeys, around: Surroundings, buil
         built.warn(
             ("run", "workspace"), "workspace: worktree needs a git repository around root, and there is none; use copy"
         )
-    _warn_about_twins(spec, built)
+    _warn_about_duplicate_bindings(spec, built)
 
 
 def _has_repository(root: str) -> bool:
@@ -592,7 +592,7 @@ def _has_repository(root: str) -> bool:
     return True
 
 
-def _warn_about_twins(spec: SessionSpec, built: Built) -> None:
+def _warn_about_duplicate_bindings(spec: SessionSpec, built: Built) -> None:
     first: dict[str, AnyBinding] = {}
     for binding in spec.bindings:
         meant = f"file {binding.pattern} {binding.exclude}" if isinstance(binding, FileBinding) else binding.identity

@@ -32,7 +32,7 @@ PLACEHOLDERS = ("path", "stem")
 MOST_SESSIONS = 10_000
 MOST_FOLDERS = 10_000
 # The most files for which it is reported why they cannot be sessions. Further files are only counted.
-MOST_TOLD = 20
+MOST_REPORTED = 20
 
 _BRACE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 # Characters that must not be in a line, a log or a spec. Bytes that are not UTF-8 arrive as lone surrogates.
@@ -316,10 +316,10 @@ def _find_unfit(path: str, stem: str, session: str) -> str | None:
 
 
 def _shorten_refused(name: str, refused: dict[str, str]) -> dict[str, str]:
-    if len(refused) <= MOST_TOLD:
+    if len(refused) <= MOST_REPORTED:
         return refused
-    kept = dict(sorted(refused.items())[:MOST_TOLD])
+    kept = dict(sorted(refused.items())[:MOST_REPORTED])
     return {
         **kept,
-        f"{name}…": f"{count(len(refused) - MOST_TOLD, 'more file')} cannot be sessions; rename those above first",
+        f"{name}…": f"{count(len(refused) - MOST_REPORTED, 'more file')} cannot be sessions; rename those above first",
     }

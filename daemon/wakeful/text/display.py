@@ -14,7 +14,7 @@ from collections.abc import Callable
 ReportProgress = Callable[[int, int], None]
 
 
-def tell_nobody(done: int, total: int) -> None:
+def ignore_progress(done: int, total: int) -> None:
     """A progress callback that does nothing."""
 
 

@@ -27,7 +27,7 @@ from wakeful.specs.file_ownership import find_others
 from wakeful.specs.folder_reading import AGENTS, INSTANCE, SUFFIX, FileReading, FolderReading
 from wakeful.specs.problem import Problem
 from wakeful.specs.prompt_file import StatKey
-from wakeful.text.display import ReportProgress, tell_nobody
+from wakeful.text.display import ReportProgress, ignore_progress
 from wakeful.trust.ledger import ABSENT, Ledger, Project, digest_content
 from wakeful.trust.path_trust import NoRuns, PathTrust, RunsBySpan, read_mark
 from wakeful.trust.program_digests import Programs, list_programs
@@ -108,7 +108,7 @@ class SpecFolderReader:
         environ: Mapping[str, str] = os.environ,
         kept: Path | None = None,
         around: DaemonLookups = DaemonLookups(),
-        report_progress: ReportProgress = tell_nobody,
+        report_progress: ReportProgress = ignore_progress,
     ) -> None:
         """`kept` is the file of the cached readings, which the next daemon uses.
 
@@ -159,7 +159,7 @@ class SpecFolderReader:
             refused |= part.refused
         self._path_trust.finish()
         self.standings, self.folders = self._new_standings, self._new_folders
-        outposts = {
+        outside_files = {
             os.path.split(path)
             for standing in self.standings.values()
             for path in (*self._list_outposts(standing), *_list_reached(standing))
@@ -176,13 +176,13 @@ class SpecFolderReader:
                     (
                         *main.folders,
                         *(one for part in parts for one in part.folders),
-                        *(folder for folder, _ in outposts),
+                        *(folder for folder, _ in outside_files),
                     )
                 )
             ),
             warnings=(*main.warnings, *(warning for part in parts for warning in part.warnings)),
             globs=(*main.globs, *(glob for part in parts for glob in part.globs)),
-            outposts=frozenset(outposts).union(*(one.outposts for one in (main, *parts))),
+            outside_files=frozenset(outside_files).union(*(one.outside_files for one in (main, *parts))),
             attached=(
                 *(project.specs for project in self._ledger.pages.projects.values()),
                 *(folder for part in (main, *parts) for folder in part.attached),

@@ -369,7 +369,7 @@ FACT = (
     Field("source", "number", "the seq of the record that it comes from, or null"),
 )
 # The answer of `health`. The answer of `doctor` (HEALTH) has more about the daemon.
-WELL_BEING = (
+HEALTH_ANSWER = (
     Field("healthy", "flag", "true if nothing needs a person; a caller without a token gets only this field"),
     Field("at", "moment", "the time of this answer", is_optional=True),
     Field("version", "text", "the daemon's version", is_optional=True),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wakeful.verbs.answer_fields import NAMED_RECORD, WELL_BEING
+from wakeful.verbs.answer_fields import HEALTH_ANSWER, NAMED_RECORD
 from wakeful.verbs.looks import BOUNDS, PAGES
 from wakeful.verbs.verb import Argument, Field, Route, Verb, reads
 
@@ -99,7 +99,7 @@ VERBS = (
         arguments=(Argument("plain", "flag", help="Answer 200 even if something needs attention.", only="http"),),
         cli_module="verbs.overviews",
         routes=(Route("GET", "/health", "read", is_public=True, is_filtered=True),),
-        answer=WELL_BEING,
+        answer=HEALTH_ANSWER,
     ),
     Verb(
         name="metrics",

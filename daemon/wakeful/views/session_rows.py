@@ -172,14 +172,14 @@ class Rows:
         self.kept: dict[str, _Kept] = {}
         # The settings that every row depends on, in addition to its session. When they change, all rows are encoded
         # again.
-        self._leaned_on: tuple[object, ...] = ()
+        self._inputs_then: tuple[object, ...] = ()
         # If this number has changed, any row may have changed.
         self.generation = 0
 
     def begin(self, core: Core, moment: Moment) -> Round:
         """Begin a round of rows at this moment. They are encoded one by one, on request."""
         # A secret or an agent may appear or vanish without a record in the log.
-        leaning_on = (
+        inputs_now = (
             core.settings.allow_unisolated,
             core.settings.limits,
             core.looked.strict_problem,
@@ -187,9 +187,9 @@ class Rows:
             core.agents,
             core.agent_problems,
         )
-        if leaning_on != self._leaned_on:
+        if inputs_now != self._inputs_then:
             self.kept.clear()
-            self._leaned_on = leaning_on
+            self._inputs_then = inputs_now
             self.generation += 1
         return Round(self, core, moment)
 

@@ -136,7 +136,7 @@ class ExternalAgent(UnsupportedMethods):
         self._said: list[str] = []
         self._pieces, self._thoughts = SendablePieces(), SendablePieces()
         self._servers: list[Any] = list(servers)
-        self._calls = ReportedCalls(self._take_down, say)
+        self._calls = ReportedCalls(self._record_step, say)
         self._permitted: dict[str, bool] = {}
         self._is_replaying = False
         self._is_reopened = False
@@ -367,7 +367,7 @@ class ExternalAgent(UnsupportedMethods):
             news = self._meter.take_news(self._cost_before)
             if news is not None:
                 usage, usd = news
-                await self._take_down(
+                await self._record_step(
                     work.MeterTurn(turn=self._turn, requests=self._meter.requests, usage=usage, usd=usd)
                 )
 
@@ -375,7 +375,7 @@ class ExternalAgent(UnsupportedMethods):
     def last_words(self) -> str:
         return make_sendable("".join(self._said)).strip()
 
-    async def _take_down(self, step: work.PostedStep) -> None:
+    async def _record_step(self, step: work.PostedStep) -> None:
         """Record a step. If that fails or ends the run, cancel the prompt: nothing may happen without a record."""
         if self._end is not None or self._failure is not None:
             return

@@ -33,7 +33,7 @@ from wakeful.api.problems import BodyTooLarge, view_error, view_problem
 from wakeful.api.requests import Handlers, answer_lines, caller_of, find_session, service_of
 from wakeful.errors import CallerError, OperatorError, WakefulError
 from wakeful.system.private_files import make_private
-from wakeful.text.display import tell_nobody
+from wakeful.text.display import ignore_progress
 
 ALL_ACTS: dict[str, Act] = {**ACTS, "due": archive_all}
 _UNDER_WAY: set[asyncio.Task[None]] = set()
@@ -94,7 +94,7 @@ async def send_bundle(request: Request) -> Response:
     """GET /sessions/{name}/bundle: write the bundle to a file, then send the file."""
     service, caller = service_of(request), caller_of(request)
     session = find_session(request, service)
-    work = BundleWork(service, caller.author, tell_nobody, caller.uid, caller.person)
+    work = BundleWork(service, caller.author, ignore_progress, caller.uid, caller.person)
     path = await asyncio.to_thread(_make_place, service)
     try:
         saved = await asyncio.to_thread(save_to, work, session, path)

@@ -80,7 +80,7 @@ async def read_metrics(request: Request) -> Response:
     families = [
         *list_state_families(core, health, service.version, service.started_at),
         *service.monitoring.measures.list_families(),
-        *_list_knocks(request),
+        *_list_unrecorded_deliveries(request),
         *service.monitoring.measure_reported(),
         *list_session_families(core, core.settings.metrics.sessions),
         *list_process_families(service.pid),
@@ -104,7 +104,7 @@ async def find_health(service: Service, refusals: Mapping[str, int]) -> Health:
     )
 
 
-def _list_knocks(request: Request) -> Iterator[Family]:
+def _list_unrecorded_deliveries(request: Request) -> Iterator[Family]:
     """Yield the metric of webhook deliveries that left no record."""
     knocks: UnrecordedDeliveries = request.app.state.knocks
     turned_away = {

@@ -38,7 +38,7 @@ async def send_test(request: Request) -> Response:
 
 def view_notifiers(service: Service) -> list[dict[str, Any]]:
     """View every notifier with its deliveries, in the order of wakeful.yaml."""
-    return [_view(notifier, ledger) for notifier, ledger in service.notifications.list_posts()]
+    return [_view(notifier, ledger) for notifier, ledger in service.notifications.list_ledgers()]
 
 
 def _view(notifier: Notifier, ledger: Ledger | None) -> dict[str, Any]:

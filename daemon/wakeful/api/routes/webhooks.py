@@ -113,7 +113,7 @@ class TestBody(Struct, frozen=True, kw_only=True):
 
 
 async def receive(request: Request) -> Response:
-    service, knocks = service_of(request), _knocks_of(request)
+    service, knocks = service_of(request), _unrecorded_deliveries_of(request)
     try:
         session, binding = _find_address(service, request.path_params["address"])
     except UnknownSession as refused:
@@ -144,7 +144,7 @@ async def receive(request: Request) -> Response:
 
 async def test(request: Request) -> Response:
     """Sign a test payload as its sender would sign it, and take it like any delivery."""
-    service, knocks = service_of(request), _knocks_of(request)
+    service, knocks = service_of(request), _unrecorded_deliveries_of(request)
     body: TestBody = build(TestBody, decode_body(await read_body(request, 4 * 1024 * 1024)))
     session = find_named(service, body.name)
     binding = _choose_binding(session, body.binding)
@@ -168,7 +168,7 @@ async def test(request: Request) -> Response:
 
 
 async def list_webhooks(request: Request) -> Response:
-    service, knocks = service_of(request), _knocks_of(request)
+    service, knocks = service_of(request), _unrecorded_deliveries_of(request)
     rows = [
         _view(service, knocks, session, binding, request.app.state.tcp.url)
         for session in sorted(service.core.state, key=lambda one: one.name)
@@ -326,7 +326,7 @@ def _refuse(refused: WakefulError) -> Response:
             return answer_problem(name_problem(refused), str(refused))
 
 
-def _knocks_of(request: Request) -> UnrecordedDeliveries:
+def _unrecorded_deliveries_of(request: Request) -> UnrecordedDeliveries:
     knocks: UnrecordedDeliveries = request.app.state.knocks
     return knocks
 

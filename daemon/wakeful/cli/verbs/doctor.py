@@ -25,7 +25,7 @@ from wakeful.cli.text import count, escape, format_bytes, paint, wrap
 from wakeful.cli.verbs.doctor_machine import check_surroundings
 from wakeful.cli.verbs.doctor_store import Check, check_store, mend
 from wakeful.client.refusals import DaemonAway, DaemonBusy
-from wakeful.core.spec.limits import FEW_BYTES, UNWARNED, LimitName, judge_room, say_amount
+from wakeful.core.spec.limits import FEW_BYTES, UNWARNED, LimitName, judge_disk_space, say_amount
 from wakeful.service.offline_store import REMOTE, find_file_system, find_holder, is_affected
 
 # A non-breaking space: keeps words on one line. It is printed as a space.
@@ -178,7 +178,7 @@ def _check_folder(state: Path) -> Iterator[Check]:
 
 def _check_room(state: Path, system: str) -> Check:
     found = shutil.disk_usage(state)
-    shortage = judge_room(found.free, found.total, is_short=False)
+    shortage = judge_disk_space(found.free, found.total, is_short=False)
     if shortage is not None:
         return Check("disk", "bad", f"new runs wait for {shortage}", f"df -h {state}")
     # On a small disk, half of it free is enough.

@@ -66,7 +66,7 @@ from wakeful.specs.problem import Problem, RefusedSpec
 from wakeful.specs.schema import json_schema
 from wakeful.specs.spec_builder import Surroundings
 from wakeful.specs.value_parsers import find_local_zone
-from wakeful.text.display import ReportProgress, tell_nobody
+from wakeful.text.display import ReportProgress, ignore_progress
 
 # The most sessions of a template that are named. The others are counted.
 MOST_NAMED = 10
@@ -393,7 +393,7 @@ def _find_servers_down(names: Set[str], specs: Path, options: Options) -> Iterat
         return
 
 
-def _read(specs: Path, report_progress: ReportProgress = tell_nobody) -> tuple[FolderReading, list[Problem]]:
+def _read(specs: Path, report_progress: ReportProgress = ignore_progress) -> tuple[FolderReading, list[Problem]]:
     settings, defaults, problems = read_settings(specs)
     around = Surroundings(
         os.path.dirname(os.path.abspath(specs)),

@@ -27,7 +27,7 @@ STARTS_REMEMBERED = 120
 # The key of the session's own conversation in `talks`.
 OWN = ""
 # The most conversations of persons that are kept. The oldest is dropped, and its person begins a new one.
-MOST_TALKS = 32
+MOST_CONVERSATIONS = 32
 # The fault after which it is unknown whether the provider did the work, so the request is charged. With the fault
 # `unreached` the provider did no work.
 UNKNOWN_EFFECT = "network"
@@ -67,7 +67,7 @@ def _fold_run_started(event: ev.RunStarted, session: Session, at: int, author: s
         is_aside=event.is_aside,
     )
     is_counted = session.wake.tried is None and not event.is_backlog
-    session = _enter_talk(session, event, seq)
+    session = _enter_conversation(session, event, seq)
     session = _begin_anew(session) if event.is_fresh and event.asker is None else session
     assert session.wake is not None and session.spec is not None
     return replace(
@@ -99,7 +99,7 @@ def _find_run_spec(spec: SessionSpec, event: ev.RunStarted) -> SessionSpec:
     return observe_spec(spec) if event.trace == "observed" else spec
 
 
-def _enter_talk(session: Session, event: ev.RunStarted, seq: int) -> Session:
+def _enter_conversation(session: Session, event: ev.RunStarted, seq: int) -> Session:
     """Make the conversation that a run works in the present conversation of the session.
 
     `seq` is the record that starts the run.
@@ -107,7 +107,7 @@ def _enter_talk(session: Session, event: ev.RunStarted, seq: int) -> Session:
     if event.asker == session.knowledge.asker and not (event.asker is not None and event.is_fresh):
         return session
     if event.asker == session.knowledge.asker:
-        return _open_talk(session, StoredConversation(), event, seq)
+        return _open_conversation(session, StoredConversation(), event, seq)
     left = StoredConversation(
         conversation=replace(
             session.knowledge.conversation,
@@ -120,10 +120,10 @@ def _enter_talk(session: Session, event: ev.RunStarted, seq: int) -> Session:
     talks = {**session.knowledge.talks, session.knowledge.asker or OWN: left}
     found = talks.pop(event.asker or OWN, StoredConversation())
     oldest = next((asker for asker in talks if asker != OWN), None)
-    if len(talks) > MOST_TALKS and oldest is not None:
+    if len(talks) > MOST_CONVERSATIONS and oldest is not None:
         del talks[oldest]
     is_anew = event.asker is not None and event.is_fresh
-    return _open_talk(
+    return _open_conversation(
         replace(session, knowledge=replace(session.knowledge, asker=event.asker, talks=talks)),
         StoredConversation() if is_anew else found,
         event,
@@ -131,7 +131,7 @@ def _enter_talk(session: Session, event: ev.RunStarted, seq: int) -> Session:
     )
 
 
-def _open_talk(session: Session, talk: StoredConversation, event: ev.RunStarted, seq: int) -> Session:
+def _open_conversation(session: Session, talk: StoredConversation, event: ev.RunStarted, seq: int) -> Session:
     """Make `talk` the present conversation, and add the questions of this run. Each question is a stretch of its own,
     because other records may lie between the questions and the start of the run."""
     last = int(event.versions.get("message", "0"))

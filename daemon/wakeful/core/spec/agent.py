@@ -34,7 +34,7 @@ _NO_NAME = re.compile(r"-.*|\w+=.*", re.DOTALL)
 # The policy for a tool call: it is carried out, put to a person first, or refused.
 ToolPolicy = Literal["allow", "ask", "deny"]
 Effort = Literal["low", "medium", "high"]
-FileHands = Literal["ours", "own"]
+FileAccess = Literal["ours", "own"]
 
 # The tools an agent can be given; more come from its MCP servers, as `mcp:<server>` or `mcp:<server>/<tool>`.
 TOOLS = (
@@ -128,7 +128,7 @@ class ExternalAgentSettings(Struct, frozen=True, kw_only=True):
     mode: str | None = None
     # `ours`: our process opens files for the program, by the bindings. `own`: the program opens them within its
     # isolation.
-    files: FileHands = "ours"
+    files: FileAccess = "ours"
 
 
 class Skill(Struct, frozen=True, kw_only=True):

@@ -140,7 +140,7 @@ def find_mark(total_bytes: int) -> int:
     return min(HOLD_BELOW_BYTES, total_bytes // LARGEST_SHARE)
 
 
-def judge_room(free_bytes: int, total_bytes: int, *, is_short: bool) -> str | None:
+def judge_disk_space(free_bytes: int, total_bytes: int, *, is_short: bool) -> str | None:
     """Say why new runs wait for disk space. None if there is enough. `is_short`: they wait already."""
     mark = find_mark(total_bytes)
     wanted = int(mark * RELEASE_FACTOR) if is_short else mark

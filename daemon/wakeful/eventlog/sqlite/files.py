@@ -232,7 +232,7 @@ def connect_reader(database: Path) -> apsw.Connection:
 
     It reads the schema at once, so that a file that is not a database is refused with a message.
     """
-    _refuse_hollow(database)
+    _refuse_empty_store(database)
     try:
         return _connect_to_read(str(database), apsw.SQLITE_OPEN_READONLY)
     except apsw.CantOpenError as error:
@@ -260,7 +260,7 @@ def connect_reader(database: Path) -> apsw.Connection:
         ) from error
 
 
-def _refuse_hollow(database: Path) -> None:
+def _refuse_empty_store(database: Path) -> None:
     """Refuse an empty file before SQLite opens it.
 
     SQLite would delete the write-ahead log next to it, which may contain every record.

@@ -48,7 +48,7 @@ def mend_store(state_dir: Path, progress: Progress | None = None) -> Mended:
         )
     lock = lock_state(state_dir)
     try:
-        _refuse_unjudged(files)
+        _refuse_unsound_store(files)
         done = _mend_search(files)
         report = verify_store(files.database, files.anchor, progress=progress)
         if not any(finding.is_derived for finding in report.findings):
@@ -79,7 +79,7 @@ def find_search_damage(state_dir: Path) -> str | None:
     return "; ".join(found[:_WORST_FIRST]) or None
 
 
-def _refuse_unjudged(files: StoreFiles) -> None:
+def _refuse_unsound_store(files: StoreFiles) -> None:
     """Refuse a store that a daemon would not write to, because new indexes do not bring lost records back."""
     connection = connect_reader(files.database)
     try:

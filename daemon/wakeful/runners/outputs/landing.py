@@ -172,16 +172,18 @@ def put_output(output: StagedOutput, root: str, area: str, bounds: Bounds) -> st
     """Put one output in place. Returns the reason if that was not done; None if the output is in place."""
     folder, name = os.path.split(output.path)
     # Checked here before folders are made, and again below for the folder that was opened.
-    words = find_astray(output, root, bounds, os.path.realpath(os.path.join(root, folder)))
+    words = find_landing_obstacle(output, root, bounds, os.path.realpath(os.path.join(root, folder)))
     folder_fd = None if words is not None else _open_folder(root, folder, is_made=output.new is not None)
     if folder_fd is None:
         return words
     try:
-        if (words := find_astray(output, root, bounds, os.readlink(f"/proc/self/fd/{folder_fd}"))) is not None:
+        if (
+            words := find_landing_obstacle(output, root, bounds, os.readlink(f"/proc/self/fd/{folder_fd}"))
+        ) is not None:
             return words
         present = digest_entry(name, folder_fd)
         if present == output.new and (present is not None or not _exists(name, folder_fd)):
-            _remove_passing(name, folder_fd)
+            _remove_temporary(name, folder_fd)
             return None
         # A folder or a device at the target has no digest. It counts as a change, too.
         if present != output.base or (present is None and _exists(name, folder_fd)):
@@ -194,7 +196,7 @@ def put_output(output: StagedOutput, root: str, area: str, bounds: Bounds) -> st
         os.close(folder_fd)
 
 
-def find_astray(output: StagedOutput, root: str, bounds: Bounds, real: str) -> str | None:
+def find_landing_obstacle(output: StagedOutput, root: str, bounds: Bounds, real: str) -> str | None:
     """Return why an output must not be put into the real folder of its path. None if it may.
 
     A run may have landed a link earlier, and now name an output behind that link. Only the part of the path that the
@@ -224,12 +226,12 @@ def _bring(output: StagedOutput, staged: str, name: str, folder_fd: int) -> str 
     """Rename the output to its target. From another file system, copy it next to the target first."""
     if os.lstat(staged).st_dev == os.fstat(folder_fd).st_dev:
         return _exchange(output, staged, name, folder_fd)
-    beside = f"/proc/self/fd/{folder_fd}/{_pass_by(name)}"
-    _remove_passing(name, folder_fd)
+    beside = f"/proc/self/fd/{folder_fd}/{_temporary_name(name)}"
+    _remove_temporary(name, folder_fd)
     copy_entry(staged, None, beside)
     digest_entry(beside, None, is_flushed=True)
     words = _exchange(output, beside, name, folder_fd)
-    _remove_passing(name, folder_fd)
+    _remove_temporary(name, folder_fd)
     return words
 
 
@@ -254,14 +256,14 @@ def _exchange(output: StagedOutput, source: str, name: str, folder_fd: int) -> s
     return _CHANGED
 
 
-def _pass_by(name: str) -> str:
+def _temporary_name(name: str) -> str:
     return f".{name}.wakeful.tmp"
 
 
-def _remove_passing(name: str, folder_fd: int) -> None:
+def _remove_temporary(name: str, folder_fd: int) -> None:
     """Remove the temporary file that an interrupted landing left next to the target."""
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(_pass_by(name), dir_fd=folder_fd)
+        os.unlink(_temporary_name(name), dir_fd=folder_fd)
 
 
 def _keep_aside(output: StagedOutput, words: str, area: str, aside: str) -> KeptOutput:

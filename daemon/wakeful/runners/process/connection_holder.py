@@ -55,7 +55,7 @@ def find_holder(local: tuple[str, int], remote: tuple[str, int], own_mark: int |
         except OSError:
             # The process ended meanwhile.
             continue
-    if hidden and not _is_anybodys(link):
+    if hidden and not _is_open_anywhere(link):
         return f"process {hidden[0]} of a run hides which connections it has, and no other process has this one"
     return None
 
@@ -84,7 +84,7 @@ def _has_open(pid: int, link: str) -> bool:
     return False
 
 
-def _is_anybodys(link: str) -> bool:
+def _is_open_anywhere(link: str) -> bool:
     """Is this socket open in any process that shows its open files?"""
     for name in os.listdir("/proc"):
         try:

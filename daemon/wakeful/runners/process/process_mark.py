@@ -4,8 +4,8 @@ The mark is in two places. `WAKEFUL_RUN=<run id>` in the environment (rule 41) i
 `env -i`. The soft limit RLIMIT_RTTIME survives fork, exec, setsid, a cleared environment and the daemon's death, and
 a zombie still shows it. As a limit, a mark means more than 36,000 years, so it has no effect. The daemon sets the mark
 on itself for the moment of a spawn, so no child can fork unmarked. The rest of the time the daemon has the mark OWN,
-which its git and probe processes inherit. `read_sign` finds out whether a run or a person started a process, whichever
-daemon started the run. It also accepts the name of a run's control group. This module never sends signals.
+which its git and probe processes inherit. `read_mark_of` finds out whether a run or a person started a process,
+whichever daemon started the run. It also accepts the name of a run's control group. This module never sends signals.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def mark_own() -> ProcessMark | None:
 
     Returns the evidence that a run started this daemon; None if a person started it.
     """
-    before = read_sign(os.getpid(), "")
+    before = read_mark_of(os.getpid(), "")
     hard = resource.getrlimit(_LIMIT)[1]
     if hard == resource.RLIM_INFINITY:
         resource.setrlimit(_LIMIT, (OWN, hard))
@@ -112,7 +112,7 @@ def read_run(pid: int, runs: Mapping[int, str], state: str) -> str | None:
     return runs.get(mark_of(state, run_id)) if scratch.startswith(f"{state}/") else None
 
 
-def read_sign(pid: int, state: str) -> ProcessMark | None:
+def read_mark_of(pid: int, state: str) -> ProcessMark | None:
     """Find the evidence that some daemon, not necessarily this one, started a process; None if a person started it.
 
     Raises ProcessLookupError if the process is gone, and OSError if no file descriptor is left to read /proc with.

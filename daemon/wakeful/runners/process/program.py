@@ -304,7 +304,7 @@ class Process(RunningProgram):
         loop = self._around.loop
         self._output = OutputPipe(output, self._capture, loop)
         loop.add_reader(self._pidfd, self._notice_end)
-        _offer_to_oom(self.pid)
+        _raise_oom_score(self.pid)
         if self._around.cgroups is not None:
             self._entering = self._around.pool.submit(_enter, self._around.cgroups, self._mark, self.pid, self._limits)
         self._sampling = loop.call_later(FIRST_SAMPLE_SECONDS, self._sample, FIRST_SAMPLE_SECONDS)
@@ -439,7 +439,7 @@ def _signal_inside(leader: int, number: int) -> None:
             os.close(fd)
 
 
-def _offer_to_oom(pid: int) -> None:
+def _raise_oom_score(pid: int) -> None:
     try:
         fd = os.open(f"/proc/{pid}/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
     except OSError:

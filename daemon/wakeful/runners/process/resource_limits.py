@@ -71,7 +71,7 @@ def launch_sparing(launch: Callable[[], Launched]) -> tuple[Launched, bool]:
     The second value is False if the launch succeeded only without the lower limit. The daemon lowers its own soft limit
     for the moment of the spawn, as it does with the mark, so there is no gap. The kernel counts all processes of the
     user. If there are too many, the kernel refuses the spawn, and a second launch uses one of the reserved processes.
-    The kernel does not hold root to the limit: `find_crowd` does that."""
+    The kernel does not hold root to the limit: `find_excess_processes` does that."""
     limits = resource.getrlimit(resource.RLIMIT_NPROC)
     if (most := _find_spared()) is None:
         return launch(), True
@@ -119,7 +119,7 @@ def count_oom_kills() -> int | None:
     return int(text[start + len(b"\noom_kill ") :].split(None, 1)[0]) if start >= 0 else None
 
 
-def find_crowd(most: int, pid: int) -> str | None:
+def find_excess_processes(most: int, pid: int) -> str | None:
     """Describe that a run without a process limit of its own has more than `most` processes; None if it has not."""
     if len(procfs.descendants_of(pid)) < most:
         return None

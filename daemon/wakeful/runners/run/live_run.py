@@ -111,10 +111,10 @@ class LiveRun:
         self._stopping: StopWord | None = None
         self._timeout: asyncio.TimerHandle | None = None
         self._kill: asyncio.TimerHandle | None = None
-        self._minding: asyncio.TimerHandle | None = None
+        self._limit_timer: asyncio.TimerHandle | None = None
         self._counting: asyncio.TimerHandle | None = None
         # The fewest processes and threads that the machine had since the run began.
-        self._fewest_beside: int | None = None
+        self._fewest_processes: int | None = None
         # How many processes the kernel had killed for lack of memory, a moment after the run began.
         self._oom_kills: int | None = None
         self._problem: str | None = None
@@ -239,12 +239,12 @@ class LiveRun:
         )
         self._is_adopted = True
         self._time()
-        self._mind_if_bounded()
+        self._watch_limits()
 
     def abandon(self) -> None:
         """Leave the run to the next daemon."""
         self._is_abandoned = True
-        for timer in (self._timeout, self._minding, self._counting, self._kill):
+        for timer in (self._timeout, self._limit_timer, self._counting, self._kill):
             if timer is not None:
                 timer.cancel()
         if self._process is not None:
@@ -282,7 +282,7 @@ class LiveRun:
 
         if not self._try(launch, argv):
             return False
-        self._mind_if_bounded()
+        self._watch_limits()
         # In the next loop turn, because keeping this run must not delay the first instruction of another.
         self._around.loop.call_soon(self._keep)
         return True
@@ -311,12 +311,12 @@ class LiveRun:
         )
         kept.keep(kept_state, *descriptors, memory)
 
-    def _mind_if_bounded(self) -> None:
+    def _watch_limits(self) -> None:
         if self.order.limits.processes is None and self._counting is None:
-            self._fewest_beside = resource_limits.count_all()
+            self._fewest_processes = resource_limits.count_all()
             self._counting = self._around.loop.call_later(resource_limits.LOOK_SECONDS, self._count_processes)
         if self.order.limits != resource_limits.NO_LIMITS or resource_limits.is_counted(self.order.allowance):
-            self._mind_after(resource_limits.LOOK_SECONDS)
+            self._check_limits_after(resource_limits.LOOK_SECONDS)
 
     def _spawn(self, argv: tuple[str, ...]) -> Process:
         order, prepared, handed = self.order, self._prepared, list[int]()
@@ -341,13 +341,13 @@ class LiveRun:
                 os.close(fd)
         return process
 
-    def _mind_after(self, pause: float) -> None:
+    def _check_limits_after(self, pause: float) -> None:
         # One timer serves the command and then its check.
-        if self._minding is not None:
-            self._minding.cancel()
-        self._minding = self._around.loop.call_later(pause, self._mind, pause)
+        if self._limit_timer is not None:
+            self._limit_timer.cancel()
+        self._limit_timer = self._around.loop.call_later(pause, self._check_limits, pause)
 
-    def _mind(self, pause: float) -> None:
+    def _check_limits(self, pause: float) -> None:
         """Check the limits of the spec while the run lives.
 
         They apply to the whole run, but the kernel enforces them only for each process."""
@@ -375,7 +375,7 @@ class LiveRun:
         if overspent is not None:
             self._end_for(overspent)
         # Go on while the run winds down, because a limit holds to the end.
-        self._mind_after(pause)
+        self._check_limits_after(pause)
 
     def _count_processes(self) -> None:
         """Count the run's processes, but only if the machine has many more than at its lowest since the run began.
@@ -388,11 +388,11 @@ class LiveRun:
         process, most, present = self._process, self.order.most_processes, resource_limits.count_all()
         if process is None or process.is_over:
             return
-        if present is not None and self._fewest_beside is not None:
-            self._fewest_beside = min(self._fewest_beside, present)
-            if present - self._fewest_beside < most // 2:
+        if present is not None and self._fewest_processes is not None:
+            self._fewest_processes = min(self._fewest_processes, present)
+            if present - self._fewest_processes < most // 2:
                 return
-        crowd = resource_limits.find_crowd(most, process.pid)
+        crowd = resource_limits.find_excess_processes(most, process.pid)
         if crowd is not None:
             if self._stopping is None and self._problem is None:
                 self._problem = crowd
@@ -474,7 +474,7 @@ class LiveRun:
             self._time()
 
     def _finish(self, ending: Ending) -> None:
-        for timer in (self._timeout, self._minding, self._counting):
+        for timer in (self._timeout, self._limit_timer, self._counting):
             if timer is not None:
                 timer.cancel()
         if self._problem is None:

@@ -36,7 +36,7 @@ from wakeful.runners.process.children import Children
 from wakeful.runners.process.connection_holder import find_end, find_holder
 from wakeful.runners.process.environment import select_inherited
 from wakeful.runners.process.orphans import end_orphans
-from wakeful.runners.process.process_mark import ProcessMark, mark_of, read_sign
+from wakeful.runners.process.process_mark import ProcessMark, mark_of, read_mark_of
 from wakeful.runners.process.procfs import read_status
 from wakeful.runners.process.program import Surroundings
 from wakeful.runners.run.kept_runs import KeptRuns, LeftRun
@@ -233,7 +233,7 @@ class CommandRunner:
         return tracing.find_obstacle()
 
     def owner(self, pid: int) -> ProcessOwner | None:
-        sign = read_sign(pid, self._around.state)
+        sign = read_mark_of(pid, self._around.state)
         # For a daemon that a run started, the other processes of that run count as people.
         if sign is None or (self._origin is not None and sign.mark == self._origin.mark):
             return None

@@ -74,7 +74,7 @@ class NotificationReport:
         self._notifications = notifications
 
     def find_problems(self) -> Iterator[Finding]:
-        for notifier, ledger in self._notifications.list_posts():
+        for notifier, ledger in self._notifications.list_ledgers():
             if ledger is None:
                 continue
             mend = f"wakeful notify test {notifier.name}"
@@ -92,7 +92,9 @@ class NotificationReport:
                 yield Finding(what="notify", words=words, since=last.at, mend=mend)
 
     def measure(self) -> Iterator[Family]:
-        posts = [(notifier.name, ledger or Ledger(position=0)) for notifier, ledger in self._notifications.list_posts()]
+        posts = [
+            (notifier.name, ledger or Ledger(position=0)) for notifier, ledger in self._notifications.list_ledgers()
+        ]
         if not posts:
             return
         yield Family(

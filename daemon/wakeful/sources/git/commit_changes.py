@@ -66,7 +66,7 @@ async def look_at_tree(repository: Repository, question: Question, found: Found 
     The delta starts from `base`, or from the last result.
     """
     if found is None:
-        found = await _find_behind_absence(repository, question)
+        found = await _find_reported_missing(repository, question)
     version = ABSENT if found is None else found.id
     previous = question.base or viewed.version
     changes: tuple[PathChange, ...] | None = ()
@@ -191,7 +191,7 @@ async def _list_back_to(repository: Repository, question: Question, previous: st
     return commits if previous == ABSENT and len(commits) < _SEARCHED_COMMITS else []
 
 
-async def _find_behind_absence(repository: Repository, question: Question) -> Found | None:
+async def _find_reported_missing(repository: Repository, question: Question) -> Found | None:
     """Find the object at a path that git reports as missing. None if the commit does not contain the path.
 
     Two other cases are not absent: a submodule, whose commit is elsewhere and whose id is the version, and an object

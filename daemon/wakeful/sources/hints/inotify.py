@@ -41,10 +41,10 @@ LONGEST_EVENT_BYTES = _HEADER.size + 256
 # next turn follows at once. One turn reads a whole queue of the usual length. If the queue overflowed and its end was
 # lost, the events before the overflow need not be reported.
 _READS_PER_TURN = 16
-# The most turns within `BREATH_SECONDS`, after which reading pauses. In a burst each event would be its own batch
+# The most turns within `SPAN_SECONDS`, after which reading pauses. In a burst each event would be its own batch
 # (100,000 files gave 41,000 reports, measured). A single save takes two or three turns and never waits.
-TURNS_PER_BREATH = 8
-BREATH_SECONDS = 0.01
+READS_PER_SPAN = 8
+SPAN_SECONDS = 0.01
 # A file that was created or written and is not yet closed is reported after one to two of these spans. An earlier look
 # would see half of the file.
 _OPEN_FILE_SECONDS = 0.025
@@ -119,7 +119,7 @@ class InotifyHints:
         self._newer: dict[_Place, None] = {}
         self._older: dict[_Place, None] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._breath_ends = 0.0
+        self._span_ends = 0.0
         self._turns = 0
         self._pause: asyncio.TimerHandle | None = None
         self.degraded = None
@@ -216,7 +216,7 @@ class InotifyHints:
         dirt = batch.dirt()
         if (self._newer or self._older) and self._timer is None:
             self._timer = self._loop.call_later(_OPEN_FILE_SECONDS, self._age_open_files)
-        self._breathe()
+        self._pause_reading()
         if dirt:
             self._report(dirt)
 
@@ -261,18 +261,18 @@ class InotifyHints:
         refused = self.arm(folders)
         self._report((Lost("inotify was restarted"), *(Gone(folder) for folder in refused)))
 
-    def _breathe(self) -> None:
-        """Stop reading until `_breath_ends` if this span has used up its turns.
+    def _pause_reading(self) -> None:
+        """Stop reading until `_span_ends` if this span has used up its turns.
 
         The kernel keeps new events meanwhile.
         """
         now = self._loop.time()
-        if now >= self._breath_ends:
-            self._breath_ends, self._turns = now + BREATH_SECONDS, 0
+        if now >= self._span_ends:
+            self._span_ends, self._turns = now + SPAN_SECONDS, 0
         self._turns += 1
-        if self._turns >= TURNS_PER_BREATH and self._pause is None:
+        if self._turns >= READS_PER_SPAN and self._pause is None:
             self._loop.remove_reader(self._instance.fd)
-            self._pause = self._loop.call_at(self._breath_ends, self._listen)
+            self._pause = self._loop.call_at(self._span_ends, self._listen)
 
     def _listen(self) -> None:
         self._pause = None
