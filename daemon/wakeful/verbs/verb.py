@@ -23,7 +23,8 @@ SECTIONS: tuple[Section, ...] = ("Look", "Act", "Specs", "Keep")
 # microseconds. A `folder` or `file` is typed as a path and sent as an absolute path.
 Kind = Literal["text", "number", "decimal", "flag", "choice", "duration", "moment", "folder", "file", "object"]
 
-# The kind of values that the shell offers for the Tab key: see cli/completion_values.py.
+# The kind of values that the shell offers for the Tab key: see cli/completion_values.py. With `sessions`, a call also
+# accepts a template or a pattern (cli/verbs/calls.py).
 Completion = Literal[
     "session", "sessions", "fork", "position", "conflict", "fact", "session or path", "run", "side", "named key",
     "secret", "notifier", "file", "folder",

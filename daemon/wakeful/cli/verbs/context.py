@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import quote
 
 from wakeful.cli.client import Options
 from wakeful.cli.text import columns, count, escape, fit, measure, paint, quote_prose, wrap
+from wakeful.client.wire import quote_name
 
 
 def context_verb(options: Options, name: str, agent: str | None, brief: bool) -> None:
-    found = options.client().get(f"/sessions/{quote(name, safe='')}/context", agent=agent)
+    found = options.client().get(f"/sessions/{quote_name(name)}/context", agent=agent)
     if options.is_json:
         print(json.dumps(found))
         return
