@@ -111,7 +111,7 @@ def build_app(service: Service, connections: Connections, tcp: TcpPort) -> Gate:
     app.state.accounts = overviews.Accounts()
     app.state.timelines = overviews.Timelines()
     app.state.roster = participants.ParticipantCache()
-    app.state.knocks = webhooks.UnrecordedDeliveries()
+    app.state.unrecorded = webhooks.UnrecordedDeliveries()
     app.state.tokens = Tokens(service.places.state)
     app.state.people = People(service.places.state, name_account(os.geteuid()))
     # Changes of tokens and of people take turns. Otherwise a token could be made for a person while the person is

@@ -39,8 +39,8 @@ LASTING = (None, TOO_LARGE, NO_FILE, SECRET, OUTSIDE)
 _MODES = {"f": 0o644, "x": 0o755}
 # The errors if the file is gone, or is no longer of the kind that the look found.
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL, errno.ENXIO, errno.EISDIR, errno.EAGAIN)
-# The outputs of one run that are read even after the time limit. That takes a few milliseconds, so small outputs are
-# kept on a busy machine, too.
+# The outputs of one run that are read even after the time limit. Reading them takes a few milliseconds, so
+# even a busy machine keeps small outputs.
 _SURE_FILES = 16
 _SURE_BYTES = 256 << 10
 _OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
@@ -270,7 +270,7 @@ class Capture:
     def _want(self, root: str, path: str, digest: bytes, size: int) -> str | None:
         """List a content to be kept later, unless it is kept. Returns the reason if it will not be kept; else None."""
         reason = self._refuse_later(digest, size)
-        # List a second path with the same content, too: one of the two files may be gone when its turn comes.
+        # Two paths may have the same content. Both are listed, because one file may be gone when it is read.
         if digest in self._wanted_digests:
             self._wanted.append(WantedContent(path, digest, size, root))
         return reason

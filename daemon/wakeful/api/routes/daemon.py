@@ -106,11 +106,11 @@ async def find_health(service: Service, refusals: Mapping[str, int]) -> Health:
 
 def _list_unrecorded_deliveries(request: Request) -> Iterator[Family]:
     """Yield the metric of webhook deliveries that left no record."""
-    knocks: UnrecordedDeliveries = request.app.state.knocks
+    unrecorded: UnrecordedDeliveries = request.app.state.unrecorded
     turned_away = {
-        "duplicate": sum(knocks.duplicates.values()),
-        "refused": sum(knocks.refused.values()),
-        "unknown": knocks.unknown,
+        "duplicate": sum(unrecorded.duplicates.values()),
+        "refused": sum(unrecorded.refused.values()),
+        "unknown": unrecorded.unknown,
     }
     words = "Deliveries to webhooks that were repeated, refused, or for an unknown address."
     yield counted("wakeful_webhook_turned_away_total", "counter", words, "reason", turned_away)

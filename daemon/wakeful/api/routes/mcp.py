@@ -44,7 +44,7 @@ AnswerAs = Callable[[Caller, Scope, Receive, Send], Awaitable[None]]
 
 async def answer_mcp(request: Request) -> Any:
     serving: McpServing = request.app.state.mcp
-    # The content type is judged here for the control socket, too. The library would refuse without a problem document.
+    # The content type is also judged on the control socket: the library's own refusal has no problem document.
     judge_content_type(request.scope)
     # The body is read here, so that a body that is too large is refused with our own message.
     left: list[Message] = [{"type": "http.request", "body": await read_body(request), "more_body": False}]

@@ -113,11 +113,11 @@ class TestBody(Struct, frozen=True, kw_only=True):
 
 
 async def receive(request: Request) -> Response:
-    service, knocks = service_of(request), _unrecorded_deliveries_of(request)
+    service, unrecorded = service_of(request), _unrecorded_deliveries_of(request)
     try:
         session, binding = _find_address(service, request.path_params["address"])
     except UnknownSession as refused:
-        knocks.unknown += 1
+        unrecorded.unknown += 1
         return answer_problem("not-found", str(refused))
     place = (session.id, binding.name)
     try:
@@ -133,9 +133,9 @@ async def receive(request: Request) -> Response:
         payload = read_payload(body, arrival.headers.get("content-type", ""))
         if (challenge := _find_challenge(binding, payload)) is not None:
             return PlainTextResponse(challenge)
-        answer = await _take(service, knocks, arrival, payload, author=f"webhook:{binding.sender}")
+        answer = await _take(service, unrecorded, arrival, payload, author=f"webhook:{binding.sender}")
     except WakefulError as refused:
-        knocks.count_refusal(place, service.moment().wall, str(refused))
+        unrecorded.count_refusal(place, service.moment().wall, str(refused))
         if isinstance(refused, RefusedRequest):
             request.app.state.refusals.count(refused.kind)
         return _refuse(refused)
@@ -144,7 +144,7 @@ async def receive(request: Request) -> Response:
 
 async def test(request: Request) -> Response:
     """Sign a test payload as its sender would sign it, and take it like any delivery."""
-    service, knocks = service_of(request), _unrecorded_deliveries_of(request)
+    service, unrecorded = service_of(request), _unrecorded_deliveries_of(request)
     body: TestBody = build(TestBody, decode_body(await read_body(request, 4 * 1024 * 1024)))
     session = find_named(service, body.name)
     binding = _choose_binding(session, body.binding)
@@ -163,19 +163,19 @@ async def test(request: Request) -> Response:
     arrival = Arrival(session=session, binding=binding, headers=headers, body=content)
     _verify(service, arrival, service.moment().wall / _SECOND)
     payload = read_payload(content, "")
-    answer = await _take(service, knocks, arrival, payload, author=caller_of(request).author)
+    answer = await _take(service, unrecorded, arrival, payload, author=caller_of(request).author)
     return answer_json(answer)
 
 
 async def list_webhooks(request: Request) -> Response:
-    service, knocks = service_of(request), _unrecorded_deliveries_of(request)
+    service, unrecorded = service_of(request), _unrecorded_deliveries_of(request)
     rows = [
-        _view(service, knocks, session, binding, request.app.state.tcp.url)
+        _view(service, unrecorded, session, binding, request.app.state.tcp.url)
         for session in sorted(service.core.state, key=lambda one: one.name)
         if session.spec is not None and session.declaration.is_declared and not session.is_shut
         for binding in session.spec.webhooks
     ]
-    return answer_json({"webhooks": rows, "unknown_addresses": knocks.unknown})
+    return answer_json({"webhooks": rows, "unknown_addresses": unrecorded.unknown})
 
 
 # -- the steps of a delivery ------------------------------------------------------------------------
@@ -255,7 +255,7 @@ def _find_challenge(binding: WebhookBinding, payload: Payload) -> str | None:
 
 
 async def _take(
-    service: Service, knocks: UnrecordedDeliveries, arrival: Arrival, payload: Payload, *, author: str
+    service: Service, unrecorded: UnrecordedDeliveries, arrival: Arrival, payload: Payload, *, author: str
 ) -> dict[str, Any]:
     """Record a verified delivery. Returns when it is on disk."""
     session, binding = arrival.session, arrival.binding
@@ -283,7 +283,7 @@ async def _take(
         raise NotNow(str(refused)) from None
     recorded = _read_recorded(service, session.id, reply.seq)
     if reply.is_repeated:
-        knocks.count_duplicate(arrival.place)
+        unrecorded.count_duplicate(arrival.place)
     return {
         "words": f"{reply.words}; it came before" if reply.is_repeated else reply.words,
         "name": session.name,
@@ -327,16 +327,16 @@ def _refuse(refused: WakefulError) -> Response:
 
 
 def _unrecorded_deliveries_of(request: Request) -> UnrecordedDeliveries:
-    knocks: UnrecordedDeliveries = request.app.state.knocks
-    return knocks
+    unrecorded: UnrecordedDeliveries = request.app.state.unrecorded
+    return unrecorded
 
 
 def _view(
-    service: Service, knocks: UnrecordedDeliveries, session: Session, binding: WebhookBinding, base: str | None
+    service: Service, unrecorded: UnrecordedDeliveries, session: Session, binding: WebhookBinding, base: str | None
 ) -> dict[str, Any]:
     address = f"{PREFIX}{quote(session.name, safe='/@')}/{binding.name}"
     known, place = session.find_webhook(binding.identity), (session.id, binding.name)
-    refusal = knocks.refusals.get(place)
+    refusal = unrecorded.refusals.get(place)
     problem = None
     try:
         _read_secrets(service, binding)
@@ -357,8 +357,8 @@ def _view(
         "filtered": known.filtered,
         "last_at": show_time_or_none(known.last_at or None),
         # These are counted since the daemon started, because they leave no record.
-        "duplicates": knocks.duplicates.get(place, 0),
-        "refused": knocks.refused.get(place, 0),
+        "duplicates": unrecorded.duplicates.get(place, 0),
+        "refused": unrecorded.refused.get(place, 0),
         "last_refusal": None if refusal is None else {"at": show_time_or_none(refusal[0]), "reason": refusal[1]},
     }
 

@@ -73,7 +73,7 @@ async def explain_why(request: Request) -> Response:
             hint,
             service.redact(down),
         )
-        found["words"] += request.app.state.knocks.say_refusals(session)
+        found["words"] += request.app.state.unrecorded.say_refusals(session)
         run = (
             session.run.run
             if session.run is not None
